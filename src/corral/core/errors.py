@@ -1,0 +1,78 @@
+"""The error tree. The type is for code, the text is for a person.
+
+    CorralError
+    ├── InvalidInput            the caller can mend it                    -> 400, exit 2
+    │   └── InvalidSetting      a setting stops the start, by name
+    ├── Unauthenticated         no credential, or one we do not know      -> 401
+    ├── Forbidden               a known caller that may not do this       -> 403
+    ├── NotFound                                                          -> 404
+    ├── Conflict                true now, but not what the caller assumed -> 409
+    │   └── Fenced              a newer holder has taken over
+    ├── TooLarge                                                          -> 413
+    ├── Unavailable             definitely not done; trying again helps   -> 503
+    │   └── NoResponders        nobody listens on that subject
+    └── OutcomeUnknown          it may or may not have happened           -> 504
+        └── TimedOut            no answer within the limit
+
+A call to another machine or to the store ends done, definitely not done (everything above but the last two)
+or *unknown*. Code that knows only two of these is wrong.
+"""
+
+from typing import ClassVar
+
+
+class CorralError(Exception):
+    """What was tried, what stood in the way, what would help."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+
+class InvalidInput(CorralError):
+    code = "invalid_input"
+
+
+class InvalidSetting(InvalidInput):
+    code = "invalid_setting"
+
+
+class Unauthenticated(CorralError):
+    code = "unauthenticated"
+
+
+class Forbidden(CorralError):
+    code = "forbidden"
+
+
+class NotFound(CorralError):
+    code = "not_found"
+
+
+class Conflict(CorralError):
+    code = "conflict"
+
+
+class Fenced(Conflict):
+    code = "fenced"
+
+
+class TooLarge(CorralError):
+    code = "too_large"
+
+
+class Unavailable(CorralError):
+    code = "unavailable"
+    retryable = True
+
+
+class NoResponders(Unavailable):
+    code = "no_responders"
+
+
+class OutcomeUnknown(CorralError):
+    code = "outcome_unknown"
+    retryable = True
+
+
+class TimedOut(OutcomeUnknown):
+    code = "timed_out"

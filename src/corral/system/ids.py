@@ -1,0 +1,41 @@
+"""Chance: identities, secrets and jitter."""
+
+import random
+import secrets
+import uuid
+from typing import Protocol
+
+
+class Ids(Protocol):
+    def uuid(self) -> str:
+        """A lower-case UUIDv4."""
+        ...
+
+    def token(self) -> str:
+        """256 bits, URL-safe. For secrets: unguessable, so a plain SHA-256 of it may be stored."""
+        ...
+
+    def seed(self) -> bytes:
+        """32 bytes for a signing key."""
+        ...
+
+    def draw(self) -> float:
+        """Uniform in 0..1, for jitter. Not secret."""
+        ...
+
+
+class SystemIds:
+    def __init__(self) -> None:
+        self._jitter = random.Random()  # noqa: S311  not a secret
+
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+    def token(self) -> str:
+        return secrets.token_urlsafe(32)
+
+    def seed(self) -> bytes:
+        return secrets.token_bytes(32)
+
+    def draw(self) -> float:
+        return self._jitter.random()
