@@ -1,0 +1,45 @@
+import { Dialog as Base } from "@base-ui/react/dialog";
+import type { ReactNode } from "react";
+import { IconButton } from "./Button";
+import styles from "./Dialog.module.css";
+import { cx } from "./cx";
+
+interface DialogProps {
+  open: boolean;
+  onClose: () => void;
+  title: string;
+  description?: ReactNode;
+  wide?: boolean;
+  children: ReactNode;
+}
+
+export function Dialog({ open, onClose, title, description, wide = false, children }: DialogProps) {
+  return (
+    <Base.Root
+      open={open}
+      onOpenChange={(next) => {
+        if (!next) onClose();
+      }}
+    >
+      <Base.Portal>
+        <Base.Backdrop className={styles.veil} />
+        <Base.Popup className={cx(styles.popup, wide && styles.wide)}>
+          <div className={styles.head}>
+            <Base.Title className={styles.title}>{title}</Base.Title>
+            <Base.Close render={<IconButton icon="close" label="Close" />} />
+          </div>
+          {description === undefined ? null : (
+            <Base.Description className={styles.description} render={<div />}>
+              {description}
+            </Base.Description>
+          )}
+          {children}
+        </Base.Popup>
+      </Base.Portal>
+    </Base.Root>
+  );
+}
+
+export function DialogActions({ children }: { children: ReactNode }) {
+  return <div className={styles.actions}>{children}</div>;
+}
