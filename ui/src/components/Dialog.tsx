@@ -24,16 +24,17 @@ export function Dialog({ open, onClose, title, description, wide = false, childr
       <Base.Portal>
         <Base.Backdrop className={styles.veil} />
         <Base.Popup className={cx(styles.popup, wide && styles.wide)}>
-          <div className={styles.head}>
-            <Base.Title className={styles.title}>{title}</Base.Title>
-            <Base.Close render={<IconButton icon="close" label="Close" />} />
-          </div>
+          <Base.Title className={styles.title}>{title}</Base.Title>
           {description === undefined ? null : (
             <Base.Description className={styles.description} render={<div />}>
               {description}
             </Base.Description>
           )}
           {children}
+          {/* Last, so that the first thing the keyboard meets is what the dialog is for. */}
+          <div className={styles.close}>
+            <Base.Close render={<IconButton icon="close" label="Close" />} />
+          </div>
         </Base.Popup>
       </Base.Portal>
     </Base.Root>

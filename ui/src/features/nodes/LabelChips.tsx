@@ -1,12 +1,15 @@
 import type { Node } from "@/api/types";
 import { Chip } from "@/components/Chip";
 
-/** A few labels, the operator's first: a worker sets several by itself that say what other columns show. */
+/** Labels that every worker sets by itself and that say what other columns show; the panel has them all. */
+const TOLD_ELSEWHERE = /^(gpu|node)\./;
+
+/** A few labels, the operators' first. */
 export function LabelChips({ node, most }: { node: Node; most: number }) {
   const isOperators = (key: string) => key in node.operator_labels;
-  const labels = Object.entries(node.labels ?? {}).sort(
-    ([a], [b]) => Number(isOperators(b)) - Number(isOperators(a)) || a.localeCompare(b),
-  );
+  const labels = Object.entries(node.labels ?? {})
+    .filter(([key]) => isOperators(key) || !TOLD_ELSEWHERE.test(key))
+    .sort(([a], [b]) => Number(isOperators(b)) - Number(isOperators(a)) || a.localeCompare(b));
   if (labels.length === 0) return null;
   const rest = labels.slice(most);
   return (

@@ -9,6 +9,7 @@ export function MemoryMeters({ node }: { node: Node }) {
       {kind === "own" ? <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} /> : null}
       <Meter
         label="RAM"
+        warnFrom={0.92}
         totalBytes={node.total_ram}
         freeBytes={node.available_ram}
         {...(kind === "shared" ? { note: "shared with the GPU" } : {})}
@@ -18,5 +19,5 @@ export function MemoryMeters({ node }: { node: Node }) {
 }
 
 export function DiskMeter({ node }: { node: Node }) {
-  return <Meter label="Disk" totalBytes={node.total_disk} freeBytes={node.available_disk} />;
+  return <Meter label="Disk" warnFrom={0.85} totalBytes={node.total_disk} freeBytes={node.available_disk} />;
 }

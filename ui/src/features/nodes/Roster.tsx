@@ -123,6 +123,7 @@ interface RowProps {
 const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
   const gpus = gpuLines(node);
   const capability = capabilityLine(node);
+  const machine = gpus.length > 0 ? gpus.join(", ") : cpuLine(node);
   const reason = reasonFor(node);
 
   /** For the mouse only; the keyboard has the link in the first cell. */
@@ -160,7 +161,9 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
         )}
       </div>
       <div role="cell" className={styles.hardware}>
-        <span className={styles.line}>{gpus.length > 0 ? gpus.join(", ") : cpuLine(node)}</span>
+        <span className={styles.line} title={machine}>
+          {machine}
+        </span>
         <span className={styles.sub}>{capability !== "" ? capability : gpus.length > 0 ? cpuLine(node) : "no GPU"}</span>
       </div>
       <div role="cell" className={styles.memory}>
@@ -170,7 +173,7 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
         <DiskMeter node={node} />
       </div>
       <div role="cell" className={styles.labels}>
-        <LabelChips node={node} most={3} />
+        <LabelChips node={node} most={2} />
       </div>
       <div role="cell" className={styles.seen}>
         <LastSeen node={node} />
