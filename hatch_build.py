@@ -4,8 +4,6 @@ A wheel needs Node to be built and nobody should need to install it: a Node on t
 enough, else the one that PyPI has. A UI that is already built from the same sources is left as it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os
@@ -28,6 +26,8 @@ class UiBuildFailed(Exception):
     """What was tried, what stood in the way, what would help."""
 
 
+# Annotations here are real types, not strings: Hatchling runs this file without registering it as a module, and
+# `dataclass` could not look names up.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTools:
     node: Path
