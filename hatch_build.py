@@ -71,13 +71,21 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 " builds, or build without --no-build-isolation."
             )
         self.app.display_info(f"Web UI: building with {tools.origin}.")
-        self.run(tools, "ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund")
+        self.run(
+            tools,
+            *("ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"),
+            advice="It needs an npm registry: check the network, a proxy, or the `registry` line of your .npmrc.",
+        )
         # Not straight into place: a build that fails must leave what is there, and a frontend may be serving it.
-        self.run(tools, "run", "build", "--", "--outDir", "dist", "--emptyOutDir")
+        self.run(
+            tools,
+            *("run", "build", "--", "--outDir", "dist", "--emptyOutDir"),
+            advice="In a fresh clone this does not happen: look at what was changed in ui/.",
+        )
         put_in_place(self.ui / "dist", self.static, stamp=digest_sources(self.ui))
         self.app.display_info(f"Web UI: built, {describe_size(self.static)}.")
 
-    def run(self, tools: NodeTools, *arguments: str) -> None:
+    def run(self, tools: NodeTools, *arguments: str, advice: str) -> None:
         self.app.display_info(f"Web UI: npm {' '.join(arguments)}")
         path = os.pathsep.join([str(tools.node.parent), os.environ.get("PATH", "")])
         done = subprocess.run(
@@ -91,9 +99,8 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         )
         if done.returncode != 0:
             raise UiBuildFailed(
-                f"`npm {arguments[0]}` in {self.ui} ended with status {done.returncode}; its own words are above"
-                " (with pip, add -v to see them). `npm ci` needs an npm registry: check the network, a proxy, or the"
-                " `registry` line of your .npmrc, and build again."
+                f"`npm {arguments[0]}` in {self.ui} ended with status {done.returncode}; what it said is above"
+                f" (with pip, add -v to see it). {advice}"
             )
 
 

@@ -3,7 +3,7 @@
 export type NodeStatus = "pending" | "healthy" | "unhealthy" | "offline" | "draining";
 
 export interface Gpu {
-  name: string;
+  name: string | null;
   vendor: string;
   memory_total_bytes: number | null;
   memory_free_bytes: number | null;
@@ -36,12 +36,16 @@ export interface Node {
   cpu_model: string | null;
   cpu_count: number | null;
   gpus: Gpu[];
-  gpu_vendor: string;
-  gpu_compute_capability: string;
-  capability?: string | null;
+  gpu_vendor: string | null;
+  gpu_compute_capability: string | null;
+  capability: string | null;
+  /** Why this capability and no other. */
+  capability_reason: string | null;
+  /** What the worker could not find out about its machine. */
+  problems: string[];
   total_vram: number | null;
   available_vram: number | null;
-  reserved_vram: number | null;
+  reserved_vram: number;
   total_ram: number | null;
   available_ram: number | null;
   total_disk: number | null;
@@ -49,7 +53,8 @@ export interface Node {
   max_replicas_per_model: number;
   model_count: number;
   in_flight_count: number;
-  labels?: Record<string, string>;
+  /** The operators' words over the worker's, over what follows from the machine. */
+  labels: Record<string, string>;
   worker_labels: Record<string, string>;
   operator_labels: Record<string, string>;
 }
@@ -65,11 +70,19 @@ export interface JoinCommand {
   command: string;
 }
 
+export interface FrontendStatus {
+  id: string;
+  url: string;
+  version: string;
+  age_s: number;
+}
+
 export interface SystemStatus {
   version: string;
   frontend_id: string;
-  store: Record<string, unknown>;
-  bus: Record<string, unknown>;
+  frontends: FrontendStatus[];
+  store: { kind: string; location: string; ok: boolean };
+  bus: { url: string; connected: boolean; problem: string };
   nodes: Record<NodeStatus, number>;
 }
 

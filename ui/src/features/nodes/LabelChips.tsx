@@ -7,7 +7,7 @@ const TOLD_ELSEWHERE = /^(gpu|node)\./;
 /** A few labels, the operators' first. */
 export function LabelChips({ node, most }: { node: Node; most: number }) {
   const isOperators = (key: string) => key in node.operator_labels;
-  const labels = Object.entries(node.labels ?? {})
+  const labels = Object.entries(node.labels)
     .filter(([key]) => isOperators(key) || !TOLD_ELSEWHERE.test(key))
     .sort(([a], [b]) => Number(isOperators(b)) - Number(isOperators(a)) || a.localeCompare(b));
   if (labels.length === 0) return null;

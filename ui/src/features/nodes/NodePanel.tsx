@@ -5,7 +5,8 @@ import { Icon } from "@/components/Icon";
 import { formatDateTime } from "@/format/time";
 import { ACTION_LOOKS, useAsk } from "./actions";
 import { ApproveButton } from "./ApproveButton";
-import { capabilityLine, cpuLine, gpuMemory, gpuName } from "./hardware";
+import { capabilityLine, cpuLine, gpuLines, gpuMemory, gpuName } from "./hardware";
+import { machineLabels } from "./labels";
 import { LastSeen } from "./LastSeen";
 import { DiskMeter, MemoryMeters } from "./NodeMeters";
 import styles from "./NodePanel.module.css";
@@ -73,7 +74,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
         <dl className={styles.facts}>
           <Fact name="CPU">{cpuLine(node)}</Fact>
           {node.gpus.length === 0 ? (
-            <Fact name="GPU">{node.gpu_vendor === "" || node.gpu_vendor === "unknown" ? "none found" : `${node.gpu_vendor}, details unknown`}</Fact>
+            <Fact name="GPU">{gpuLines(node)[0] ?? "none found"}</Fact>
           ) : (
             node.gpus.map((gpu, index) => (
               <Fact key={index} name={node.gpus.length === 1 ? "GPU" : `GPU ${index}`}>
@@ -82,16 +83,27 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
               </Fact>
             ))
           )}
-          <Fact name="Capability">{capabilityLine(node) || "unknown"}</Fact>
+          <Fact name="Capability">
+            {capabilityLine(node) || "unknown"}
+            {node.capability_reason ? <span className={styles.soft}>, {node.capability_reason}</span> : null}
+          </Fact>
           <Fact name="Platform">{node.platform ?? "unknown"}</Fact>
         </dl>
+        {node.problems.length === 0 ? null : (
+          <ul className={styles.problems} aria-label="What could not be found out">
+            {node.problems.map((problem) => (
+              <li key={problem}>{problem}</li>
+            ))}
+          </ul>
+        )}
       </section>
 
       <section className={styles.section}>
         <h3>Labels</h3>
         <LabelGroup title="Set by operators" labels={node.operator_labels} strong />
         <LabelGroup title="Reported by the worker" labels={node.worker_labels} />
-        {Object.keys(node.labels ?? {}).length === 0 ? <p className={styles.soft}>None.</p> : null}
+        <LabelGroup title="From the machine itself" labels={machineLabels(node)} />
+        {Object.keys(node.labels).length === 0 ? <p className={styles.soft}>None.</p> : null}
       </section>
 
       <section className={styles.section}>

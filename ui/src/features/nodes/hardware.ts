@@ -7,7 +7,7 @@ function vendorName(vendor: string): string {
   return VENDORS[vendor] ?? vendor;
 }
 
-function isKnown(text: string | null | undefined): text is string {
+function isKnown(text: string | null): text is string {
   return text !== null && text !== undefined && text !== "" && text !== "unknown";
 }
 

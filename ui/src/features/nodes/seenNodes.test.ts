@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Node } from "@/api/types";
 import { capabilityLine, gpuLines, gpuMemoryKind } from "./hardware";
+import { machineLabels } from "./labels";
 import { applyEvents, lastSeenAgeS, matchesText, received, viewRoster, type RosterView } from "./seenNodes";
 import { actionsFor, countByStatus, reasonFor } from "./status";
 
@@ -26,11 +27,14 @@ function node(over: Partial<Node> & { name: string }): Node {
     cpu_model: "EPYC 7543",
     cpu_count: 64,
     gpus: [],
-    gpu_vendor: "",
-    gpu_compute_capability: "",
+    gpu_vendor: null,
+    gpu_compute_capability: null,
+    capability: null,
+    capability_reason: null,
+    problems: [],
     total_vram: null,
     available_vram: null,
-    reserved_vram: null,
+    reserved_vram: 0,
     total_ram: 64 * GIB,
     available_ram: 32 * GIB,
     total_disk: 100 * GIB,
@@ -138,6 +142,11 @@ describe("status", () => {
     expect(actionsFor(node({ name: "a" }))).toEqual(["drain", "labels", "remove"]);
     expect(actionsFor(node({ name: "a", status: "offline", draining: true }))).toEqual(["resume", "labels", "remove"]);
   });
+});
+
+test("labels that nobody set are told apart from those that someone did", () => {
+  const labels = { tier: "fast", rack: "7", "node.name": "a" };
+  expect(machineLabels(node({ name: "a", labels, operator_labels: { tier: "fast" }, worker_labels: { rack: "7" } }))).toEqual({ "node.name": "a" });
 });
 
 describe("hardware", () => {

@@ -47,7 +47,7 @@ const searchTexts = new WeakMap<Node, string>();
 function searchText(node: Node): string {
   let text = searchTexts.get(node);
   if (text === undefined) {
-    const labels = Object.entries(node.labels ?? {}).map(([key, value]) => `${key}=${value}`);
+    const labels = Object.entries(node.labels).map(([key, value]) => `${key}=${value}`);
     text = [
       node.name,
       node.id,

@@ -1,9 +1,13 @@
 import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import type { SystemStatus } from "@/api/types";
 import { Loading, Problem } from "@/components/Answers";
+import { cx } from "@/components/cx";
+import { Icon } from "@/components/Icon";
 import { useTitle } from "@/components/useTitle";
+import { formatAge } from "@/format/time";
 import { systemQueries } from "./queries";
 import styles from "./SystemPage.module.css";
-import { factsOf } from "./facts";
 
 export function SystemPage() {
   useTitle("System");
@@ -21,28 +25,74 @@ export function SystemPage() {
           onRetry={() => void status.refetch()}
         />
       ) : (
-        <div className={styles.cards}>
-          <Card title="Frontend" facts={[["Version", status.data.version], ["Frontend id", status.data.frontend_id]]} />
-          <Card title="Store" facts={factsOf(status.data.store)} />
-          <Card title="Bus" facts={factsOf(status.data.bus)} />
-        </div>
+        <Cards status={status.data} />
       )}
     </div>
   );
 }
 
-function Card({ title, facts }: { title: string; facts: readonly (readonly [string, string])[] }) {
+function Cards({ status }: { status: SystemStatus }) {
+  const { store, bus, frontends } = status;
+  return (
+    <div className={styles.cards}>
+      <Card title="Frontends">
+        {frontends.map((frontend) => (
+          <div key={frontend.id} className={styles.frontend}>
+            <Fact name="Address">{frontend.url || "unknown"}</Fact>
+            <Fact name="Version">{frontend.version}</Fact>
+            <Fact name="Id">
+              <code>{frontend.id}</code>
+              {frontend.id === status.frontend_id ? " (answers this page)" : ""}
+            </Fact>
+            <Fact name="Last seen">{formatAge(frontend.age_s)}</Fact>
+          </div>
+        ))}
+      </Card>
+      <Card title="Store">
+        <Fact name="State">
+          <Health ok={store.ok} good="Answers" bad="Does not answer" />
+        </Fact>
+        <Fact name="Kind">{store.kind}</Fact>
+        <Fact name="Location">
+          <code>{store.location}</code>
+        </Fact>
+      </Card>
+      <Card title="Message bus">
+        <Fact name="State">
+          <Health ok={bus.connected} good="Connected" bad="Not connected" />
+        </Fact>
+        <Fact name="Address">
+          <code>{bus.url}</code>
+        </Fact>
+        {bus.problem === "" ? null : <Fact name={bus.connected ? "Last problem" : "Problem"}>{bus.problem}</Fact>}
+      </Card>
+    </div>
+  );
+}
+
+function Card({ title, children }: { title: string; children: ReactNode }) {
   return (
     <section className={styles.card}>
       <h2>{title}</h2>
-      <dl>
-        {facts.map(([name, value]) => (
-          <div key={name} className={styles.fact}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <dl>{children}</dl>
     </section>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <div className={styles.fact}>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Health({ ok, good, bad }: { ok: boolean; good: string; bad: string }) {
+  return (
+    <span className={cx(styles.health, ok ? styles.good : styles.bad)}>
+      <Icon name={ok ? "approve" : "warning"} size={14} />
+      {ok ? good : bad}
+    </span>
   );
 }
