@@ -1,5 +1,5 @@
 import { Dialog as Base } from "@base-ui/react/dialog";
-import type { ReactNode } from "react";
+import { useRef, type ReactNode } from "react";
 import { IconButton } from "./Button";
 import styles from "./Dialog.module.css";
 import { cx } from "./cx";
@@ -14,6 +14,7 @@ interface DialogProps {
 }
 
 export function Dialog({ open, onClose, title, description, wide = false, children }: DialogProps) {
+  const popup = useRef<HTMLDivElement>(null);
   return (
     <Base.Root
       open={open}
@@ -23,7 +24,8 @@ export function Dialog({ open, onClose, title, description, wide = false, childr
     >
       <Base.Portal>
         <Base.Backdrop className={styles.veil} />
-        <Base.Popup className={cx(styles.popup, wide && styles.wide)}>
+        {/* The dialog itself takes the focus: a field that did would open a phone's keyboard over it. */}
+        <Base.Popup ref={popup} initialFocus={popup} className={cx(styles.popup, wide && styles.wide)}>
           <Base.Title className={styles.title}>{title}</Base.Title>
           {description === undefined ? null : (
             <Base.Description className={styles.description} render={<div />}>

@@ -1,5 +1,4 @@
 import { useState, type FormEvent } from "react";
-import { ApiError } from "@/api/errors";
 import { InlineError } from "@/components/Answers";
 import { Brand } from "@/components/Brand";
 import { Button } from "@/components/Button";
@@ -45,9 +44,6 @@ export function SignInPage() {
           }
         />
         {signIn.isError ? <InlineError error={signIn.error} /> : null}
-        {signIn.error instanceof ApiError && signIn.error.status === 401 ? (
-          <p className={styles.lead}>Check that the whole key was pasted and that it was not revoked.</p>
-        ) : null}
         <Button type="submit" look="primary" busy={signIn.isPending}>
           Sign in
         </Button>

@@ -37,7 +37,7 @@ function Cards({ status }: { status: SystemStatus }) {
     <div className={styles.cards}>
       <Card title="Frontends">
         {frontends.map((frontend) => (
-          <div key={frontend.id} className={styles.frontend}>
+          <dl key={frontend.id}>
             <Fact name="Address">{frontend.url || "unknown"}</Fact>
             <Fact name="Version">{frontend.version}</Fact>
             <Fact name="Id">
@@ -45,26 +45,30 @@ function Cards({ status }: { status: SystemStatus }) {
               {frontend.id === status.frontend_id ? " (answers this page)" : ""}
             </Fact>
             <Fact name="Last seen">{formatAge(frontend.age_s)}</Fact>
-          </div>
+          </dl>
         ))}
       </Card>
       <Card title="Store">
-        <Fact name="State">
-          <Health ok={store.ok} good="Answers" bad="Does not answer" />
-        </Fact>
-        <Fact name="Kind">{store.kind}</Fact>
-        <Fact name="Location">
-          <code>{store.location}</code>
-        </Fact>
+        <dl>
+          <Fact name="State">
+            <Health ok={store.ok} good="Answers" bad="Does not answer" />
+          </Fact>
+          <Fact name="Kind">{store.kind}</Fact>
+          <Fact name="Location">
+            <code>{store.location}</code>
+          </Fact>
+        </dl>
       </Card>
       <Card title="Message bus">
-        <Fact name="State">
-          <Health ok={bus.connected} good="Connected" bad="Not connected" />
-        </Fact>
-        <Fact name="Address">
-          <code>{bus.url}</code>
-        </Fact>
-        {bus.problem === "" ? null : <Fact name={bus.connected ? "Last problem" : "Problem"}>{bus.problem}</Fact>}
+        <dl>
+          <Fact name="State">
+            <Health ok={bus.connected} good="Connected" bad="Not connected" />
+          </Fact>
+          <Fact name="Address">
+            <code>{bus.url}</code>
+          </Fact>
+          {bus.problem === "" ? null : <Fact name={bus.connected ? "Last problem" : "Problem"}>{bus.problem}</Fact>}
+        </dl>
       </Card>
     </div>
   );
@@ -74,7 +78,7 @@ function Card({ title, children }: { title: string; children: ReactNode }) {
   return (
     <section className={styles.card}>
       <h2>{title}</h2>
-      <dl>{children}</dl>
+      {children}
     </section>
   );
 }
