@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from corral.core.errors import InvalidInput
+from corral.core.hardware import vram_label
 from corral.core.nodes import Node
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
@@ -20,16 +21,6 @@ def check_labels(labels: Mapping[str, str]) -> None:
             )
         if len(value) > 255 or any(ord(char) < 32 for char in value):
             raise InvalidInput(f"the value of label {key!r} is over 255 characters or has control characters")
-
-
-def vram_label(total_bytes: int) -> str:
-    """LocalAI's size classes, so that its selectors keep working."""
-    gigabytes = total_bytes / (1 << 30)
-    for limit, label in ((80, "80GB+"), (48, "48GB"), (24, "24GB"), (16, "16GB"), (8, "8GB")):
-        # Cards report a little less than their nominal size.
-        if gigabytes >= limit * 0.95:
-            return label
-    return f"{round(gigabytes)}GB"
 
 
 def derived_labels(node: Node) -> dict[str, str]:
