@@ -112,6 +112,9 @@ def redact_url(url: str) -> str:
     return re.sub(r"//[^@/]*@", "//", url)
 
 
+DataDir = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
 def data_home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "corral"
 
@@ -133,7 +136,7 @@ class RoleSettings(BaseModel):
 class FrontendSettings(RoleSettings):
     role = "frontend"
 
-    data_dir: Path = Field(default_factory=lambda: data_home() / "frontend")
+    data_dir: DataDir = Field(default_factory=lambda: data_home() / "frontend")
     """Where keys, logs and, without PostgreSQL, the database live."""
     listen: Annotated[HostPort, LocalAiName("LOCALAI_ADDRESS")] = "127.0.0.1:8080"
     """Address and port of the API and the web UI."""
@@ -159,6 +162,8 @@ class FrontendSettings(RoleSettings):
     """Use a bus without credentials. Everyone who reaches it can command every machine. For experiments only."""
     registration_token: Annotated[Secret | None, LocalAiName("LOCALAI_REGISTRATION_TOKEN")] = None
     """Token machines present to join. Made at first start and kept in the data directory when not given."""
+    local_token: Secret | None = None
+    """Registration token for workers that need no approval, such as the one `corral up` starts itself."""
     admin_key: Secret | None = None
     """An admin API key to accept from the first start on. Made and kept in the data directory when not given."""
     auth: bool = True
@@ -182,7 +187,7 @@ class FrontendSettings(RoleSettings):
 class WorkerSettings(RoleSettings):
     role = "worker"
 
-    data_dir: Path = Field(default_factory=lambda: data_home() / "worker")
+    data_dir: DataDir = Field(default_factory=lambda: data_home() / "worker")
     """Where this machine's identity, backends, models and logs live."""
     join: Annotated[HttpUrl | None, LocalAiName("LOCALAI_REGISTER_TO")] = None
     """Address of a frontend. Remembered in the data directory after the first time."""
@@ -219,7 +224,7 @@ class WorkerSettings(RoleSettings):
 class UpSettings(RoleSettings):
     role = "up"
 
-    data_dir: Path = Field(default_factory=data_home)
+    data_dir: DataDir = Field(default_factory=data_home)
     """The one directory for data, keys and logs."""
     listen: HostPort = "127.0.0.1:8080"
     """Address and port of the API and the web UI. On an address other machines reach, the bus listens there too."""

@@ -66,7 +66,7 @@ def test_an_unknown_memory_size_says_how_to_choose_otherwise() -> None:
 
 @pytest.mark.parametrize(
     ("size", "label"),
-    [(0, "0GB"), (6, "6GB"), (8, "8GB"), (12, "8GB"), (16, "16GB"), (32, "24GB"), (79, "48GB"), (80, "80GB+")],
+    [(0, "0GB"), (6, "6GB"), (8, "8GB"), (12, "8GB"), (16, "16GB"), (32, "24GB"), (70, "48GB"), (80, "80GB+")],
 )
 def test_vram_label(size: int, label: str) -> None:
     assert vram_label(size * GIB) == label

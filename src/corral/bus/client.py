@@ -10,7 +10,7 @@ import base64
 import itertools
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,16 +79,18 @@ class BusOptions:
 
 
 class Bus:
-    def __init__(self, options: BusOptions, tasks: asyncio.TaskGroup) -> None:
+    """Made by `connect_bus`, which owns the tasks started here: they end with its block."""
+
+    def __init__(self, options: BusOptions) -> None:
         self._options = options
-        self._tasks = tasks
         self._client: Client | None = None
         self._services: list[_Service] = []
         self._listeners: list[Callable[[], Awaitable[None]]] = []
         self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._counter = itertools.count(1)
         self._denied: set[str] = set()
-        self._handling: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._keeper: asyncio.Task[None] | None = None
         self._thrown_out = asyncio.Event()
         self._closing = False
         self.last_problem = ""
@@ -139,13 +141,15 @@ class Bus:
         for service in self._services:
             await self._subscribe(service)
         await self.confirm()
+        if self._keeper is None:
+            self._keeper = self._spawn(self._keep_open(), name="bus:keep_open")
 
     def _current(self) -> Credentials:
         credentials = self._options.credentials()
         assert credentials is not None, "credentials do not go away while the bus is open"
         return credentials
 
-    async def keep_open(self) -> None:
+    async def _keep_open(self) -> None:
         """Come back after the server closed the connection for good: nats-py gives up then, we do not."""
         while True:
             await self._thrown_out.wait()
@@ -169,14 +173,21 @@ class Bus:
 
     async def close(self) -> None:
         self._closing = True
-        for task in self._handling:
+        for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._client is not None:
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(2.0):
                     await self._client.flush()
             with suppress(nats.errors.Error, OSError):
                 await self._client.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def on_reconnect(self, listener: Callable[[], Awaitable[None]]) -> None:
         self._listeners.append(listener)
@@ -261,9 +272,7 @@ class Bus:
         async def receive(message: Msg) -> None:
             # Waiting here, not in the task, is the back-pressure: nats-py queues and drops beyond its bound.
             await limit.acquire()
-            task = self._tasks.create_task(self._handle(service, message), name=f"bus:{service.subject}")
-            self._handling.add(task)
-            task.add_done_callback(self._handling.discard)
+            task = self._spawn(self._handle(service, message), name=f"bus:{service.subject}")
             task.add_done_callback(lambda _: limit.release())
 
         await self._require().subscribe(service.subject, cb=receive)
@@ -341,13 +350,11 @@ class Bus:
 
 
 @asynccontextmanager
-async def connect_bus(options: BusOptions, tasks: asyncio.TaskGroup) -> AsyncIterator[Bus]:
+async def connect_bus(options: BusOptions) -> AsyncIterator[Bus]:
     """An open bus; leaving the block stops its handlers and closes it."""
-    bus = Bus(options, tasks)
-    await bus.open()
-    keeper = tasks.create_task(bus.keep_open(), name="bus:keep_open")
+    bus = Bus(options)
     try:
+        await bus.open()
         yield bus
     finally:
-        keeper.cancel()
         await bus.close()

@@ -23,7 +23,7 @@ class NodeStatus(StrEnum):
     DRAINING = "draining"
 
 
-def classify_status(*, approved: bool, drain_wanted: bool, presence: Presence) -> NodeStatus:
+def classify_status(*, approved: bool, draining: bool, presence: Presence) -> NodeStatus:
     """What an administrator decided goes before what we observe; absence goes before draining."""
     if not approved:
         return NodeStatus.PENDING
@@ -33,7 +33,7 @@ def classify_status(*, approved: bool, drain_wanted: bool, presence: Presence) -
         case Presence.JOINING | Presence.SUSPECT:
             return NodeStatus.UNHEALTHY
         case Presence.LIVE:
-            return NodeStatus.DRAINING if drain_wanted else NodeStatus.HEALTHY
+            return NodeStatus.DRAINING if draining else NodeStatus.HEALTHY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,9 @@ class Node:
     node_type: NodeType
     approved: bool
     drain_wanted: bool
+    """An administrator's wish; it outlives every restart of the worker."""
+    worker_draining: bool
+    """The worker's own word that it is about to stop; a new process starts without it."""
     presence: Presence
     presence_reason: str
     address: str
@@ -64,7 +67,6 @@ class Node:
     instance: str | None
     """The worker process that speaks for this node; a new one makes a new epoch."""
     epoch: int
-    bus_public_key: str | None
     total_vram: int | None
     available_vram: int | None
     total_ram: int | None
@@ -94,7 +96,11 @@ class Node:
 
     @property
     def status(self) -> NodeStatus:
-        return classify_status(approved=self.approved, drain_wanted=self.drain_wanted, presence=self.presence)
+        return classify_status(approved=self.approved, draining=self.draining, presence=self.presence)
+
+    @property
+    def draining(self) -> bool:
+        return self.drain_wanted or self.worker_draining
 
     @property
     def max_replicas_per_model(self) -> int:
@@ -115,7 +121,6 @@ class NodeClaim:
     http_address: str
     key_hash: str | None = None
     instance: str | None = None
-    bus_public_key: str | None = None
     total_vram: int | None = None
     available_vram: int | None = None
     total_ram: int | None = None

@@ -29,6 +29,10 @@ class PresenceEvent(StrEnum):
     ONE_PATH_SILENT = "one_path_silent"
     ALL_SILENT = "all_silent"
 
+    @property
+    def proves(self) -> bool:
+        return self is PresenceEvent.PROVEN
+
 
 _P, _E = Presence, PresenceEvent
 
@@ -84,6 +88,8 @@ class Evidence:
     beat_silence_s: float | None
     """Since the last heartbeat, but no longer than we have been listening; None when there never was one."""
     listened_s: float
+    expected_on_bus: bool
+    """Not expected there: agents, and machines that wait for approval. The heartbeat alone speaks for them."""
     bus_answered: bool
     bus_failures: int
     """Round trips failed in a row. Those we could not try ourselves do not count."""
@@ -102,19 +108,27 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
     never_beat = evidence.beat_silence_s is None
     silence_s = evidence.listened_s if evidence.beat_silence_s is None else evidence.beat_silence_s
     beat_late = silence_s >= limits.suspect_after_s
+    if not evidence.expected_on_bus:
+        if beat_late:
+            return Verdict(PresenceEvent.ALL_SILENT, f"no heartbeat for {silence_s:.0f} s")
+        return None if never_beat else Verdict(PresenceEvent.PROVEN, "")
     bus_late = evidence.bus_failures >= limits.bus_failures
-    if not beat_late and not never_beat and evidence.bus_answered and evidence.bus_failures == 0:
-        return Verdict(PresenceEvent.PROVEN, "")
-    if not beat_late and bus_late and not never_beat:
-        return Verdict(
-            PresenceEvent.ONE_PATH_SILENT,
-            "heartbeats arrive, but it does not answer on the message bus; check its way to the bus",
-        )
     if not beat_late:
-        return None
+        return None if never_beat else _with_fresh_beat(evidence, bus_late=bus_late)
     if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
         return Verdict(PresenceEvent.ALL_SILENT, f"no heartbeat for {silence_s:.0f} s and not on the message bus")
     if bus_late or evidence.bus_answered:
         where = "not on the message bus" if bus_late else "it still answers on the message bus"
         return Verdict(PresenceEvent.ONE_PATH_SILENT, f"no heartbeat for {silence_s:.0f} s; {where}")
+    return None
+
+
+def _with_fresh_beat(evidence: Evidence, *, bus_late: bool) -> Verdict | None:
+    if bus_late:
+        return Verdict(
+            PresenceEvent.ONE_PATH_SILENT,
+            "heartbeats arrive, but it does not answer on the message bus; check its way to the bus",
+        )
+    if evidence.bus_answered and evidence.bus_failures == 0:
+        return Verdict(PresenceEvent.PROVEN, "")
     return None

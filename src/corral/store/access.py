@@ -98,19 +98,56 @@ class AccessStore:
 
         return await self._database.write(body)
 
-    async def add_join_token(self, token: str) -> None:
+    async def open_session(self, key_id: str, token: str, *, ttl_s: float) -> None:
+        """A browser's stand-in for the key; it ends with the key."""
+
         async def body(tx: Tx) -> None:
+            await tx.execute("DELETE FROM sessions WHERE expires_at < now_ms()")
             await tx.execute(
-                "INSERT INTO join_tokens (token_hash, created_at) VALUES ($1, now_ms())"
-                " ON CONFLICT (token_hash) DO NOTHING",
+                "INSERT INTO sessions (token_hash, key_id, created_at, expires_at)"
+                " VALUES ($1, $2, now_ms(), now_ms() + $3)",
                 hash_secret(token),
+                key_id,
+                int(ttl_s * 1000),
             )
 
         await self._database.write(body)
 
-    async def is_join_token(self, token: str) -> bool:
-        async def body(tx: Tx) -> bool:
-            sql = "SELECT 1 AS found FROM join_tokens WHERE token_hash = $1 AND revoked_at IS NULL"
-            return await tx.fetch_one(sql, hash_secret(token)) is not None
+    async def find_session(self, token_hash: str) -> ApiKey | None:
+        async def body(tx: Tx) -> ApiKey | None:
+            row = await tx.fetch_one(
+                "SELECT api_keys.* FROM sessions JOIN api_keys ON api_keys.id = sessions.key_id"
+                " WHERE sessions.token_hash = $1 AND sessions.expires_at > now_ms() AND api_keys.revoked_at IS NULL",
+                token_hash,
+            )
+            return _api_key(row) if row else None
+
+        return await self._database.read(body)
+
+    async def close_session(self, token_hash: str) -> None:
+        async def body(tx: Tx) -> None:
+            await tx.execute("DELETE FROM sessions WHERE token_hash = $1", token_hash)
+
+        await self._database.write(body)
+
+    async def add_join_token(self, token: str, *, approves: bool = False) -> None:
+        """`approves`: who joins with it needs no administrator; for the worker that `corral up` starts itself."""
+
+        async def body(tx: Tx) -> None:
+            await tx.execute(
+                "INSERT INTO join_tokens (token_hash, approves, created_at) VALUES ($1, $2, now_ms())"
+                " ON CONFLICT (token_hash) DO NOTHING",
+                hash_secret(token),
+                approves,
+            )
+
+        await self._database.write(body)
+
+    async def read_join_tokens(self) -> dict[str, bool]:
+        """Hashes of those in force, and whether they approve."""
+
+        async def body(tx: Tx) -> dict[str, bool]:
+            rows = await tx.fetch("SELECT token_hash, approves FROM join_tokens WHERE revoked_at IS NULL")
+            return {row["token_hash"]: bool(row["approves"]) for row in rows}
 
         return await self._database.read(body)

@@ -1,50 +1,14 @@
 """What the health pass found: bus round trips and heartbeat ages become presence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+from corral.core.health import BusProbe, judge_node
 from corral.core.nodes import Node, NodeId
-from corral.core.presence import Evidence, Limits, classify_evidence, next_presence
+from corral.core.presence import Limits
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
 from corral.store.leases import Lease, check_fence
 from corral.store.node_rows import SELECT_NODE, lock_nodes, read_node_row, store_now_ms, update_node
-
-
-@dataclass(frozen=True, slots=True)
-class BusProbe:
-    node_id: NodeId
-    answered: bool
-    no_responders: bool = False
-
-
-def judge_node(node: Node, probe: BusProbe | None, *, now_ms: int, listened_s: float, limits: Limits) -> Node:
-    """The node as it should be stored after this round trip (None: we could not try)."""
-    if probe is not None and probe.answered:
-        node = replace(node, bus_answered=True, bus_failures=0, bus_no_responders=False)
-    elif probe is not None:
-        # Counted up to the limit only: a node that stays away is not rewritten at every pass.
-        failures = min(node.bus_failures + 1, limits.bus_failures)
-        node = replace(node, bus_failures=failures, bus_no_responders=probe.no_responders)
-    beat_age_s = None if node.last_heartbeat is None else max(0, now_ms - node.last_heartbeat) / 1000
-    verdict = classify_evidence(
-        Evidence(
-            beat_silence_s=None if beat_age_s is None else min(beat_age_s, listened_s),
-            listened_s=listened_s,
-            bus_answered=node.bus_answered,
-            # A node that waits for approval has no way onto the bus: its heartbeat alone speaks for it.
-            bus_failures=node.bus_failures if node.approved else limits.bus_failures,
-            bus_no_responders=node.bus_no_responders or not node.approved,
-        ),
-        limits,
-    )
-    if verdict is None:
-        return node
-    presence = next_presence(node.presence, verdict.event)
-    if presence is node.presence:
-        # The same verdict again: its text may have aged ("silent for 40 s"), but nothing happened.
-        return node
-    return replace(node, presence=presence, presence_reason=verdict.reason)
 
 
 class HealthStore:

@@ -30,20 +30,23 @@ class LeaseStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def hold(self, name: str, holder: str, *, ttl_s: float) -> Lease | None:
-        """Take, keep or fail to get the lease. The fence grows with every change of hands."""
+    async def hold(self, name: str, holder: str, *, ttl_s: float, fresh: bool = False) -> Lease | None:
+        """Take, keep or fail to get the lease. The fence grows with every change of hands.
+
+        `fresh`: this process has just started; what an earlier one under the same name still does is void."""
 
         async def body(tx: Tx) -> Lease | None:
             row = await tx.fetch_one(
                 "INSERT INTO leases (name, holder, fence, expires_at) VALUES ($1, $2, 1, now_ms() + $3)"
                 " ON CONFLICT (name) DO UPDATE SET"
-                " fence = CASE WHEN leases.holder = excluded.holder THEN leases.fence ELSE leases.fence + 1 END,"
+                " fence = leases.fence + CASE WHEN leases.holder = excluded.holder AND $4 = 0 THEN 0 ELSE 1 END,"
                 " holder = excluded.holder, expires_at = excluded.expires_at"
                 " WHERE leases.holder = excluded.holder OR leases.expires_at <= now_ms()"
                 " RETURNING fence",
                 name,
                 holder,
                 int(ttl_s * 1000),
+                int(fresh),
             )
             return Lease(name, holder, row["fence"]) if row else None
 

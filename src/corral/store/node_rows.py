@@ -12,7 +12,7 @@ from corral.store.database import Row, Tx
 
 COLUMNS = tuple(field.name for field in fields(Node))
 SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
-_BOOLEANS = ("approved", "drain_wanted", "bus_answered", "bus_no_responders")
+_BOOLEANS = ("approved", "drain_wanted", "worker_draining", "bus_answered", "bus_no_responders")
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 

@@ -7,9 +7,9 @@ from corral.core.errors import InvalidInput, NotFound
 from corral.core.labels import check_labels
 from corral.core.nodes import Node, NodeId
 from corral.core.sizes import parse_budget_bytes
+from corral.store.bus_credentials import revoke_bus_credentials
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
-from corral.store.fleet import revoke_bus_key
 from corral.store.node_rows import SELECT_NODE, lock_node, read_node_row, store_now_ms, unknown_node, update_node
 
 
@@ -114,7 +114,7 @@ class NodeStore:
     async def remove(self, node_id: str, *, actor: str) -> Node:
         async def body(tx: Tx) -> Node:
             node = await lock_node(tx, node_id)
-            await revoke_bus_key(tx, node.bus_public_key)
+            await revoke_bus_credentials(tx, node.id)
             await tx.execute(
                 "UPDATE nodes SET removed_at = now_ms(), changed_at = now_ms(), key_hash = NULL WHERE id = $1", node.id
             )

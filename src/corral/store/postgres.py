@@ -89,7 +89,7 @@ class PostgresDatabase:
             )
         except (*_UNREACHABLE, asyncpg.PostgresError, ValueError) as error:
             raise Unavailable(
-                f"cannot reach the store {location}: {error or type(error).__name__}."
+                f"cannot reach the store {location}: {str(error) or type(error).__name__}."
                 " Check that PostgreSQL runs there, and the name and password in the setting `store`."
             ) from error
         return cls(pool, location, clock=clock, ids=ids)

@@ -1,5 +1,6 @@
 """What workers say of themselves: registration, heartbeats, good-bye."""
 
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 from corral.core.nodes import Node, NodeClaim, NodeId, Usage
 from corral.core.presence import Presence, PresenceEvent, next_presence
 from corral.core.registration import Refuse, Replace, Return, Welcome, decide_registration
+from corral.store.bus_credentials import record_bus_credential, revoke_bus_credentials
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
-from corral.store.fleet import revoke_bus_key
 from corral.store.node_rows import (
     COLUMNS,
     SELECT_NODE,
@@ -33,6 +34,9 @@ class Beat:
     node_id: NodeId
     usage: Usage
     instance: str | None = None
+    secret_hash: str = ""
+    joined: bool = False
+    """The caller showed a registration token instead: all that a LocalAI worker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,12 @@ class BeatOutcome:
     """What became of one heartbeat. `node` is as it was before; None means there is no such node."""
 
     node: Node | None
+    denied: bool = False
     fenced: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        return self.node is not None and not self.denied and not self.fenced
 
 
 class RegistrationStore:
@@ -48,17 +57,19 @@ class RegistrationStore:
         self._database = database
 
     async def register(
-        self, claim: NodeClaim, *, new_id: str, may_join: bool, auto_approve: bool
+        self,
+        claim: NodeClaim,
+        *,
+        new_id: str,
+        may_join: bool,
+        auto_approve: bool,
+        bus_key: str | None = None,
+        bus_ttl_s: float = 0.0,
     ) -> Registered | Refuse:
+        """`bus_key`: public key the node's next bus credential is for; kept only if the node may have one."""
+
         async def body(tx: Tx) -> Registered | Refuse:
-            same_key = None
-            if claim.key_hash is not None:
-                row = await tx.fetch_one(
-                    f"{SELECT_NODE} WHERE key_hash = $1 AND removed_at IS NULL FOR UPDATE", claim.key_hash
-                )
-                same_key = read_node_row(row) if row else None
-            row = await tx.fetch_one(f"{SELECT_NODE} WHERE name = $1 AND removed_at IS NULL FOR UPDATE", claim.name)
-            same_name = read_node_row(row) if row else None
+            same_key, same_name = await _find(tx, claim)
             decision = decide_registration(
                 claim, same_key=same_key, same_name=same_name, may_join=may_join, auto_approve=auto_approve
             )
@@ -68,15 +79,16 @@ class RegistrationStore:
                         await self._record_conflict(tx, decision.holder, claim)
                     return decision
                 case Welcome():
-                    return Registered(await self._add(tx, claim, NodeId(new_id), approved=decision.approved), True)
+                    registered = Registered(await self._add(tx, claim, NodeId(new_id), decision.approved), True)
                 case Return():
-                    return await self._take_back(tx, claim, decision)
+                    registered = await self._take_back(tx, claim, decision)
                 case Replace():
-                    node = decision.node
-                    await revoke_bus_key(tx, node.bus_public_key)
                     # Its identity is new, so its approval is; what an administrator set on the name stays.
-                    back = Return(replace(node, approved=False), PresenceEvent.RESTARTED, decision.approved)
-                    return await self._take_back(tx, claim, back)
+                    again = Return(decision.node, PresenceEvent.RESTARTED, decision.approved)
+                    registered = await self._take_back(tx, claim, again)
+            if bus_key is not None and registered.node.approved:
+                await record_bus_credential(tx, registered.node.id, bus_key, ttl_s=bus_ttl_s)
+            return registered
 
         return await self._database.write(body)
 
@@ -90,14 +102,14 @@ class RegistrationStore:
                 tx, actor=f"worker {claim.name}", action="node.conflict", subject=holder.id, detail=detail
             )
 
-    async def _add(self, tx: Tx, claim: NodeClaim, node_id: NodeId, *, approved: bool) -> Node:
+    async def _add(self, tx: Tx, claim: NodeClaim, node_id: NodeId, approved: bool) -> Node:
         now = await store_now_ms(tx)
         node = Node(
             id=node_id,
             name=claim.name,
-            node_type=claim.node_type,
             approved=approved,
             drain_wanted=False,
+            worker_draining=False,
             presence=Presence.JOINING,
             presence_reason="registered; not yet seen on the message bus",
             epoch=1,
@@ -141,9 +153,16 @@ class RegistrationStore:
             **_reported(claim),
         )
         if new_process:
-            after = replace(after, bus_answered=False, bus_failures=0, bus_no_responders=False)
-            if node.bus_public_key != claim.bus_public_key:
-                await revoke_bus_key(tx, node.bus_public_key)
+            after = replace(
+                after,
+                worker_draining=False,
+                bus_answered=False,
+                bus_failures=0,
+                bus_no_responders=False,
+                conflict_message=None,
+                conflict_at=None,
+            )
+            await revoke_bus_credentials(tx, node.id)
             detail = {"epoch": after.epoch, "address": after.http_address or after.address}
             await append_event(tx, actor=f"worker {claim.name}", action="node.returned", subject=node.id, detail=detail)
         return Registered(await update_node(tx, node, after), new_process)
@@ -154,11 +173,7 @@ class RegistrationStore:
         async def body(tx: Tx) -> list[BeatOutcome]:
             known = await lock_nodes(tx, (beat.node_id for beat in beats))
             outcomes = [_judge_beat(beat, known.get(beat.node_id)) for beat in beats]
-            accepted = [
-                beat
-                for beat, outcome in zip(beats, outcomes, strict=True)
-                if outcome.node is not None and not outcome.fenced
-            ]
+            accepted = [beat for beat, outcome in zip(beats, outcomes, strict=True) if outcome.accepted]
             await tx.execute_many(
                 "UPDATE nodes SET last_heartbeat = now_ms(), available_vram = coalesce($2, available_vram),"
                 " total_vram = coalesce($3, total_vram), available_ram = coalesce($4, available_ram),"
@@ -189,18 +204,34 @@ class RegistrationStore:
 
         return await self._database.write(body)
 
-    async def deregister(self, node_id: str) -> Node:
-        async def change(tx: Tx, node: Node) -> Node:
-            if node.presence is not Presence.LEFT:
-                await append_event(tx, actor=f"worker {node.name}", action="node.left", subject=node.id)
-            presence = next_presence(node.presence, PresenceEvent.DEREGISTERED)
-            return replace(node, presence=presence, presence_reason="left by itself")
+    async def set_draining(self, node_id: str, draining: bool) -> Node:
+        """The worker's own word; an administrator's wish to drain is another matter."""
 
         async def body(tx: Tx) -> Node:
             node = await lock_node(tx, node_id)
-            return await update_node(tx, node, await change(tx, node))
+            return await update_node(tx, node, replace(node, worker_draining=draining))
 
         return await self._database.write(body)
+
+    async def deregister(self, node_id: str) -> Node:
+        async def body(tx: Tx) -> Node:
+            node = await lock_node(tx, node_id)
+            if node.presence is not Presence.LEFT:
+                await append_event(tx, actor=f"worker {node.name}", action="node.left", subject=node.id)
+            presence = next_presence(node.presence, PresenceEvent.DEREGISTERED)
+            return await update_node(tx, node, replace(node, presence=presence, presence_reason="left by itself"))
+
+        return await self._database.write(body)
+
+
+async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:
+    """Who has this secret, and who has this name."""
+    same_key = None
+    if claim.key_hash is not None:
+        sql = f"{SELECT_NODE} WHERE key_hash = $1 AND removed_at IS NULL FOR UPDATE"
+        same_key = await tx.fetch_one(sql, claim.key_hash)
+    same_name = await tx.fetch_one(f"{SELECT_NODE} WHERE name = $1 AND removed_at IS NULL FOR UPDATE", claim.name)
+    return (read_node_row(same_key) if same_key else None, read_node_row(same_name) if same_name else None)
 
 
 def _reported(claim: NodeClaim) -> dict[str, Any]:
@@ -209,6 +240,16 @@ def _reported(claim: NodeClaim) -> dict[str, Any]:
     return {name: getattr(claim, name) for name in same if name != "name"}
 
 
+def speaks_for(node: Node, *, secret_hash: str, joined: bool) -> bool:
+    """Only the machine's own secret acts for it; a LocalAI worker has none and shows the registration token."""
+    if node.key_hash is None:
+        return joined
+    return hmac.compare_digest(node.key_hash, secret_hash)
+
+
 def _judge_beat(beat: Beat, node: Node | None) -> BeatOutcome:
-    fenced = node is not None and node.instance is not None and beat.instance != node.instance
-    return BeatOutcome(node, fenced)
+    if node is None:
+        return BeatOutcome(None)
+    if not speaks_for(node, secret_hash=beat.secret_hash, joined=beat.joined):
+        return BeatOutcome(node, denied=True)
+    return BeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)

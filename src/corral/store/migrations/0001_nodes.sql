@@ -4,6 +4,7 @@ CREATE TABLE nodes (
   node_type TEXT NOT NULL,
   approved BOOLEAN NOT NULL,
   drain_wanted BOOLEAN NOT NULL,
+  worker_draining BOOLEAN NOT NULL,
   presence TEXT NOT NULL,
   presence_reason TEXT NOT NULL,
   presence_since BIGINT NOT NULL,
@@ -12,7 +13,6 @@ CREATE TABLE nodes (
   key_hash TEXT,
   instance TEXT,
   epoch BIGINT NOT NULL,
-  bus_public_key TEXT,
   total_vram BIGINT,
   available_vram BIGINT,
   total_ram BIGINT,
@@ -57,6 +57,7 @@ CREATE TABLE api_keys (
 
 CREATE TABLE join_tokens (
   token_hash TEXT PRIMARY KEY,
+  approves BOOLEAN NOT NULL,
   created_at BIGINT NOT NULL,
   revoked_at BIGINT
 );
@@ -76,10 +77,22 @@ CREATE TABLE frontends (
   last_seen BIGINT NOT NULL
 );
 
-CREATE TABLE bus_revocations (
-  public_key TEXT PRIMARY KEY,
-  revoked_at BIGINT NOT NULL
+CREATE TABLE sessions (
+  token_hash TEXT PRIMARY KEY,
+  key_id TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  expires_at BIGINT NOT NULL
 );
+
+CREATE TABLE bus_credentials (
+  public_key TEXT PRIMARY KEY,
+  node_id TEXT NOT NULL,
+  issued_at BIGINT NOT NULL,
+  expires_at BIGINT NOT NULL,
+  revoked_at BIGINT
+);
+
+CREATE INDEX bus_credentials_node ON bus_credentials (node_id);
 
 CREATE TABLE events (
   id {serial_key},

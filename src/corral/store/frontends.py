@@ -1,4 +1,4 @@
-"""The frontends that run, and the bus credentials that were taken back."""
+"""The frontends that run."""
 
 from dataclasses import dataclass
 
@@ -55,31 +55,3 @@ class FrontendStore:
             ]
 
         return await self._database.read(body)
-
-
-class RevocationStore:
-    """Public keys of bus users that must not connect again. Kept longer than any credential lives."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def read(self, *, within_s: float) -> dict[str, int]:
-        """Public key to the second from which on its credentials are void."""
-
-        async def body(tx: Tx) -> dict[str, int]:
-            rows = await tx.fetch(
-                "SELECT public_key, revoked_at FROM bus_revocations WHERE revoked_at > now_ms() - $1",
-                int(within_s * 1000),
-            )
-            return {row["public_key"]: row["revoked_at"] // 1000 for row in rows}
-
-        return await self._database.read(body)
-
-
-async def revoke_bus_key(tx: Tx, public_key: str | None) -> None:
-    if public_key:
-        await tx.execute(
-            "INSERT INTO bus_revocations (public_key, revoked_at) VALUES ($1, now_ms())"
-            " ON CONFLICT (public_key) DO NOTHING",
-            public_key,
-        )
