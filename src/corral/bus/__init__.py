@@ -1,0 +1,1 @@
+"""The message bus: subjects, messages and one small client over NATS."""

@@ -1,0 +1,1 @@
+"""What Corral knows and was asked, in SQLite or PostgreSQL: hand-written SQL, one method = one transaction."""

@@ -1,0 +1,1 @@
+"""The worker: our process on each machine. It runs backends on command and tells the truth about them."""

@@ -1,0 +1,360 @@
+"""One small client over nats-py.
+
+It mends what would surprise a caller: a denied publish or subscription raises here; a handler never blocks the next
+message; replies cannot be read by others; a request ends at once when the connection is lost; a client that the
+server threw out (expired or revoked credential) comes back with a new one.
+"""
+
+import asyncio
+import base64
+import itertools
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from corral.bus.credentials import KeyPair
+from corral.core.errors import CorralError, Forbidden, NoResponders, OutcomeUnknown, TimedOut, TooLarge, Unavailable
+
+log = structlog.get_logger()
+
+CONNECT_WITHIN_S = 5.0
+CONFIRM_WITHIN_S = 5.0
+# Two unanswered pings ten seconds apart: a frozen server is noticed within half a minute.
+PING_EVERY_S = 10
+PINGS_OUTSTANDING = 2
+RECONNECT_WAIT_S = 0.25
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
+
+
+class BusDenied(Forbidden):
+    code = "bus_denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    jwt: str
+    key: KeyPair
+
+
+@dataclass(frozen=True, slots=True)
+class BusMessage:
+    subject: str
+    data: bytes
+    reply: str | None = None
+
+
+Handler = Callable[[BusMessage], Awaitable[bytes | None]]
+CredentialsSource = Callable[[], Credentials | None]
+
+
+@dataclass(slots=True)
+class _Service:
+    subject: str
+    handler: Handler
+    concurrency: int
+    answers: Callable[[CorralError], bytes] | None
+    may_reply: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusOptions:
+    servers: tuple[str, ...]
+    name: str
+    inbox: str
+    """What to listen on for replies to our requests; only we may."""
+    inbox_for: Callable[[str], str]
+    """From the subject of a request to the prefix of its reply address, which lies below `inbox`."""
+    credentials: CredentialsSource
+    ca_file: Path | None = None
+
+
+class Bus:
+    """Made by `connect_bus`, which owns the tasks started here: they end with its block."""
+
+    def __init__(self, options: BusOptions) -> None:
+        self._options = options
+        self._client: Client | None = None
+        self._services: list[_Service] = []
+        self._listeners: list[Callable[[], Awaitable[None]]] = []
+        self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._counter = itertools.count(1)
+        self._denied: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._keeper: asyncio.Task[None] | None = None
+        self._thrown_out = asyncio.Event()
+        self._closing = False
+        self.last_problem = ""
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and self._client.is_connected
+
+    # Connection
+
+    async def open(self) -> None:
+        """Connect, or raise Unavailable with the reason."""
+        client = Client()
+        options: dict[str, Any] = {
+            "servers": list(self._options.servers),
+            "name": self._options.name,
+            "connect_timeout": CONNECT_WITHIN_S,
+            "reconnect_time_wait": RECONNECT_WAIT_S,
+            "max_reconnect_attempts": -1,
+            "ping_interval": PING_EVERY_S,
+            "max_outstanding_pings": PINGS_OUTSTANDING,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnected,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._on_closed,
+        }
+        if self._options.ca_file is not None:
+            options["tls"] = ssl.create_default_context(cafile=str(self._options.ca_file))
+        if self._options.credentials() is not None:
+            # Asked again at every reconnect, so a renewed credential is used from then on.
+            options["user_jwt_cb"] = lambda: bytearray(self._current().jwt.encode())
+            options["signature_cb"] = lambda nonce: base64.b64encode(self._current().key.sign(nonce.encode()))
+        servers = ", ".join(re.sub(r"//[^@/]*@", "//", server) for server in self._options.servers)
+        try:
+            async with asyncio.timeout(CONNECT_WITHIN_S):
+                await client.connect(**options)
+        except (OSError, TimeoutError, nats.errors.Error, ssl.SSLError) as error:
+            why = self.last_problem or str(error) or type(error).__name__
+            with suppress(Exception):
+                await client.close()
+            raise Unavailable(
+                f"cannot connect to the message bus {servers}: {why}. Check that nats-server runs there, that this"
+                " machine reaches it, and the credentials."
+            ) from error
+        self._client = client
+        self.last_problem = ""
+        await client.subscribe(f"{self._options.inbox}.>", cb=self._on_reply)
+        for service in self._services:
+            await self._subscribe(service)
+        await self.confirm()
+        if self._keeper is None:
+            self._keeper = self._spawn(self._keep_open(), name="bus:keep_open")
+
+    def _current(self) -> Credentials:
+        credentials = self._options.credentials()
+        assert credentials is not None, "credentials do not go away while the bus is open"
+        return credentials
+
+    async def _keep_open(self) -> None:
+        """Come back after the server closed the connection for good: nats-py gives up then, we do not."""
+        while True:
+            await self._thrown_out.wait()
+            self._thrown_out.clear()
+            for attempt in itertools.count():
+                try:
+                    await self.open()
+                except CorralError as error:
+                    self.last_problem = str(error)
+                    log.warning("bus.reconnect_failed", error=str(error), attempt=attempt)
+                    await asyncio.sleep(min(10.0, 0.25 * 2.0 ** min(attempt, 6)))
+                else:
+                    log.info("bus.reconnected")
+                    await self._notify()
+                    break
+
+    async def renew(self) -> None:
+        """Reconnect now, with the credential as it is now: before the old one expires, at a moment of our choosing."""
+        if self._client is not None and self._client.is_connected:
+            await self._client.force_reconnect()
+
+    async def close(self) -> None:
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._client is not None:
+            with suppress(nats.errors.Error, TimeoutError, OSError):
+                async with asyncio.timeout(2.0):
+                    await self._client.flush()
+            with suppress(nats.errors.Error, OSError):
+                await self._client.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def on_reconnect(self, listener: Callable[[], Awaitable[None]]) -> None:
+        self._listeners.append(listener)
+
+    async def confirm(self) -> None:
+        """A round trip to the server: every subscription sent before it is now active or was denied."""
+        client = self._require()
+        try:
+            await client.flush(timeout=int(CONFIRM_WITHIN_S))
+        except (nats.errors.Error, TimeoutError) as error:
+            raise Unavailable(f"the message bus did not confirm within {CONFIRM_WITHIN_S:.0f} s") from error
+        wanted = [service.subject for service in self._services] + [f"{self._options.inbox}.>"]
+        for subject in wanted:
+            if subject in self._denied:
+                raise BusDenied(
+                    f"the message bus does not let this process listen on {subject!r}; check its credential"
+                )
+
+    def _require(self) -> Client:
+        if self._client is None or not self._client.is_connected:
+            why = f" ({self.last_problem})" if self.last_problem else ""
+            raise Unavailable(f"not connected to the message bus{why}")
+        return self._client
+
+    # Sending
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        client = self._require()
+        try:
+            await client.publish(subject, data)
+        except nats.errors.MaxPayloadError as error:
+            raise TooLarge(f"a message of {len(data)} bytes is more than the bus takes") from error
+        except nats.errors.Error as error:
+            raise Unavailable(f"cannot publish on {subject!r}: {error}") from error
+
+    async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes:
+        """One request, one reply. Raises NoResponders (nothing happened), TimedOut or OutcomeUnknown, BusDenied."""
+        client = self._require()
+        reply = f"{self._options.inbox_for(subject)}.{next(self._counter)}"
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._pending[reply] = (subject, answer)
+        try:
+            await client.publish(subject, data, reply=reply)
+            async with asyncio.timeout(within_s):
+                message = await answer
+        except TimeoutError:
+            raise TimedOut(f"no answer on {subject!r} within {within_s:g} s") from None
+        except nats.errors.MaxPayloadError as error:
+            raise TooLarge(f"a request of {len(data)} bytes is more than the bus takes") from error
+        except nats.errors.Error as error:
+            raise Unavailable(f"cannot send on {subject!r}: {error}") from error
+        finally:
+            self._pending.pop(reply, None)
+        if message.headers and message.headers.get("Status") == "503":
+            raise NoResponders(f"nobody listens on {subject!r}")
+        return message.data
+
+    # Listening
+
+    async def serve(
+        self,
+        subject: str,
+        handler: Handler,
+        *,
+        concurrency: int,
+        answers: Callable[[CorralError], bytes] | None = None,
+        may_reply: Callable[[str], bool] = lambda reply: True,
+    ) -> None:
+        """Run `handler` for each message in a task of its own, at most `concurrency` at a time.
+
+        A failing handler still answers, through `answers`; without it an error is only logged. A reply address that
+        `may_reply` does not accept is not used."""
+        service = _Service(subject, handler, concurrency, answers, may_reply)
+        self._services.append(service)
+        await self._subscribe(service)
+        await self.confirm()
+
+    async def _subscribe(self, service: _Service) -> None:
+        self._denied.discard(service.subject)
+        limit = asyncio.Semaphore(service.concurrency)
+
+        async def receive(message: Msg) -> None:
+            # Waiting here, not in the task, is the back-pressure: nats-py queues and drops beyond its bound.
+            await limit.acquire()
+            task = self._spawn(self._handle(service, message), name=f"bus:{service.subject}")
+            task.add_done_callback(lambda _: limit.release())
+
+        await self._require().subscribe(service.subject, cb=receive)
+
+    async def _handle(self, service: _Service, message: Msg) -> None:
+        incoming = BusMessage(message.subject, message.data, message.reply or None)
+        answer: bytes | None
+        try:
+            answer = await service.handler(incoming)
+        except CorralError as error:
+            log.warning("bus.handler_failed", subject=incoming.subject, error=str(error))
+            answer = service.answers(error) if service.answers else None
+        except Exception as error:
+            log.exception("bus.handler_crashed", subject=incoming.subject)
+            unexpected = CorralError(
+                f"unexpected {type(error).__name__} while handling {incoming.subject!r}; see the log"
+            )
+            answer = service.answers(unexpected) if service.answers else None
+        if answer is None or incoming.reply is None:
+            return
+        if not service.may_reply(incoming.reply):
+            log.warning("bus.reply_refused", subject=incoming.subject, reply=incoming.reply)
+            return
+        try:
+            await self.publish(incoming.reply, answer)
+        except CorralError as error:
+            log.warning("bus.reply_lost", subject=incoming.subject, error=str(error))
+
+    # What nats-py tells us
+
+    async def _on_reply(self, message: Msg) -> None:
+        entry = self._pending.get(message.subject)
+        if entry is not None and not entry[1].done():
+            entry[1].set_result(message)
+
+    async def _on_error(self, error: Exception) -> None:
+        self.last_problem = str(error)
+        denied = _DENIED.search(str(error))
+        if denied is None:
+            log.debug("bus.error", error=str(error))
+            return
+        kind, subject = denied[1].lower(), denied[2]
+        log.warning("bus.denied", kind=kind, subject=subject)
+        if kind == "subscription":
+            self._denied.add(subject)
+        for pending_subject, answer in self._pending.values():
+            if kind == "publish" and pending_subject == subject and not answer.done():
+                answer.set_exception(BusDenied(f"the message bus does not let this process publish on {subject!r}"))
+
+    async def _on_disconnected(self) -> None:
+        if self._closing:
+            return
+        log.warning("bus.disconnected", error=self.last_problem)
+        for subject, answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(OutcomeUnknown(f"the bus connection was lost while waiting on {subject!r}"))
+
+    async def _on_reconnected(self) -> None:
+        self.last_problem = ""
+        try:
+            await self.confirm()
+        except CorralError as error:
+            log.error("bus.not_confirmed", error=str(error))
+            return
+        log.info("bus.reconnected")
+        await self._notify()
+
+    async def _on_closed(self) -> None:
+        if not self._closing:
+            self._thrown_out.set()
+
+    async def _notify(self) -> None:
+        for listener in self._listeners:
+            await listener()
+
+
+@asynccontextmanager
+async def connect_bus(options: BusOptions) -> AsyncIterator[Bus]:
+    """An open bus; leaving the block stops its handlers and closes it."""
+    bus = Bus(options)
+    try:
+        await bus.open()
+        yield bus
+    finally:
+        await bus.close()

@@ -1,0 +1,77 @@
+"""The command line. Each noun has a module, imported when its command is used: every command starts fast."""
+
+import sys
+from importlib import import_module
+
+import click
+
+from corral import __version__
+from corral.core.errors import CorralError, InvalidInput, Unavailable
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("corral.cli.up", "up_command"),
+    "frontend": ("corral.cli.frontend", "frontend_command"),
+    "worker": ("corral.cli.worker", "worker_command"),
+    "status": ("corral.cli.status", "status_command"),
+    "nodes": ("corral.cli.nodes", "nodes_group"),
+    "keys": ("corral.cli.keys", "keys_group"),
+    "join-command": ("corral.cli.join_command", "join_command"),
+    "doctor": ("corral.cli.doctor", "doctor_command"),
+    "bus": ("corral.cli.bus", "bus_group"),
+}
+
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_UNREACHABLE = 1, 2, 3
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="corral")
+def cli() -> None:
+    """Runs AI models on a herd of unlike machines behind one OpenAI-compatible address."""
+
+
+def _first_of_ours(error: BaseException) -> CorralError | None:
+    if isinstance(error, CorralError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for part in error.exceptions if (found := _first_of_ours(part))), None)
+    return None
+
+
+def main() -> None:
+    try:
+        cli.main(prog_name="corral", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (`corral nodes list | head`): nobody is left to tell.
+        sys.stderr.close()
+        sys.exit(0)
+    except (CorralError, BaseExceptionGroup) as error:
+        ours = _first_of_ours(error)
+        if ours is None:
+            raise
+        click.echo(f"corral: {ours}", err=True)
+        sys.exit(exit_code(ours))
+
+
+def exit_code(error: CorralError) -> int:
+    if isinstance(error, InvalidInput):
+        return EXIT_BAD_INPUT
+    return EXIT_UNREACHABLE if isinstance(error, Unavailable) else EXIT_FAILED

@@ -1,0 +1,37 @@
+"""Command-line flags from a settings class: one source for flags, help, environment and file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from corral.settings import RoleSettings, environment_names, load_settings, setting_key
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Role = TypeVar("Role", bound=RoleSettings)
+
+
+def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for field, info in reversed(cls.model_fields.items()):
+            flag = "--" + setting_key(field).replace("_", "-")
+            names = ", ".join(environment_names(field, info))
+            help_text = f"{info.description} [{names}]"
+            if info.annotation is bool:
+                declaration = f"{flag}/--no-{flag.removeprefix('--')}"
+                command = click.option(declaration, field, default=None, help=help_text)(command)
+            else:
+                command = click.option(flag, field, default=None, help=help_text, metavar="VALUE")(command)
+        return click.option(
+            "--config", type=click.Path(path_type=Path), default=None, help="Settings file (TOML). [CORRAL_CONFIG]"
+        )(command)
+
+    return decorate
+
+
+def read_settings(cls: type[Role], flags: dict[str, Any]) -> Role:
+    import os
+
+    config = flags.pop("config", None) or os.environ.get("CORRAL_CONFIG")
+    return load_settings(cls, flags=flags, file=Path(config) if config else None)

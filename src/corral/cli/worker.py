@@ -1,0 +1,24 @@
+"""`corral worker`: run the worker of this machine."""
+
+from typing import Any
+
+import click
+
+from corral.cli.options import read_settings, settings_options
+from corral.settings import WorkerSettings
+
+
+@click.command("worker")
+@settings_options(WorkerSettings)
+def worker_command(**flags: Any) -> None:
+    """Join this machine to a fleet and run backends on it.
+
+    The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags."""
+    settings = read_settings(WorkerSettings, flags)
+    from corral.system import SystemClock, SystemIds
+    from corral.system.run import run_until_signal
+    from corral.telemetry.logs import configure_logs
+    from corral.worker.main import run_worker
+
+    configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
+    run_until_signal(lambda: run_worker(settings, clock=SystemClock(), ids=SystemIds()))

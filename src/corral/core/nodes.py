@@ -1,0 +1,136 @@
+"""Nouns of the herd: a node is a machine, a worker is our process on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from corral.core.presence import Presence
+
+NodeId = NewType("NodeId", str)
+
+
+class NodeType(StrEnum):
+    BACKEND = "backend"
+    AGENT = "agent"
+
+
+class NodeStatus(StrEnum):
+    PENDING = "pending"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    OFFLINE = "offline"
+    DRAINING = "draining"
+
+
+def classify_status(*, approved: bool, draining: bool, presence: Presence) -> NodeStatus:
+    """What an administrator decided goes before what we observe; absence goes before draining."""
+    if not approved:
+        return NodeStatus.PENDING
+    match presence:
+        case Presence.LEFT | Presence.GONE:
+            return NodeStatus.OFFLINE
+        case Presence.JOINING | Presence.SUSPECT:
+            return NodeStatus.UNHEALTHY
+        case Presence.LIVE:
+            return NodeStatus.DRAINING if draining else NodeStatus.HEALTHY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a heartbeat tells. None is unknown, never zero."""
+
+    available_vram: int | None = None
+    total_vram: int | None = None
+    available_ram: int | None = None
+    available_disk: int | None = None
+    total_disk: int | None = None
+    gpu_vendor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    id: NodeId
+    name: str
+    node_type: NodeType
+    approved: bool
+    drain_wanted: bool
+    """An administrator's wish; it outlives every restart of the worker."""
+    worker_draining: bool
+    """The worker's own word that it is about to stop; a new process starts without it."""
+    presence: Presence
+    presence_reason: str
+    address: str
+    http_address: str
+    key_hash: str | None
+    """Hash of the secret only this node knows; None for a LocalAI worker, which has none."""
+    instance: str | None
+    """The worker process that speaks for this node; a new one makes a new epoch."""
+    epoch: int
+    total_vram: int | None
+    available_vram: int | None
+    total_ram: int | None
+    available_ram: int | None
+    total_disk: int | None
+    available_disk: int | None
+    gpu_vendor: str | None
+    gpu_compute_capability: str | None
+    capability: str | None
+    max_replicas_reported: int
+    max_replicas_override: int | None
+    vram_budget_reported: str | None
+    vram_budget_override: str | None
+    worker_labels: Mapping[str, str]
+    operator_labels: Mapping[str, str]
+    facts: str | None
+    """What a Corral worker told about its machine, as it told it (JSON)."""
+    conflict_message: str | None
+    conflict_at: int | None
+    last_heartbeat: int | None
+    bus_answered: bool
+    """This process has answered on the bus at least once."""
+    bus_failures: int
+    bus_no_responders: bool
+    created_at: int
+    changed_at: int
+
+    @property
+    def status(self) -> NodeStatus:
+        return classify_status(approved=self.approved, draining=self.draining, presence=self.presence)
+
+    @property
+    def draining(self) -> bool:
+        return self.drain_wanted or self.worker_draining
+
+    @property
+    def max_replicas_per_model(self) -> int:
+        return self.max_replicas_override or self.max_replicas_reported
+
+    @property
+    def vram_budget(self) -> str | None:
+        return self.vram_budget_override or self.vram_budget_reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClaim:
+    """What a worker says of itself when it registers."""
+
+    name: str
+    node_type: NodeType
+    address: str
+    http_address: str
+    key_hash: str | None = None
+    instance: str | None = None
+    total_vram: int | None = None
+    available_vram: int | None = None
+    total_ram: int | None = None
+    available_ram: int | None = None
+    total_disk: int | None = None
+    available_disk: int | None = None
+    gpu_vendor: str | None = None
+    gpu_compute_capability: str | None = None
+    capability: str | None = None
+    max_replicas_per_model: int = 1
+    vram_budget: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    facts: str | None = None

@@ -1,0 +1,134 @@
+"""Is a machine there? One table of transitions, and one reading of the evidence.
+
+Health is proven on the path that carries work: a fresh heartbeat *and* an answer on the bus. Either one alone
+neither proves nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect;
+only silence on both makes it gone.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Presence(StrEnum):
+    JOINING = "joining"
+    """Registered; not yet seen on both paths."""
+    LIVE = "live"
+    SUSPECT = "suspect"
+    GONE = "gone"
+    LEFT = "left"
+    """Said good-bye; only a new registration brings it back."""
+
+
+class PresenceEvent(StrEnum):
+    REGISTERED = "registered"
+    """The process we knew registered again, for example to renew its credential."""
+    RESTARTED = "restarted"
+    """A new process registered."""
+    DEREGISTERED = "deregistered"
+    PROVEN = "proven"
+    ONE_PATH_SILENT = "one_path_silent"
+    ALL_SILENT = "all_silent"
+
+    @property
+    def proves(self) -> bool:
+        return self is PresenceEvent.PROVEN
+
+
+_P, _E = Presence, PresenceEvent
+
+TRANSITIONS: dict[tuple[Presence, PresenceEvent], Presence] = {
+    (_P.JOINING, _E.REGISTERED): _P.JOINING,
+    (_P.JOINING, _E.RESTARTED): _P.JOINING,
+    (_P.JOINING, _E.DEREGISTERED): _P.LEFT,
+    (_P.JOINING, _E.PROVEN): _P.LIVE,
+    (_P.JOINING, _E.ONE_PATH_SILENT): _P.JOINING,
+    (_P.JOINING, _E.ALL_SILENT): _P.GONE,
+    (_P.LIVE, _E.REGISTERED): _P.LIVE,
+    (_P.LIVE, _E.RESTARTED): _P.JOINING,
+    (_P.LIVE, _E.DEREGISTERED): _P.LEFT,
+    (_P.LIVE, _E.PROVEN): _P.LIVE,
+    (_P.LIVE, _E.ONE_PATH_SILENT): _P.SUSPECT,
+    (_P.LIVE, _E.ALL_SILENT): _P.GONE,
+    (_P.SUSPECT, _E.REGISTERED): _P.SUSPECT,
+    (_P.SUSPECT, _E.RESTARTED): _P.JOINING,
+    (_P.SUSPECT, _E.DEREGISTERED): _P.LEFT,
+    (_P.SUSPECT, _E.PROVEN): _P.LIVE,
+    (_P.SUSPECT, _E.ONE_PATH_SILENT): _P.SUSPECT,
+    (_P.SUSPECT, _E.ALL_SILENT): _P.GONE,
+    (_P.GONE, _E.REGISTERED): _P.JOINING,
+    (_P.GONE, _E.RESTARTED): _P.JOINING,
+    (_P.GONE, _E.DEREGISTERED): _P.LEFT,
+    (_P.GONE, _E.PROVEN): _P.LIVE,
+    (_P.GONE, _E.ONE_PATH_SILENT): _P.SUSPECT,
+    (_P.GONE, _E.ALL_SILENT): _P.GONE,
+    (_P.LEFT, _E.REGISTERED): _P.JOINING,
+    (_P.LEFT, _E.RESTARTED): _P.JOINING,
+    (_P.LEFT, _E.DEREGISTERED): _P.LEFT,
+    # A beat that was still under way when the worker said good-bye proves nothing.
+    (_P.LEFT, _E.PROVEN): _P.LEFT,
+    (_P.LEFT, _E.ONE_PATH_SILENT): _P.LEFT,
+    (_P.LEFT, _E.ALL_SILENT): _P.LEFT,
+}
+
+
+def next_presence(presence: Presence, event: PresenceEvent) -> Presence:
+    return TRANSITIONS[presence, event]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    suspect_after_s: float = 30.0
+    offline_after_s: float = 60.0
+    bus_failures: int = 2
+    """One lost round trip is noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    beat_silence_s: float | None
+    """Since the last heartbeat, but no longer than we have been listening; None when there never was one."""
+    listened_s: float
+    expected_on_bus: bool
+    """Not expected there: agents, and machines that wait for approval. The heartbeat alone speaks for them."""
+    bus_answered: bool
+    bus_failures: int
+    """Round trips failed in a row. Those we could not try ourselves do not count."""
+    bus_no_responders: bool
+    """The bus itself said that nobody listens: evidence, where a time-out is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    event: PresenceEvent
+    reason: str
+
+
+def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
+    """None while the evidence is not enough to say anything new."""
+    never_beat = evidence.beat_silence_s is None
+    silence_s = evidence.listened_s if evidence.beat_silence_s is None else evidence.beat_silence_s
+    beat_late = silence_s >= limits.suspect_after_s
+    if not evidence.expected_on_bus:
+        if beat_late:
+            return Verdict(PresenceEvent.ALL_SILENT, f"no heartbeat for {silence_s:.0f} s")
+        return None if never_beat else Verdict(PresenceEvent.PROVEN, "")
+    bus_late = evidence.bus_failures >= limits.bus_failures
+    if not beat_late:
+        return None if never_beat else _with_fresh_beat(evidence, bus_late=bus_late)
+    if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
+        return Verdict(PresenceEvent.ALL_SILENT, f"no heartbeat for {silence_s:.0f} s and not on the message bus")
+    if bus_late or evidence.bus_answered:
+        where = "not on the message bus" if bus_late else "it still answers on the message bus"
+        return Verdict(PresenceEvent.ONE_PATH_SILENT, f"no heartbeat for {silence_s:.0f} s; {where}")
+    return None
+
+
+def _with_fresh_beat(evidence: Evidence, *, bus_late: bool) -> Verdict | None:
+    if bus_late:
+        return Verdict(
+            PresenceEvent.ONE_PATH_SILENT,
+            "heartbeats arrive, but it does not answer on the message bus; check its way to the bus",
+        )
+    if evidence.bus_answered and evidence.bus_failures == 0:
+        return Verdict(PresenceEvent.PROVEN, "")
+    return None

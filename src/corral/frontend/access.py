@@ -1,0 +1,127 @@
+"""Who may call what. Every route is denied unless a rule opens it; the rules are data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from corral.core.errors import Forbidden, Unauthenticated
+from corral.store.access import ApiKey, Scope, hash_secret
+from corral.system import Clock
+
+SESSION_COOKIE = "corral_session"
+CLIENT_HEADER = "x-corral-client"
+REMEMBER_S = 2.0
+REMEMBER_MOST = 4096
+
+
+class Access(IntEnum):
+    PUBLIC = 0
+    NODE = 1
+    """The route itself checks the node's credential."""
+    USER = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    path: str
+    """Exact, or a prefix when it ends with `/`."""
+    access: Access
+    methods: frozenset[str] = frozenset()
+    """Empty means every method."""
+
+
+_READ = frozenset({"GET", "HEAD"})
+
+RULES: tuple[Rule, ...] = (
+    Rule("/healthz", Access.PUBLIC, _READ),
+    Rule("/readyz", Access.PUBLIC, _READ),
+    Rule("/api/session", Access.PUBLIC),
+    Rule("/api/node/", Access.NODE),
+    Rule("/v1/", Access.USER),
+)
+"""The first that fits decides; what none fits is for administrators."""
+
+
+def access_for(method: str, path: str) -> Access:
+    for rule in RULES:
+        fits = path.startswith(rule.path) if rule.path.endswith("/") else path == rule.path
+        if fits and (not rule.methods or method in rule.methods):
+            return rule.access
+    return Access.ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    name: str
+    scope: Scope
+    key_id: str | None = None
+    by_cookie: bool = False
+
+    @property
+    def actor(self) -> str:
+        return f"key {self.name}" if self.key_id else self.name
+
+
+ANYONE = Principal("anyone (no-auth)", Scope.ADMIN)
+
+
+class KeyStore(Protocol):
+    async def find_key(self, key_hash: str) -> ApiKey | None: ...
+
+    async def find_session(self, token_hash: str) -> ApiKey | None: ...
+
+
+class Gate:
+    """Keys are looked up in the store and remembered for two seconds: a revoked one is dead everywhere by then."""
+
+    def __init__(self, store: KeyStore, *, clock: Clock, auth: bool) -> None:
+        self._store = store
+        self._clock = clock
+        self._auth = auth
+        self._known: dict[str, tuple[float, ApiKey | None]] = {}
+
+    async def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Principal | None:
+        if not self._auth:
+            return ANYONE
+        scheme, _, credential = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and credential.strip():
+            key = await self._find("key", hash_secret(credential.strip()))
+            return Principal(key.name, key.scope, key.id) if key else None
+        if SESSION_COOKIE in cookies:
+            key = await self._find("session", hash_secret(cookies[SESSION_COOKIE]))
+            return Principal(key.name, key.scope, key.id, by_cookie=True) if key else None
+        return None
+
+    async def admit(
+        self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> Principal | None:
+        """Who calls; raises Unauthenticated or Forbidden. None where the route needs no one."""
+        access = access_for(method, path)
+        if access <= Access.NODE:
+            return None
+        principal = await self.identify(headers, cookies)
+        if principal is None:
+            raise Unauthenticated("an API key is needed: send `Authorization: Bearer <key>`")
+        if access is Access.ADMIN and principal.scope is not Scope.ADMIN:
+            raise Forbidden(f"the key {principal.name!r} has the scope {principal.scope}; this needs an admin key")
+        if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
+            raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every change")
+        return principal
+
+    def forget(self) -> None:
+        """After a change made through this frontend: it counts here at once."""
+        self._known.clear()
+
+    async def _find(self, kind: str, secret_hash: str) -> ApiKey | None:
+        now_s = self._clock.monotonic_s()
+        known = self._known.get(secret_hash)
+        if known is not None and now_s - known[0] < REMEMBER_S:
+            return known[1]
+        find = self._store.find_key if kind == "key" else self._store.find_session
+        found = await find(secret_hash)
+        if len(self._known) >= REMEMBER_MOST:
+            self._known.clear()
+        self._known[secret_hash] = (now_s, found)
+        return found

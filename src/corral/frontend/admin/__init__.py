@@ -1,0 +1,1 @@
+"""The admin API: what people and their tools call, under `/api`."""

@@ -1,0 +1,158 @@
+"""`/api/keys`, `/api/session`, `/api/audit`: who may do what, and who did what."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, StringConstraints
+
+from corral.core.errors import Unauthenticated
+from corral.frontend.access import SESSION_COOKIE, Gate
+from corral.frontend.admin.principal import Actor
+from corral.store.access import ApiKey, Scope, hash_secret
+from corral.store.stores import Stores
+from corral.system import Ids
+
+SESSION_TTL_S = 12 * 3600.0
+KEY_PREFIX = "corral-"
+
+
+class KeyView(BaseModel):
+    id: str
+    name: str
+    scope: Scope
+    hint: str
+    created_at: datetime
+    created_by: str
+    revoked_at: datetime | None
+
+
+class NewKey(BaseModel):
+    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
+    scope: Scope = Scope.USER
+
+
+class CreatedKey(KeyView):
+    key: str
+    """Shown this once; only its hash is kept."""
+
+
+class SignIn(BaseModel):
+    api_key: str
+
+
+class SessionView(BaseModel):
+    name: str
+    scope: Scope
+
+
+class AuditEntry(BaseModel):
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    detail: dict[str, Any]
+
+
+def _view(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scope": key.scope,
+        "hint": key.hint,
+        "created_at": datetime.fromtimestamp(key.created_at / 1000, UTC),
+        "created_by": key.created_by,
+        "revoked_at": datetime.fromtimestamp(key.revoked_at / 1000, UTC) if key.revoked_at else None,
+    }
+
+
+def new_api_key(ids: Ids) -> str:
+    return KEY_PREFIX + ids.token()
+
+
+def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
+    router = APIRouter(prefix="/api/keys", tags=["access"])
+
+    @router.get("")
+    async def list_keys() -> list[KeyView]:
+        return [KeyView(**_view(key)) for key in await stores.access.read_keys()]
+
+    @router.post("", status_code=201)
+    async def create_key(wanted: NewKey, actor: Actor) -> CreatedKey:
+        secret = new_api_key(ids)
+        key = await stores.access.add_key(id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor)
+        return CreatedKey(**_view(key), key=secret)
+
+    @router.delete("/{id_or_name}")
+    async def revoke_key(id_or_name: str, actor: Actor) -> KeyView:
+        key = await stores.access.revoke_key(id_or_name, actor=actor)
+        gate.forget()
+        return KeyView(**_view(key))
+
+    return router
+
+
+def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
+    """A browser trades its key for an http-only cookie, so that no script can read it."""
+    router = APIRouter(prefix="/api/session", tags=["access"])
+
+    @router.post("")
+    async def sign_in(wanted: SignIn, request: Request, response: Response) -> SessionView:
+        principal = await gate.identify({"authorization": f"Bearer {wanted.api_key}"}, {})
+        if principal is None:
+            raise Unauthenticated("this key is not known here, or was revoked")
+        if principal.key_id is not None:
+            token = ids.token()
+            await stores.access.open_session(principal.key_id, token, ttl_s=SESSION_TTL_S)
+            response.set_cookie(
+                SESSION_COOKIE,
+                token,
+                max_age=int(SESSION_TTL_S),
+                httponly=True,
+                samesite="strict",
+                secure=request.url.scheme == "https",
+            )
+        return SessionView(name=principal.name, scope=principal.scope)
+
+    @router.get("")
+    async def show_session(request: Request) -> SessionView:
+        principal = await gate.identify(dict(request.headers), request.cookies)
+        if principal is None:
+            raise Unauthenticated("not signed in")
+        return SessionView(name=principal.name, scope=principal.scope)
+
+    @router.delete("", status_code=204)
+    async def sign_out(request: Request) -> Response:
+        token = request.cookies.get(SESSION_COOKIE)
+        if token:
+            await stores.access.close_session(hash_secret(token))
+            gate.forget()
+        response = Response(status_code=204)
+        response.delete_cookie(SESSION_COOKIE)
+        return response
+
+    return router
+
+
+def audit_routes(stores: Stores) -> APIRouter:
+    router = APIRouter(prefix="/api/audit", tags=["access"])
+
+    @router.get("")
+    async def list_audit(
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+    ) -> list[AuditEntry]:
+        """Newest first; `before` an id for the page after."""
+        return [
+            AuditEntry(
+                id=event.id,
+                at=datetime.fromtimestamp(event.at / 1000, UTC),
+                actor=event.actor,
+                action=event.action,
+                subject=event.subject,
+                detail=dict(event.detail),
+            )
+            for event in await stores.events.read_latest(limit=limit, before=before)
+        ]
+
+    return router

@@ -1,0 +1,160 @@
+"""A node as the API shows it: LocalAI's fields, and Corral's beside them."""
+
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, Field
+
+from corral.bus.node_api import NodeFacts, decode_facts
+from corral.core.errors import InvalidInput
+from corral.core.labels import effective_labels
+from corral.core.nodes import Node, NodeStatus
+from corral.core.sizes import parse_budget_bytes
+
+CONFLICT_SHOWN_MS = 15 * 60 * 1000
+
+
+class GpuView(BaseModel):
+    name: str | None
+    vendor: str
+    memory_total_bytes: int | None
+    memory_free_bytes: int | None
+    unified: bool
+
+
+class ConflictView(BaseModel):
+    message: str
+    at: datetime
+
+
+class NodeView(BaseModel):
+    """Byte counts that nobody could read are null, never 0."""
+
+    id: str
+    name: str
+    node_type: str
+    address: str
+    http_address: str
+    status: NodeStatus
+    status_reason: str = Field(description="Why it is so, for people; empty when there is nothing to say.")
+    total_vram: int | None
+    available_vram: int | None
+    reserved_vram: int
+    total_ram: int | None
+    available_ram: int | None
+    total_disk: int | None
+    available_disk: int | None
+    gpu_vendor: str | None
+    gpu_compute_capability: str | None
+    capability: str | None
+    capability_reason: str | None
+    max_replicas_per_model: int
+    max_replicas_per_model_manually_set: bool
+    vram_budget: str | None
+    vram_budget_bytes: int | None
+    vram_budget_manually_set: bool
+    last_heartbeat: datetime | None
+    last_seen_age_s: float | None
+    created_at: datetime
+    updated_at: datetime
+    model_count: int
+    in_flight_count: int
+    labels: dict[str, str]
+    worker_labels: dict[str, str]
+    operator_labels: dict[str, str]
+    approved: bool
+    draining: bool
+    epoch: int
+    version: str | None
+    platform: str | None
+    cpu_model: str | None
+    cpu_count: int | None
+    gpus: list[GpuView]
+    problems: list[str] = Field(description="What the worker could not find out about its machine.")
+    conflict: ConflictView | None = Field(description="A second machine that claims to be this one.")
+
+
+def _time(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def _budget_bytes(node: Node) -> int | None:
+    if not node.vram_budget or node.total_vram is None:
+        return None
+    try:
+        return parse_budget_bytes(node.vram_budget, total_bytes=node.total_vram)
+    except InvalidInput:
+        return None
+
+
+def _reason(node: Node) -> str:
+    match node.status:
+        case NodeStatus.PENDING:
+            return "waits for an administrator's approval"
+        case NodeStatus.DRAINING:
+            return "gets no new work" + (" (the worker is stopping)" if node.worker_draining else "")
+        case _:
+            return node.presence_reason
+
+
+def view_node(node: Node, *, now_ms: int) -> NodeView:
+    facts = decode_facts(node.facts) if node.facts else NodeFacts()
+    ceiling = _budget_bytes(node)
+    available = node.available_vram
+    if ceiling is not None and available is not None:
+        available = min(available, ceiling)
+    conflict = None
+    if node.conflict_message and node.conflict_at and now_ms - node.conflict_at < CONFLICT_SHOWN_MS:
+        conflict = ConflictView(message=node.conflict_message, at=_time(node.conflict_at))
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        node_type=node.node_type.value,
+        address=node.address,
+        http_address=node.http_address,
+        status=node.status,
+        status_reason=_reason(node),
+        total_vram=node.total_vram,
+        available_vram=available,
+        reserved_vram=0,
+        total_ram=node.total_ram,
+        available_ram=node.available_ram,
+        total_disk=node.total_disk,
+        available_disk=node.available_disk,
+        gpu_vendor=node.gpu_vendor,
+        gpu_compute_capability=node.gpu_compute_capability,
+        capability=node.capability,
+        capability_reason=facts.capability_reason,
+        max_replicas_per_model=node.max_replicas_per_model,
+        max_replicas_per_model_manually_set=node.max_replicas_override is not None,
+        vram_budget=node.vram_budget,
+        vram_budget_bytes=ceiling,
+        vram_budget_manually_set=node.vram_budget_override is not None,
+        last_heartbeat=_time(node.last_heartbeat) if node.last_heartbeat else None,
+        last_seen_age_s=max(0, now_ms - node.last_heartbeat) / 1000 if node.last_heartbeat else None,
+        created_at=_time(node.created_at),
+        updated_at=_time(node.changed_at),
+        model_count=0,
+        in_flight_count=0,
+        labels=effective_labels(node),
+        worker_labels=dict(node.worker_labels),
+        operator_labels=dict(node.operator_labels),
+        approved=node.approved,
+        draining=node.draining,
+        epoch=node.epoch,
+        version=facts.version,
+        platform=facts.platform,
+        cpu_model=facts.cpu_model,
+        cpu_count=facts.cpu_count,
+        gpus=[
+            GpuView(
+                name=gpu.name,
+                vendor=gpu.vendor,
+                memory_total_bytes=gpu.memory_total_bytes,
+                memory_free_bytes=gpu.memory_free_bytes,
+                unified=gpu.unified,
+            )
+            for gpu in facts.gpus
+        ],
+        problems=facts.problems,
+        conflict=conflict,
+    )

@@ -1,0 +1,152 @@
+"""`/api/nodes/*`: see and steer the machines."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field, StrictStr
+
+from corral.core.nodes import Node
+from corral.frontend.admin.node_view import NodeView, view_node
+from corral.frontend.admin.principal import Actor
+from corral.frontend.bus_authority import BusAuthority, enforce_quietly
+from corral.store.stores import Stores
+
+Labels = dict[str, StrictStr]
+
+
+class Message(BaseModel):
+    message: str
+
+
+class Approved(BaseModel):
+    id: str
+    name: str
+    node_type: str
+    status: str
+    message: str
+
+
+class MaxReplicas(BaseModel):
+    value: Annotated[int, Field(ge=1, le=1024)]
+
+
+class VramBudget(BaseModel):
+    value: str
+
+
+class Reset(BaseModel):
+    reset: bool = True
+
+
+def node_routes(stores: Stores, authority: BusAuthority, hint: Callable[[], Awaitable[None]]) -> APIRouter:
+    router = APIRouter(prefix="/api/nodes", tags=["nodes"])
+    nodes = stores.nodes
+
+    @router.get("")
+    async def list_nodes() -> list[NodeView]:
+        now_ms = await nodes.now_ms()
+        return [view_node(node, now_ms=now_ms) for node in await nodes.read_all()]
+
+    @router.get("/{node_id}")
+    async def show_node(node_id: str) -> NodeView:
+        return view_node(await nodes.read_one(node_id), now_ms=await nodes.now_ms())
+
+    @router.delete("/{node_id}")
+    async def remove_node(node_id: str, actor: Actor) -> Message:
+        await nodes.remove(node_id, actor=actor)
+        await hint()
+        await enforce_quietly(authority, stores.bus_credentials)
+        return Message(message="node deregistered")
+
+    @router.post("/{node_id}/approve")
+    async def approve_node(node_id: str, actor: Actor) -> Approved:
+        node = await nodes.approve(node_id, actor=actor)
+        await hint()
+        return Approved(
+            id=node.id,
+            name=node.name,
+            node_type=node.node_type.value,
+            status=node.status.value,
+            message="node approved; it gets its credentials when it next asks",
+        )
+
+    @router.post("/{node_id}/drain")
+    async def drain_node(node_id: str, actor: Actor) -> Message:
+        await nodes.set_drain(node_id, True, actor=actor)
+        await hint()
+        return Message(message="node set to draining")
+
+    @router.post("/{node_id}/resume")
+    async def resume_node(node_id: str, actor: Actor) -> Message:
+        await nodes.set_drain(node_id, False, actor=actor)
+        await hint()
+        return Message(message="node resumed")
+
+    @router.get("/{node_id}/models")
+    async def list_node_models(node_id: str) -> list[dict[str, str]]:
+        """Replicas on the node; none can exist before models can be placed."""
+        await nodes.read_one(node_id)
+        return []
+
+    _add_label_routes(router, stores, hint)
+    _add_limit_routes(router, stores, hint)
+    return router
+
+
+def _operator_labels(node: Node) -> dict[str, str]:
+    return dict(node.operator_labels)
+
+
+def _add_label_routes(router: APIRouter, stores: Stores, hint: Callable[[], Awaitable[None]]) -> None:
+    nodes = stores.nodes
+
+    @router.get("/{node_id}/labels")
+    async def show_labels(node_id: str) -> Labels:
+        return view_node(await nodes.read_one(node_id), now_ms=0).labels
+
+    @router.put("/{node_id}/labels")
+    async def replace_labels(node_id: str, labels: Labels, actor: Actor) -> Labels:
+        node = await nodes.set_labels(node_id, labels, keep=False, actor=actor)
+        await hint()
+        return _operator_labels(node)
+
+    @router.patch("/{node_id}/labels")
+    async def merge_labels(node_id: str, labels: Labels, actor: Actor) -> Labels:
+        node = await nodes.set_labels(node_id, labels, keep=True, actor=actor)
+        await hint()
+        return _operator_labels(node)
+
+    @router.delete("/{node_id}/labels/{key:path}", status_code=204)
+    async def delete_label(node_id: str, key: str, actor: Actor) -> Response:
+        await nodes.delete_label(node_id, key, actor=actor)
+        await hint()
+        return Response(status_code=204)
+
+
+def _add_limit_routes(router: APIRouter, stores: Stores, hint: Callable[[], Awaitable[None]]) -> None:
+    nodes = stores.nodes
+
+    @router.put("/{node_id}/max-replicas-per-model")
+    async def set_max_replicas(node_id: str, wanted: MaxReplicas, actor: Actor) -> dict[str, int]:
+        node = await nodes.set_max_replicas(node_id, wanted.value, actor=actor)
+        await hint()
+        return {"max_replicas_per_model": node.max_replicas_per_model}
+
+    @router.delete("/{node_id}/max-replicas-per-model")
+    async def reset_max_replicas(node_id: str, actor: Actor) -> Reset:
+        await nodes.set_max_replicas(node_id, None, actor=actor)
+        await hint()
+        return Reset()
+
+    @router.put("/{node_id}/vram-budget")
+    async def set_vram_budget(node_id: str, wanted: VramBudget, actor: Actor) -> dict[str, str]:
+        node = await nodes.set_vram_budget(node_id, wanted.value, actor=actor)
+        await hint()
+        return {"vram_budget": node.vram_budget or ""}
+
+    @router.delete("/{node_id}/vram-budget")
+    async def reset_vram_budget(node_id: str, actor: Actor) -> Reset:
+        await nodes.set_vram_budget(node_id, None, actor=actor)
+        await hint()
+        return Reset()

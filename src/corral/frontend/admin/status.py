@@ -1,0 +1,119 @@
+"""`/api/status`, `/api/events`, `/api/join-command`, `/healthz`, `/readyz`."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel
+
+from corral import __version__
+from corral.core.errors import CorralError
+from corral.core.nodes import NodeStatus
+from corral.frontend.feed import NodeFeed
+from corral.frontend.join_tokens import JoinTokens
+from corral.settings import FrontendSettings, redact_url
+from corral.store.stores import Stores
+
+LIVE_WITHIN_S = 20.0
+
+
+class Link(Protocol):
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def last_problem(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Self:
+    """This frontend."""
+
+    id: str
+    settings: FrontendSettings
+    bus: Link
+
+
+class StoreStatus(BaseModel):
+    kind: str
+    location: str
+    ok: bool
+
+
+class BusStatus(BaseModel):
+    url: str
+    connected: bool
+    problem: str
+
+
+class FrontendStatus(BaseModel):
+    id: str
+    url: str
+    version: str
+    age_s: float
+
+
+class StatusView(BaseModel):
+    version: str
+    frontend_id: str
+    frontends: list[FrontendStatus]
+    store: StoreStatus
+    bus: BusStatus
+    nodes: dict[NodeStatus, int]
+
+
+class JoinCommand(BaseModel):
+    url: str
+    token: str
+    command: str
+
+
+def status_routes(me: Self, stores: Stores, feed: NodeFeed, tokens: JoinTokens) -> APIRouter:
+    router = APIRouter(tags=["status"])
+
+    @router.get("/api/status")
+    async def show_status() -> StatusView:
+        counts = Counter(node.status for node in await stores.nodes.read_all())
+        live = await stores.frontends.read_live(within_s=LIVE_WITHIN_S)
+        return StatusView(
+            version=__version__,
+            frontend_id=me.id,
+            frontends=[FrontendStatus(id=row.id, url=row.url, version=row.version, age_s=row.age_s) for row in live],
+            store=StoreStatus(kind=stores.database.dialect, location=stores.database.location, ok=True),
+            bus=BusStatus(url=redact_url(me.settings.bus), connected=me.bus.connected, problem=me.bus.last_problem),
+            nodes={status: counts[status] for status in NodeStatus},
+        )
+
+    @router.get("/api/join-command")
+    async def show_join_command(request: Request) -> JoinCommand:
+        url = me.settings.url or str(request.base_url).rstrip("/")
+        return JoinCommand(url=url, token=tokens.own, command=f"corral worker --join {url} --token {tokens.own}")
+
+    @router.get("/api/events", response_class=StreamingResponse)
+    async def follow_events(last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
+        """Server-sent events; resumes from the header Last-Event-ID."""
+        since_ms = int(last_event_id) if last_event_id and last_event_id.isdigit() else None
+        return StreamingResponse(
+            feed.follow(since_ms), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    @router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
+    async def alive() -> Response:
+        return Response("ok")
+
+    @router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
+    async def ready() -> Response:
+        reason = ""
+        if not me.bus.connected:
+            reason = "not connected to the message bus"
+        try:
+            await stores.nodes.now_ms()
+        except CorralError:
+            reason = "the store does not answer"
+        if reason:
+            return JSONResponse({"status": "starting", "reason": reason}, status_code=503)
+        return Response("ok")
+
+    return router

@@ -1,0 +1,74 @@
+"""Puts the frontend's routes together."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from corral import __version__
+from corral.frontend.access import Gate, Principal
+from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.nodes import node_routes
+from corral.frontend.admin.status import Self, status_routes
+from corral.frontend.beats import BeatBatcher
+from corral.frontend.bus_authority import BusAuthority
+from corral.frontend.edge import Edge
+from corral.frontend.errors import install_error_handlers
+from corral.frontend.feed import NodeFeed
+from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.node.routes import NodeRoutes
+from corral.frontend.web import WebUi
+from corral.store.stores import Stores
+from corral.system import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the routes need, opened by the role's main."""
+
+    me: Self
+    stores: Stores
+    authority: BusAuthority
+    gate: Gate
+    tokens: JoinTokens
+    beats: BeatBatcher
+    feed: NodeFeed
+    ids: Ids
+    hint: Callable[[], Awaitable[None]]
+    """Tells all frontends that node rows changed."""
+
+
+def build_api(parts: Parts) -> FastAPI:
+    api = FastAPI(
+        title="Corral",
+        version=__version__,
+        description="Runs AI models on a herd of unlike machines.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    install_error_handlers(api)
+    stores, settings = parts.stores, parts.me.settings
+    api.include_router(
+        NodeRoutes(settings, stores, parts.authority, parts.tokens, parts.beats, parts.ids, parts.hint).router
+    )
+    api.include_router(node_routes(stores, parts.authority, parts.hint))
+    api.include_router(key_routes(stores, parts.gate, parts.ids))
+    api.include_router(session_routes(stores, parts.gate, parts.ids))
+    api.include_router(audit_routes(stores))
+    api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    return api
+
+
+def build_app(parts: Parts) -> ASGIApp:
+    async def record_refusal(principal: Principal | None, what: str, why: str) -> None:
+        actor = principal.actor if principal else "nobody"
+        await parts.stores.events.append(actor=actor, action="access.refused", subject=what, detail={"reason": why})
+
+    edge = Edge(
+        build_api(parts),
+        gate=parts.gate,
+        body_limit_bytes=parts.me.settings.body_limit_bytes,
+        on_refusal=record_refusal,
+    )
+    return WebUi(edge)

@@ -1,0 +1,109 @@
+"""The edge every request passes: who calls, how large the body may be, and what a browser may do with the answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from corral.core.errors import CorralError, Forbidden, InvalidInput, TooLarge
+from corral.core.sizes import format_bytes
+from corral.frontend.access import Gate, Principal
+from corral.frontend.errors import corral_error_response
+
+log = structlog.get_logger()
+
+BODY_WITHIN_S = 30.0
+_SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Edge:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        gate: Gate,
+        body_limit_bytes: int,
+        on_refusal: Callable[[Principal | None, str, str], Awaitable[None]],
+    ) -> None:
+        self._app = app
+        self._gate = gate
+        self._body_limit_bytes = body_limit_bytes
+        self._on_refusal = on_refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        method, path = scope["method"], scope["path"]
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+            await send(message)
+
+        try:
+            cookies = _read_cookies(headers.get("cookie", ""))
+            principal = await self._gate.admit(method, path, headers, cookies)
+            if method not in ("GET", "HEAD", "DELETE"):
+                receive = await self._read_body(headers, receive)
+        except CorralError as error:
+            if isinstance(error, Forbidden):
+                refused = await self._gate.identify(headers, cookies)
+                await self._on_refusal(refused, f"{method} {path}", str(error))
+            await corral_error_response(path, error)(scope, receive, send_safely)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._app(scope, receive, send_safely)
+
+    async def _read_body(self, headers: dict[str, str], receive: Receive) -> Receive:
+        """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._body_limit_bytes:
+            raise self._too_large()
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_WITHIN_S):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise InvalidInput("the connection ended before the whole body had arrived")
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > self._body_limit_bytes:
+                        raise self._too_large()
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise InvalidInput(f"the body did not arrive within {BODY_WITHIN_S:.0f} s") from None
+        body = b"".join(parts)
+        delivered = False
+
+        async def replay() -> Message:
+            nonlocal delivered
+            if not delivered:
+                delivered = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        return replay
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body is larger than {format_bytes(self._body_limit_bytes)}, the most that is taken here")
+
+
+def _read_cookies(header: str) -> dict[str, str]:
+    if not header:
+        return {}
+    try:
+        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
+    except CookieError:
+        return {}

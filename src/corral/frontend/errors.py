@@ -1,0 +1,79 @@
+"""From an error to an answer. The one table of status codes."""
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from corral.core import errors
+
+log = structlog.get_logger()
+
+STATUS: dict[type[errors.CorralError], int] = {
+    errors.InvalidInput: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.TooLarge: 413,
+    errors.Unavailable: 503,
+    errors.OutcomeUnknown: 504,
+    errors.CorralError: 500,
+}
+RETRY_AFTER_S = 2
+
+
+def status_of(error: errors.CorralError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def error_response(status: int, message: str, kind: str) -> JSONResponse:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    body = {"error": {"code": status, "message": message, "type": kind}}
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+def corral_error_response(path: str, error: errors.CorralError) -> JSONResponse:
+    kind = "node_error" if path.startswith("/api/node") else error.code
+    return error_response(status_of(error), str(error), kind)
+
+
+async def _on_corral_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, errors.CorralError)
+    response = corral_error_response(request.url.path, error)
+    if response.status_code >= 500:
+        log.warning("request.failed", path=request.url.path, status=response.status_code, error=str(error))
+    return response
+
+
+async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"] if part != "body")
+        problems.append(f"{where}: {problem['msg']}" if where else str(problem["msg"]))
+    return corral_error_response(request.url.path, errors.InvalidInput("; ".join(problems)))
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    messages = {
+        404: f"there is nothing at {request.url.path}",
+        405: f"{request.method} is not possible on {request.url.path}",
+    }
+    return error_response(error.status_code, messages.get(error.status_code, str(error.detail)), "http_error")
+
+
+async def _on_crash(request: Request, error: Exception) -> JSONResponse:
+    # Logged by the server with its traceback; the caller learns nothing of our insides.
+    return error_response(500, "something went wrong inside Corral; the frontend's log has the details", "internal")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(errors.CorralError, _on_corral_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_crash)

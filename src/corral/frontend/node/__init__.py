@@ -1,0 +1,1 @@
+"""The node API: what workers call, under `/api/node`."""

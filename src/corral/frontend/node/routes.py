@@ -1,0 +1,282 @@
+"""`/api/node/*`: registration, heartbeats, good-bye."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from corral.bus.node_api import (
+    INSTANCE_HEADER,
+    CorralWelcome,
+    HeartbeatRequest,
+    RegisterReply,
+    RegisterRequest,
+    decode_heartbeat,
+)
+from corral.bus.node_api import decode_register as _decode_register
+from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
+from corral.core.labels import check_labels
+from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
+from corral.core.presence import Presence
+from corral.core.registration import Refuse
+from corral.core.sizes import parse_budget_bytes
+from corral.frontend.beats import BeatBatcher
+from corral.frontend.bus_authority import BusAuthority, enforce_quietly
+from corral.frontend.join_tokens import JoinTokens
+from corral.settings import FrontendSettings, is_loopback_host
+from corral.store.access import hash_secret
+from corral.store.registration import Beat, speaks_for
+from corral.store.stores import Stores
+from corral.system import Ids
+
+
+class Struct(Response):
+    """A msgspec value as JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        return msgspec.json.encode(content)
+
+
+def rfc3339(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class NodeRoutes:
+    def __init__(
+        self,
+        settings: FrontendSettings,
+        stores: Stores,
+        authority: BusAuthority,
+        tokens: JoinTokens,
+        beats: BeatBatcher,
+        ids: Ids,
+        hint: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._stores = stores
+        self._authority = authority
+        self._tokens = tokens
+        self._beats = beats
+        self._ids = ids
+        self._hint = hint
+        self.router = APIRouter(prefix="/api/node", tags=["node"])
+        add = self.router.add_api_route
+        add("/register", self.register, methods=["POST"], status_code=201)
+        add("/{node_id}/heartbeat", self.heartbeat, methods=["POST"])
+        add("/{node_id}/drain", self.drain, methods=["POST"])
+        add("/{node_id}/resume", self.resume, methods=["POST"])
+        add("/{node_id}/deregister", self.deregister, methods=["POST"])
+        add("/{node_id}", self.deregister, methods=["DELETE"], operation_id="deregister_by_delete")
+        add("/{node_id}/models", self.models, methods=["GET"])
+
+    async def register(self, request: Request) -> Response:
+        bearer = _bearer(request)
+        joined = await self._tokens.holds(bearer)
+        wanted = _read_register(await request.body())
+        claim = _claim(wanted)
+        if joined and wanted.token is None and wanted.corral is None:
+            raise Unauthenticated("registration token required")
+        if wanted.token is not None and not await self._tokens.holds(wanted.token):
+            raise Unauthenticated("invalid registration token")
+        knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
+        if not joined and not knows_key:
+            return JSONResponse({"error": "invalid registration token"}, status_code=401)
+        key, seed = self._bus_key(wanted)
+        outcome = await self._stores.registration.register(
+            claim,
+            new_id=self._ids.uuid(),
+            may_join=joined,
+            auto_approve=self._settings.auto_approve or await self._tokens.approves(bearer),
+            bus_key=key,
+            bus_ttl_s=self._authority.ttl_s,
+        )
+        if isinstance(outcome, Refuse):
+            if outcome.reason == "name_taken":
+                await self._hint()
+                raise Conflict(outcome.message)
+            raise Unauthenticated(outcome.message)
+        await self._hint()
+        if outcome.new_process:
+            await enforce_quietly(self._authority, self._stores.bus_credentials)
+        return Struct(self._reply(request, wanted, outcome.node, key, seed), status_code=201)
+
+    def _bus_key(self, wanted: RegisterRequest) -> tuple[str | None, str | None]:
+        """The public key the credential will be for, and the seed where we have to make it."""
+        if self._authority.anonymous:
+            return None, None
+        if wanted.corral is not None:
+            return wanted.corral.bus_public_key, None
+        user = self._authority.new_user()
+        return user.public, user.seed
+
+    def _reply(
+        self, request: Request, wanted: RegisterRequest, node: Node, key: str | None, seed: str | None
+    ) -> RegisterReply:
+        credential = self._authority.issue(node, key, seed=seed) if key else None
+        welcome = None
+        if wanted.corral is not None:
+            welcome = CorralWelcome(
+                epoch=node.epoch,
+                bus_url=self._bus_url(request) if node.approved else None,
+                bus_anonymous=self._authority.anonymous,
+                credential_ttl_s=self._authority.ttl_s if credential else None,
+                heartbeat_interval_s=self._settings.heartbeat_interval_s,
+            )
+        # A worker that has just registered cannot have been seen on the bus yet. LocalAI's workers know two answers
+        # only, "pending" and anything else; what was observed is what `/api/nodes` shows.
+        joining = node.approved and node.presence is Presence.JOINING
+        return RegisterReply(
+            id=node.id,
+            name=node.name,
+            node_type=node.node_type.value,
+            status="healthy" if joining else node.status.value,
+            created_at=rfc3339(node.created_at),
+            nats_jwt=credential.jwt if credential else None,
+            nats_user_seed=credential.seed if credential else None,
+            corral=welcome,
+        )
+
+    def _bus_url(self, request: Request) -> str:
+        """As seen from the worker: where it reached us, unless told otherwise."""
+        if self._settings.bus_for_workers is not None:
+            return self._settings.bus_for_workers
+        first = urlsplit(self._settings.bus.split(",")[0])
+        reached = request.url.hostname
+        if reached and is_loopback_host(first.hostname or "") and not is_loopback_host(reached):
+            host = f"[{reached}]" if ":" in reached else reached
+            return f"{first.scheme}://{host}:{first.port or 4222}"
+        return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
+
+    async def heartbeat(self, node_id: str, request: Request) -> dict[str, str]:
+        bearer = _bearer(request)
+        beat = _read_heartbeat(await request.body())
+        outcome = await self._beats.beat(
+            Beat(
+                node_id=NodeId(node_id),
+                usage=Usage(
+                    available_vram=beat.available_vram,
+                    total_vram=beat.total_vram,
+                    available_ram=beat.available_ram,
+                    available_disk=beat.available_disk,
+                    total_disk=beat.total_disk or None,
+                    gpu_vendor=beat.gpu_vendor or None,
+                ),
+                instance=beat.corral.instance if beat.corral else None,
+                secret_hash=hash_secret(bearer),
+                joined=await self._tokens.holds(bearer),
+            )
+        )
+        if outcome.node is None:
+            raise NotFound(f"there is no node {node_id!r}; register again")
+        if outcome.denied:
+            raise Unauthenticated("this credential does not belong to that node")
+        if outcome.fenced:
+            raise Fenced(
+                f"a newer process has registered as {outcome.node.name!r} (epoch {outcome.node.epoch}); this one must"
+                " stop. If two machines share a copied data directory, give one of them its own."
+            )
+        if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
+            await self._hint()
+        return {"message": "heartbeat received"}
+
+    async def drain(self, node_id: str, request: Request) -> dict[str, str]:
+        await self._authorise(node_id, request)
+        await self._stores.registration.set_draining(node_id, True)
+        await self._hint()
+        return {"message": "node set to draining"}
+
+    async def resume(self, node_id: str, request: Request) -> dict[str, str]:
+        await self._authorise(node_id, request)
+        await self._stores.registration.set_draining(node_id, False)
+        await self._hint()
+        return {"message": "node resumed"}
+
+    async def deregister(self, node_id: str, request: Request) -> dict[str, str]:
+        await self._authorise(node_id, request)
+        await self._stores.registration.deregister(node_id)
+        await self._hint()
+        return {"message": "node set to offline"}
+
+    async def models(self, node_id: str, request: Request) -> list[dict[str, str]]:
+        """Replicas on the node; none can exist before models can be placed."""
+        await self._authorise(node_id, request)
+        return []
+
+    async def _authorise(self, node_id: str, request: Request) -> Node:
+        bearer = _bearer(request)
+        node = await self._stores.nodes.read_one(node_id)
+        if not speaks_for(node, secret_hash=hash_secret(bearer), joined=await self._tokens.holds(bearer)):
+            raise Forbidden("this credential does not belong to that node")
+        if node.instance is not None and request.headers.get(INSTANCE_HEADER) != node.instance:
+            raise Fenced(f"a newer process speaks for {node.name!r} (epoch {node.epoch})")
+        return node
+
+
+def _bearer(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("a registration token or node key is needed: send `Authorization: Bearer <token>`")
+    return token.strip()
+
+
+def _read_register(body: bytes) -> RegisterRequest:
+    try:
+        wanted = _decode_register(body)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the registration does not fit: {error}") from None
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"the registration is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidInput("the registration is nested too deeply") from None
+    if not wanted.name.strip() or any(ord(char) < 32 or ord(char) == 127 for char in wanted.name):
+        raise InvalidInput("name: must not be blank or have control characters")
+    return wanted
+
+
+def _read_heartbeat(body: bytes) -> HeartbeatRequest:
+    """As LocalAI does: what cannot be read still says that the node is there."""
+    try:
+        return decode_heartbeat(body) if body.strip() else HeartbeatRequest()
+    except (msgspec.DecodeError, RecursionError):
+        return HeartbeatRequest()
+
+
+def _claim(wanted: RegisterRequest) -> NodeClaim:
+    try:
+        node_type = NodeType(wanted.node_type or "backend")
+    except ValueError:
+        raise InvalidInput(f"node_type: {wanted.node_type!r} is neither backend nor agent") from None
+    if node_type is NodeType.BACKEND and not wanted.address:
+        raise InvalidInput("address: a backend node must tell where it can be reached")
+    labels = wanted.labels or {}
+    check_labels(labels)
+    if wanted.vram_budget:
+        parse_budget_bytes(wanted.vram_budget, total_bytes=wanted.total_vram or (1 << 40))
+    known_disk = bool(wanted.total_disk)
+    corral = wanted.corral
+    return NodeClaim(
+        name=wanted.name.strip(),
+        node_type=node_type,
+        address=wanted.address,
+        http_address=wanted.http_address,
+        key_hash=hash_secret(corral.node_key) if corral else None,
+        instance=corral.instance if corral else None,
+        total_vram=wanted.total_vram,
+        available_vram=wanted.available_vram,
+        total_ram=wanted.total_ram or None,
+        available_ram=wanted.available_ram if wanted.total_ram else None,
+        total_disk=wanted.total_disk if known_disk else None,
+        available_disk=wanted.available_disk if known_disk else None,
+        gpu_vendor=wanted.gpu_vendor or None,
+        gpu_compute_capability=wanted.gpu_compute_capability or None,
+        capability=wanted.capability or None,
+        max_replicas_per_model=max(1, wanted.max_replicas_per_model or 1),
+        vram_budget=wanted.vram_budget or None,
+        labels=labels,
+        facts=msgspec.json.encode(corral.facts).decode() if corral else None,
+    )

@@ -1,0 +1,63 @@
+"""Append-only: who did what to what, and why. The audit log, and what the live feed resumes from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from corral.store.database import Database, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    id: int
+    at: int
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+
+
+async def append_event(
+    tx: Tx, *, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None
+) -> None:
+    """Inside the transaction that does the thing, so that neither exists without the other."""
+    await tx.execute(
+        "INSERT INTO events (at, actor, action, subject, detail) VALUES (now_ms(), $1, $2, $3, $4)",
+        actor,
+        action,
+        subject,
+        msgspec.json.encode(detail or {}).decode(),
+    )
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        id=row["id"],
+        at=row["at"],
+        actor=row["actor"],
+        action=row["action"],
+        subject=row["subject"],
+        detail=msgspec.json.decode(row["detail"]),
+    )
+
+
+class EventStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(self, *, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None) -> None:
+        async def body(tx: Tx) -> None:
+            await append_event(tx, actor=actor, action=action, subject=subject, detail=detail)
+
+        await self._database.write(body)
+
+    async def read_latest(self, *, limit: int, before: int | None = None) -> list[Event]:
+        async def body(tx: Tx) -> list[Event]:
+            rows = await tx.fetch(
+                "SELECT * FROM events WHERE id < $1 ORDER BY id DESC LIMIT $2", before or (1 << 62), limit
+            )
+            return [_event(row) for row in rows]
+
+        return await self._database.read(body)

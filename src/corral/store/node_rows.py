@@ -1,0 +1,97 @@
+"""Node rows: between the table and the value `Node`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+
+import msgspec
+
+from corral.core.errors import NotFound
+from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.presence import Presence
+from corral.store.database import Row, Tx
+
+COLUMNS = tuple(field.name for field in fields(Node))
+SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
+_BOOLEANS = ("approved", "drain_wanted", "worker_draining", "bus_answered", "bus_no_responders")
+_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def _encode_labels(labels: Mapping[str, str]) -> str:
+    return msgspec.json.encode(labels, order="sorted").decode()
+
+
+def read_node_row(row: Row) -> Node:
+    values = {column: row[column] for column in COLUMNS}
+    for column in _BOOLEANS:
+        values[column] = bool(values[column])
+    values["node_type"] = NodeType(values["node_type"])
+    values["presence"] = Presence(values["presence"])
+    values["worker_labels"] = _decode_labels(values["worker_labels"])
+    values["operator_labels"] = _decode_labels(values["operator_labels"])
+    return Node(**values)
+
+
+def _values(node: Node) -> list[object]:
+    encoded = {
+        "worker_labels": _encode_labels(node.worker_labels),
+        "operator_labels": _encode_labels(node.operator_labels),
+        "node_type": node.node_type.value,
+        "presence": node.presence.value,
+    }
+    return [encoded[column] if column in encoded else getattr(node, column) for column in COLUMNS]
+
+
+async def insert_node(tx: Tx, node: Node) -> None:
+    places = ", ".join(f"${position}" for position in range(1, len(COLUMNS) + 1))
+    await tx.execute(
+        f"INSERT INTO nodes ({', '.join(COLUMNS)}, presence_since) VALUES ({places}, now_ms())",  # noqa: S608
+        *_values(node),
+    )
+
+
+async def update_node(tx: Tx, before: Node, after: Node) -> Node:
+    """Write what differs; a row that is already so is left alone."""
+    if before == after:
+        return before
+    after = replace(after, changed_at=await store_now_ms(tx))
+    old, new = _values(before), _values(after)
+    changed = [(column, new[at]) for at, column in enumerate(COLUMNS) if old[at] != new[at]]
+    assignments = [f"{column} = ${position}" for position, (column, _) in enumerate(changed, 2)]
+    if before.presence is not after.presence:
+        assignments.append("presence_since = now_ms()")
+    await tx.execute(
+        f"UPDATE nodes SET {', '.join(assignments)} WHERE id = $1",  # noqa: S608  column names are ours
+        after.id,
+        *(value for _, value in changed),
+    )
+    return after
+
+
+async def store_now_ms(tx: Tx) -> int:
+    row = await tx.fetch_one("SELECT now_ms() AS now")
+    assert row is not None
+    now: int = row["now"]
+    return now
+
+
+def unknown_node(node_id: str) -> NotFound:
+    return NotFound(f"there is no node {node_id!r}; `corral nodes list` shows the ones there are")
+
+
+async def lock_node(tx: Tx, node_id: str) -> Node:
+    row = await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL FOR UPDATE", node_id)
+    if row is None:
+        raise unknown_node(node_id)
+    return read_node_row(row)
+
+
+async def lock_nodes(tx: Tx, ids: Iterable[NodeId]) -> dict[NodeId, Node]:
+    """Those of `ids` that exist. In one order, so that two transactions that meet cannot block each other."""
+    ordered = sorted(set(ids))
+    if not ordered:
+        return {}
+    places = ", ".join(f"${position}" for position in range(1, len(ordered) + 1))
+    rows = await tx.fetch(
+        f"{SELECT_NODE} WHERE id IN ({places}) AND removed_at IS NULL ORDER BY id FOR UPDATE", *ordered
+    )
+    return {NodeId(row["id"]): read_node_row(row) for row in rows}

@@ -1,0 +1,124 @@
+"""Nodes as administrators see and change them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from corral.core.errors import InvalidInput, NotFound
+from corral.core.labels import check_labels
+from corral.core.nodes import Node, NodeId
+from corral.core.sizes import parse_budget_bytes
+from corral.store.bus_credentials import revoke_bus_credentials
+from corral.store.database import Database, Tx
+from corral.store.events import append_event
+from corral.store.node_rows import SELECT_NODE, lock_node, read_node_row, store_now_ms, unknown_node, update_node
+
+
+class NodeStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_all(self) -> list[Node]:
+        async def body(tx: Tx) -> list[Node]:
+            return [
+                read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL ORDER BY name")
+            ]
+
+        return await self._database.read(body)
+
+    async def read_one(self, node_id: str) -> Node:
+        async def body(tx: Tx) -> Node:
+            row = await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL", node_id)
+            if row is None:
+                raise unknown_node(node_id)
+            return read_node_row(row)
+
+        return await self._database.read(body)
+
+    async def read_changes(self, since_ms: int) -> tuple[int, list[Node], list[NodeId]]:
+        """The store's time now, nodes changed since, ids of nodes removed since."""
+
+        async def body(tx: Tx) -> tuple[int, list[Node], list[NodeId]]:
+            now = await store_now_ms(tx)
+            changed = await tx.fetch(f"{SELECT_NODE} WHERE changed_at >= $1 AND removed_at IS NULL", since_ms)
+            removed = await tx.fetch("SELECT id FROM nodes WHERE changed_at >= $1 AND removed_at IS NOT NULL", since_ms)
+            return now, [read_node_row(row) for row in changed], [NodeId(row["id"]) for row in removed]
+
+        return await self._database.read(body)
+
+    async def now_ms(self) -> int:
+        return await self._database.read(store_now_ms)
+
+    async def _change(self, node_id: str, change: Callable[[Tx, Node], Awaitable[Node]]) -> Node:
+        async def body(tx: Tx) -> Node:
+            node = await lock_node(tx, node_id)
+            return await update_node(tx, node, await change(tx, node))
+
+        return await self._database.write(body)
+
+    async def approve(self, node_id: str, *, actor: str) -> Node:
+        async def change(tx: Tx, node: Node) -> Node:
+            if node.approved:
+                raise InvalidInput(f"node {node.name} is {node.status}, not pending; there is nothing to approve")
+            await append_event(tx, actor=actor, action="node.approved", subject=node.id, detail={"name": node.name})
+            return replace(node, approved=True)
+
+        return await self._change(node_id, change)
+
+    async def set_drain(self, node_id: str, wanted: bool, *, actor: str) -> Node:
+        async def change(tx: Tx, node: Node) -> Node:
+            if node.drain_wanted != wanted:
+                action = "node.drained" if wanted else "node.resumed"
+                await append_event(tx, actor=actor, action=action, subject=node.id, detail={"name": node.name})
+            return replace(node, drain_wanted=wanted)
+
+        return await self._change(node_id, change)
+
+    async def set_labels(self, node_id: str, labels: Mapping[str, str], *, keep: bool, actor: str) -> Node:
+        """The administrator's labels; the worker's own are untouched."""
+
+        async def change(tx: Tx, node: Node) -> Node:
+            wanted = {**node.operator_labels, **labels} if keep else dict(labels)
+            check_labels(wanted)
+            if wanted != node.operator_labels:
+                await append_event(tx, actor=actor, action="node.labelled", subject=node.id, detail={"labels": wanted})
+            return replace(node, operator_labels=wanted)
+
+        return await self._change(node_id, change)
+
+    async def delete_label(self, node_id: str, key: str, *, actor: str) -> Node:
+        async def change(tx: Tx, node: Node) -> Node:
+            if key not in node.operator_labels:
+                raise NotFound(f"node {node.name} has no label {key!r} set by an administrator")
+            left = {name: value for name, value in node.operator_labels.items() if name != key}
+            await append_event(tx, actor=actor, action="node.labelled", subject=node.id, detail={"labels": left})
+            return replace(node, operator_labels=left)
+
+        return await self._change(node_id, change)
+
+    async def set_max_replicas(self, node_id: str, value: int | None, *, actor: str) -> Node:
+        async def change(tx: Tx, node: Node) -> Node:
+            await append_event(tx, actor=actor, action="node.max_replicas", subject=node.id, detail={"value": value})
+            return replace(node, max_replicas_override=value)
+
+        return await self._change(node_id, change)
+
+    async def set_vram_budget(self, node_id: str, value: str | None, *, actor: str) -> Node:
+        async def change(tx: Tx, node: Node) -> Node:
+            if value:
+                parse_budget_bytes(value, total_bytes=node.total_vram or (1 << 40))
+            await append_event(tx, actor=actor, action="node.vram_budget", subject=node.id, detail={"value": value})
+            return replace(node, vram_budget_override=value or None)
+
+        return await self._change(node_id, change)
+
+    async def remove(self, node_id: str, *, actor: str) -> Node:
+        async def body(tx: Tx) -> Node:
+            node = await lock_node(tx, node_id)
+            await revoke_bus_credentials(tx, node.id)
+            await tx.execute(
+                "UPDATE nodes SET removed_at = now_ms(), changed_at = now_ms(), key_hash = NULL WHERE id = $1", node.id
+            )
+            await append_event(tx, actor=actor, action="node.removed", subject=node.id, detail={"name": node.name})
+            return node
+
+        return await self._database.write(body)

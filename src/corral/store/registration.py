@@ -1,0 +1,255 @@
+"""What workers say of themselves: registration, heartbeats, good-bye."""
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from corral.core.nodes import Node, NodeClaim, NodeId, Usage
+from corral.core.presence import Presence, PresenceEvent, next_presence
+from corral.core.registration import Refuse, Replace, Return, Welcome, decide_registration
+from corral.store.bus_credentials import record_bus_credential, revoke_bus_credentials
+from corral.store.database import Database, Tx
+from corral.store.events import append_event
+from corral.store.node_rows import (
+    COLUMNS,
+    SELECT_NODE,
+    insert_node,
+    lock_node,
+    lock_nodes,
+    read_node_row,
+    store_now_ms,
+    update_node,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    node: Node
+    new_process: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    node_id: NodeId
+    usage: Usage
+    instance: str | None = None
+    secret_hash: str = ""
+    joined: bool = False
+    """The caller showed a registration token instead: all that a LocalAI worker has."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeatOutcome:
+    """What became of one heartbeat. `node` is as it was before; None means there is no such node."""
+
+    node: Node | None
+    denied: bool = False
+    fenced: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        return self.node is not None and not self.denied and not self.fenced
+
+
+class RegistrationStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(
+        self,
+        claim: NodeClaim,
+        *,
+        new_id: str,
+        may_join: bool,
+        auto_approve: bool,
+        bus_key: str | None = None,
+        bus_ttl_s: float = 0.0,
+    ) -> Registered | Refuse:
+        """`bus_key`: public key the node's next bus credential is for; kept only if the node may have one."""
+
+        async def body(tx: Tx) -> Registered | Refuse:
+            same_key, same_name = await _find(tx, claim)
+            decision = decide_registration(
+                claim, same_key=same_key, same_name=same_name, may_join=may_join, auto_approve=auto_approve
+            )
+            match decision:
+                case Refuse():
+                    if decision.holder is not None:
+                        await self._record_conflict(tx, decision.holder, claim)
+                    return decision
+                case Welcome():
+                    registered = Registered(await self._add(tx, claim, NodeId(new_id), decision.approved), True)
+                case Return():
+                    registered = await self._take_back(tx, claim, decision)
+                case Replace():
+                    # Its identity is new, so its approval is; what an administrator set on the name stays.
+                    again = Return(decision.node, PresenceEvent.RESTARTED, decision.approved)
+                    registered = await self._take_back(tx, claim, again)
+            if bus_key is not None and registered.node.approved:
+                await record_bus_credential(tx, registered.node.id, bus_key, ttl_s=bus_ttl_s)
+            return registered
+
+        return await self._database.write(body)
+
+    async def _record_conflict(self, tx: Tx, holder: Node, claim: NodeClaim) -> None:
+        message = f"a second machine at {claim.http_address or claim.address or 'an unknown address'} tried to register"
+        now = await store_now_ms(tx)
+        await update_node(tx, holder, replace(holder, conflict_message=message, conflict_at=now))
+        if holder.conflict_message != message:
+            detail = {"message": message, "name": claim.name}
+            await append_event(
+                tx, actor=f"worker {claim.name}", action="node.conflict", subject=holder.id, detail=detail
+            )
+
+    async def _add(self, tx: Tx, claim: NodeClaim, node_id: NodeId, approved: bool) -> Node:
+        now = await store_now_ms(tx)
+        node = Node(
+            id=node_id,
+            name=claim.name,
+            approved=approved,
+            drain_wanted=False,
+            worker_draining=False,
+            presence=Presence.JOINING,
+            presence_reason="registered; not yet seen on the message bus",
+            epoch=1,
+            max_replicas_override=None,
+            vram_budget_override=None,
+            operator_labels={},
+            conflict_message=None,
+            conflict_at=None,
+            last_heartbeat=now,
+            bus_answered=False,
+            bus_failures=0,
+            bus_no_responders=False,
+            created_at=now,
+            changed_at=now,
+            max_replicas_reported=claim.max_replicas_per_model,
+            vram_budget_reported=claim.vram_budget,
+            worker_labels=claim.labels,
+            **_reported(claim),
+        )
+        await insert_node(tx, node)
+        detail = {"name": node.name, "approved": approved, "address": node.http_address or node.address}
+        await append_event(tx, actor=f"worker {node.name}", action="node.registered", subject=node.id, detail=detail)
+        return node
+
+    async def _take_back(self, tx: Tx, claim: NodeClaim, decision: Return) -> Registered:
+        node, new_process = decision.node, decision.event is PresenceEvent.RESTARTED
+        presence = next_presence(node.presence, decision.event)
+        after = replace(
+            node,
+            name=claim.name,
+            approved=decision.approved,
+            presence=presence,
+            presence_reason=(
+                node.presence_reason if presence is node.presence else "registered; not yet seen on the message bus"
+            ),
+            epoch=node.epoch + (1 if new_process else 0),
+            max_replicas_reported=claim.max_replicas_per_model,
+            vram_budget_reported=claim.vram_budget,
+            worker_labels=claim.labels,
+            last_heartbeat=await store_now_ms(tx),
+            **_reported(claim),
+        )
+        if new_process:
+            after = replace(
+                after,
+                worker_draining=False,
+                bus_answered=False,
+                bus_failures=0,
+                bus_no_responders=False,
+                conflict_message=None,
+                conflict_at=None,
+            )
+            await revoke_bus_credentials(tx, node.id)
+            detail = {"epoch": after.epoch, "address": after.http_address or after.address}
+            await append_event(tx, actor=f"worker {claim.name}", action="node.returned", subject=node.id, detail=detail)
+        return Registered(await update_node(tx, node, after), new_process)
+
+    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:
+        """Many heartbeats in one transaction. Status is decided by the health pass, not here."""
+
+        async def body(tx: Tx) -> list[BeatOutcome]:
+            known = await lock_nodes(tx, (beat.node_id for beat in beats))
+            outcomes = [_judge_beat(beat, known.get(beat.node_id)) for beat in beats]
+            accepted = [beat for beat, outcome in zip(beats, outcomes, strict=True) if outcome.accepted]
+            await tx.execute_many(
+                "UPDATE nodes SET last_heartbeat = now_ms(), available_vram = coalesce($2, available_vram),"
+                " total_vram = coalesce($3, total_vram), available_ram = coalesce($4, available_ram),"
+                " available_disk = coalesce($5, available_disk), total_disk = coalesce($6, total_disk),"
+                " gpu_vendor = coalesce($7, gpu_vendor) WHERE id = $1",
+                [
+                    (
+                        beat.node_id,
+                        beat.usage.available_vram,
+                        beat.usage.total_vram,
+                        beat.usage.available_ram,
+                        beat.usage.available_disk,
+                        beat.usage.total_disk,
+                        beat.usage.gpu_vendor,
+                    )
+                    for beat in accepted
+                ],
+            )
+            for beat, outcome in zip(beats, outcomes, strict=True):
+                if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
+                    message = "an older process of this machine still runs somewhere (a copied data directory?)"
+                    node = outcome.node
+                    now = await store_now_ms(tx)
+                    await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
+                    detail = {"message": message, "instance": beat.instance}
+                    await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
+            return outcomes
+
+        return await self._database.write(body)
+
+    async def set_draining(self, node_id: str, draining: bool) -> Node:
+        """The worker's own word; an administrator's wish to drain is another matter."""
+
+        async def body(tx: Tx) -> Node:
+            node = await lock_node(tx, node_id)
+            return await update_node(tx, node, replace(node, worker_draining=draining))
+
+        return await self._database.write(body)
+
+    async def deregister(self, node_id: str) -> Node:
+        async def body(tx: Tx) -> Node:
+            node = await lock_node(tx, node_id)
+            if node.presence is not Presence.LEFT:
+                await append_event(tx, actor=f"worker {node.name}", action="node.left", subject=node.id)
+            presence = next_presence(node.presence, PresenceEvent.DEREGISTERED)
+            return await update_node(tx, node, replace(node, presence=presence, presence_reason="left by itself"))
+
+        return await self._database.write(body)
+
+
+async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:
+    """Who has this secret, and who has this name."""
+    same_key = None
+    if claim.key_hash is not None:
+        sql = f"{SELECT_NODE} WHERE key_hash = $1 AND removed_at IS NULL FOR UPDATE"
+        same_key = await tx.fetch_one(sql, claim.key_hash)
+    same_name = await tx.fetch_one(f"{SELECT_NODE} WHERE name = $1 AND removed_at IS NULL FOR UPDATE", claim.name)
+    return (read_node_row(same_key) if same_key else None, read_node_row(same_name) if same_name else None)
+
+
+def _reported(claim: NodeClaim) -> dict[str, Any]:
+    """The fields a claim shares with a node row. Unknown replaces known: the node itself says so."""
+    same = {field.name for field in fields(NodeClaim)} & set(COLUMNS)
+    return {name: getattr(claim, name) for name in same if name != "name"}
+
+
+def speaks_for(node: Node, *, secret_hash: str, joined: bool) -> bool:
+    """Only the machine's own secret acts for it; a LocalAI worker has none and shows the registration token."""
+    if node.key_hash is None:
+        return joined
+    return hmac.compare_digest(node.key_hash, secret_hash)
+
+
+def _judge_beat(beat: Beat, node: Node | None) -> BeatOutcome:
+    if node is None:
+        return BeatOutcome(None)
+    if not speaks_for(node, secret_hash=beat.secret_hash, joined=beat.joined):
+        return BeatOutcome(node, denied=True)
+    return BeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)

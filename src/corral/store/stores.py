@@ -1,0 +1,24 @@
+"""Everything the store offers, opened once and handed to who needs a part of it."""
+
+from corral.store.access import AccessStore
+from corral.store.bus_credentials import BusCredentialStore
+from corral.store.database import Database
+from corral.store.events import EventStore
+from corral.store.frontends import FrontendStore
+from corral.store.health import HealthStore
+from corral.store.leases import LeaseStore
+from corral.store.nodes import NodeStore
+from corral.store.registration import RegistrationStore
+
+
+class Stores:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.access = AccessStore(database)
+        self.bus_credentials = BusCredentialStore(database)
+        self.events = EventStore(database)
+        self.frontends = FrontendStore(database)
+        self.health = HealthStore(database)
+        self.leases = LeaseStore(database)
+        self.nodes = NodeStore(database)
+        self.registration = RegistrationStore(database)

@@ -1,0 +1,94 @@
+"""Child processes of `corral up`: in sessions of their own, logging to files, and never outliving their parent."""
+
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LOG_MOST_BYTES = 20 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    def __init__(self, process: asyncio.subprocess.Process, log_path: Path) -> None:
+        self._process = process
+        self._log_path = log_path
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def wait(self) -> int:
+        """Exit code; negative for a signal."""
+        return await self._process.wait()
+
+    async def stop(self, *, within_s: float) -> None:
+        """TERM, a bounded wait, KILL."""
+        if self._process.returncode is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(within_s):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    def read_log_tail(self, lines: int = 8) -> str:
+        try:
+            with self._log_path.open("rb") as file:
+                file.seek(max(0, self._log_path.stat().st_size - 16_384))
+                return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+
+async def spawn_child(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> Child:
+    log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log_file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            env=dict(environment),
+            start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops its children in order
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+    finally:
+        os.close(log_file)
+    return Child(process, log_path)
+
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """Runs between fork and exec: when the parent is killed, the kernel asks this child to stop."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def bound_log(path: Path) -> None:
+    """Keep one older part. Copied and cut, because the writer keeps its file open (in append mode)."""
+    try:
+        if path.stat().st_size > LOG_MOST_BYTES:
+            shutil.copyfile(path, path.with_suffix(path.suffix + ".1"))
+            os.truncate(path, 0)
+    except FileNotFoundError:
+        pass
+
+
+def python_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "corral", *arguments]
+
+
+def find_program(name: str) -> str | None:
+    """One installed with us goes before one on the path."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)

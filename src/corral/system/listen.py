@@ -1,0 +1,56 @@
+"""Listening sockets, and telling who already has the port."""
+
+import socket
+
+from corral.core.errors import Unavailable
+
+Listener = socket.socket
+"""A bound TCP socket, handed on without a look inside."""
+
+
+def bind_socket(host: str, port: int, *, setting: str) -> socket.socket:
+    """A bound TCP socket, or an error that names the address and what to do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror}. Another program may have this port;"
+            f" choose another one with {setting}."
+        ) from error
+    except OverflowError:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: there is no such port; choose another with {setting}"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def is_port_free(host: str, port: int) -> bool:
+    try:
+        bind_socket(host, port, setting="").close()
+    except Unavailable:
+        return False
+    return True
+
+
+def address_towards(host: str, port: int) -> str:
+    """The address of this machine from which `host` is reached. Sends nothing."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, _, _, _, target = infos[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            address: str = probe.getsockname()[0]
+            return address
+    except OSError:
+        return host_name()
+
+
+def host_name() -> str:
+    return socket.gethostname()

@@ -1,0 +1,35 @@
+"""One process per data directory."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from corral.core.errors import Conflict, Unavailable
+
+
+@contextmanager
+def lock_directory(directory: Path, what: str) -> Iterator[None]:
+    """Held while the block runs, and let go by the kernel when the process ends in whatever way."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(directory / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot use the data directory {directory}: {error.strerror}. Choose a writable one with --data-dir."
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            raise Conflict(
+                f"a Corral {what} (process {holder}) already uses {directory}."
+                " Stop it first, or give this one another --data-dir."
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,38 @@
+"""Secrets on disk: one file each, readable by its owner only, made once and whole."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from corral.core.errors import Unavailable
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, whatever happens in between."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def ensure_secret(path: Path, make: Callable[[], str]) -> str:
+    """The secret in `path`; made and kept there the first time."""
+    try:
+        try:
+            secret = path.read_text().strip()
+        except FileNotFoundError:
+            secret = make()
+            write_private(path, secret + "\n")
+    except OSError as error:
+        raise Unavailable(f"cannot keep a secret in {path}: {error.strerror}. Check the data directory.") from error
+    if not secret:
+        raise Unavailable(f"{path} is empty; delete it to have a new secret made")
+    return secret

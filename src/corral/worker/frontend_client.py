@@ -1,0 +1,94 @@
+"""Calls a frontend's node API, Corral's or LocalAI's."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import msgspec
+
+from corral.bus.node_api import (
+    INSTANCE_HEADER,
+    HeartbeatRequest,
+    RegisterReply,
+    RegisterRequest,
+    decode_register_reply,
+)
+from corral.core.errors import (
+    Conflict,
+    CorralError,
+    Fenced,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    Unauthenticated,
+    Unavailable,
+)
+
+CALL_WITHIN_S = 10.0
+
+
+class FrontendClient:
+    def __init__(self, client: httpx.AsyncClient, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply:
+        response = await self._post("/api/node/register", msgspec.json.encode(request), bearer)
+        try:
+            return decode_register_reply(response.content)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"{self._url} does not answer like a frontend ({error}); check --join") from None
+
+    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> None:
+        await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
+
+    async def drain(self, node_id: str, *, bearer: str, instance: str) -> None:
+        await self._post(f"/api/node/{node_id}/drain", b"", bearer, instance)
+
+    async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None:
+        await self._post(f"/api/node/{node_id}/deregister", b"", bearer, instance)
+
+    async def _post(self, path: str, body: bytes, bearer: str, instance: str = "") -> httpx.Response:
+        headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+        if instance:
+            headers[INSTANCE_HEADER] = instance
+        try:
+            response = await self._client.post(self._url + path, content=body, headers=headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unavailable(f"cannot reach the frontend {self._url}: {str(error) or type(error).__name__}") from error
+        except httpx.HTTPError as error:
+            raise OutcomeUnknown(f"no answer from {self._url}: {str(error) or type(error).__name__}") from error
+        if response.status_code >= 300:
+            raise _error(response)
+        return response
+
+
+def _error(response: httpx.Response) -> CorralError:
+    message = _message(response)
+    match response.status_code:
+        case 400 | 413 | 422:
+            return InvalidInput(f"the frontend did not accept this: {message}")
+        case 401 | 403:
+            return Unauthenticated(message)
+        case 404:
+            return NotFound(message)
+        case 409:
+            return Fenced(message) if "/heartbeat" in str(response.request.url) else Conflict(message)
+        case status:
+            return Unavailable(f"the frontend answered {status}: {message}")
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        error = msgspec.json.decode(response.content)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return response.text[:200] or response.reason_phrase
+
+
+@asynccontextmanager
+async def open_frontend_client(url: str) -> AsyncIterator[FrontendClient]:
+    limits = httpx.Limits(max_connections=4, keepalive_expiry=60.0)
+    # Not through a proxy from the environment: a fleet's own traffic stays on its own network.
+    async with httpx.AsyncClient(timeout=CALL_WITHIN_S, limits=limits, trust_env=False) as client:
+        yield FrontendClient(client, url)

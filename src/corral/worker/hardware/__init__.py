@@ -1,0 +1,6 @@
+"""What this machine is made of, as far as it can be found out."""
+
+from corral.worker.hardware.nvml import NvidiaMl, Nvml, NvmlError
+from corral.worker.hardware.reader import Roots, read_capability_facts, read_hardware, read_usage
+
+__all__ = ["NvidiaMl", "Nvml", "NvmlError", "Roots", "read_capability_facts", "read_hardware", "read_usage"]

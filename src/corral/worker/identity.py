@@ -1,0 +1,56 @@
+"""Who this machine is: a secret of its own, kept in the data directory, and where it belongs."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from corral.core.errors import InvalidSetting, Unavailable
+from corral.system import Ids
+from corral.system.secret_files import write_private
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    node_key: str = field(repr=False)
+    join: str | None = None
+    """The frontend joined last, so that a restart needs no flags."""
+
+
+_decode = msgspec.json.Decoder(Identity).decode
+
+
+def read_identity(data_dir: Path, ids: Ids) -> Identity:
+    path = data_dir / "identity.json"
+    try:
+        return _decode(path.read_bytes())
+    except FileNotFoundError:
+        identity = Identity(ids.token())
+        write_identity(data_dir, identity)
+        return identity
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise Unavailable(
+            f"{path} is damaged ({error}). Delete it to join as a new machine; it then has to be approved again."
+        ) from None
+
+
+def write_identity(data_dir: Path, identity: Identity) -> None:
+    try:
+        write_private(data_dir / "identity.json", msgspec.json.encode(identity).decode())
+    except OSError as error:
+        raise Unavailable(f"cannot write to {data_dir}: {error.strerror}") from error
+
+
+def settle_join(data_dir: Path, identity: Identity, join: str | None) -> Identity:
+    """The address given now, else the one from last time."""
+    if join is None and identity.join is None:
+        raise InvalidSetting(
+            "join: tell which frontend to join, for example --join http://10.0.0.2:8080;"
+            " `corral join-command` on that machine prints the whole command"
+        )
+    if join is not None and join != identity.join:
+        identity = replace(identity, join=join)
+        write_identity(data_dir, identity)
+    return identity

@@ -1,0 +1,66 @@
+"""What this worker tells of its machine when it registers and beats."""
+
+import asyncio
+import os
+from dataclasses import dataclass
+
+from corral import __version__
+from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeFacts
+from corral.core.capability import Capability, pick_capability
+from corral.core.hardware import Hardware
+from corral.settings import WorkerSettings
+from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    roots: Roots
+    hardware: Hardware
+    capability: Capability
+
+    def facts(self) -> NodeFacts:
+        return NodeFacts(
+            version=__version__,
+            platform=self.hardware.platform,
+            cpu_model=self.hardware.cpu.model,
+            cpu_count=self.hardware.cpu.count,
+            cpu_flags=list(self.hardware.cpu.flags) if self.hardware.cpu.flags is not None else None,
+            gpus=[
+                GpuFacts(
+                    vendor=gpu.vendor,
+                    name=gpu.name,
+                    memory_total_bytes=gpu.memory_total_bytes,
+                    memory_free_bytes=gpu.memory_free_bytes,
+                    unified=gpu.unified,
+                    driver=gpu.driver,
+                    compute_capability=gpu.compute_capability,
+                )
+                for gpu in self.hardware.gpus
+            ],
+            capability_reason=self.capability.reason,
+            problems=list(self.hardware.problems),
+        )
+
+    async def read_beat(self, instance: str) -> HeartbeatRequest:
+        usage = await asyncio.to_thread(read_usage, self.roots, self.hardware)
+        return HeartbeatRequest(
+            available_vram=usage.vram_free_bytes,
+            total_vram=usage.vram_total_bytes,
+            available_ram=usage.ram_available_bytes,
+            available_disk=usage.disk_available_bytes,
+            total_disk=usage.disk_total_bytes,
+            gpu_vendor=self.hardware.gpu_vendor,
+            corral=CorralBeat(instance=instance),
+        )
+
+
+async def read_machine(settings: WorkerSettings) -> Machine:
+    models = settings.data_dir / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    roots = Roots(disk=models)
+    hardware = await asyncio.to_thread(read_hardware, roots)
+    environment = dict(os.environ)
+    if settings.capability:
+        environment["LOCALAI_FORCE_META_BACKEND_CAPABILITY"] = settings.capability
+    facts = await asyncio.to_thread(read_capability_facts, roots, hardware, environment)
+    return Machine(roots, hardware, pick_capability(facts))

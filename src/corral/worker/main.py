@@ -1,0 +1,198 @@
+"""Runs one worker: join, serve commands, beat, leave."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
+
+import structlog
+
+from corral import __version__
+from corral.bus.client import Bus, BusOptions, connect_bus
+from corral.bus.subjects import node_inbox
+from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
+from corral.settings import WorkerSettings, is_loopback_host, redact_url
+from corral.system import Clock, Ids
+from corral.system.http_server import serve_http
+from corral.system.listen import Listener, address_towards, bind_socket, host_name
+from corral.system.lock import lock_directory
+from corral.worker.commands import serve_commands
+from corral.worker.frontend_client import open_frontend_client
+from corral.worker.http import build_worker_app
+from corral.worker.identity import read_identity, settle_join
+from corral.worker.machine import read_machine
+from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
+
+log = structlog.get_logger()
+
+FIRST_PORT = 50050
+PORT_STEP = 100
+PORT_TRIES = 50
+HEARTBEAT_EVERY_S = 10.0
+BUS_AWAY_S = 3.0
+
+
+class Stopped(Exception):
+    """Ends the worker's tasks in order."""
+
+
+class Rejoin(Exception):
+    pass
+
+
+def _listen(settings: WorkerSettings, host: str) -> tuple[Listener, int]:
+    if settings.port is not None:
+        return bind_socket(host, settings.port, setting="--port"), settings.port
+    for port in range(FIRST_PORT, FIRST_PORT + PORT_STEP * PORT_TRIES, PORT_STEP):
+        try:
+            return bind_socket(host, port, setting="--port"), port
+        except Unavailable:
+            continue
+    raise Unavailable(f"no free port from {FIRST_PORT} on; choose one with --port")
+
+
+def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
+    return settings.host or ("127.0.0.1" if is_loopback_host(frontend_host) else "0.0.0.0")
+
+
+async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> None:
+    async with AsyncExitStack() as opened:
+        opened.enter_context(lock_directory(settings.data_dir, "worker"))
+        identity = settle_join(settings.data_dir, read_identity(settings.data_dir, ids), settings.join)
+        assert identity.join is not None
+        frontend_at = urlsplit(identity.join)
+        frontend_host = frontend_at.hostname or ""
+        host = _bind_host(settings, frontend_host)
+        listener, port = _listen(settings, host)
+        opened.callback(listener.close)
+        advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
+        frontend = await opened.enter_async_context(open_frontend_client(identity.join))
+        membership = Membership(
+            settings,
+            frontend,
+            await read_machine(settings),
+            Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
+            name=settings.name or host_name(),
+            node_key=identity.node_key,
+            clock=clock,
+            ids=ids,
+        )
+        worker = Worker(settings, membership)
+        log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
+        await worker.run(listener)
+
+
+class Worker:
+    def __init__(self, settings: WorkerSettings, membership: Membership) -> None:
+        self._settings = settings
+        self._membership = membership
+        self._bus: Bus | None = None
+        self._stop = asyncio.Event()
+
+    def not_ready(self) -> str:
+        if self._bus is None:
+            return f"waiting for {self._membership.waiting_for}"
+        return "" if self._bus.connected else "not connected to the message bus"
+
+    async def run(self, listener: Listener) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(serve_http(build_worker_app(self.not_ready), listener), name="http")
+                tasks.create_task(self._work(), name="work")
+        except* Stopped:
+            log.info("worker.stopped", reason="asked to by an administrator")
+
+    async def _work(self) -> None:
+        fenced = False
+        try:
+            while True:
+                await self._serve_as(await self._membership.join())
+                log.warning("worker.rejoining")
+        except* Fenced:
+            fenced = True
+            raise
+        finally:
+            if not fenced:
+                await self._membership.leave()
+            log.info("worker.left")
+
+    async def _serve_as(self, member: Member) -> None:
+        """Work under one identity until it has to be asked for anew. Everything else leaves as an exception."""
+        try:
+            async with connect_bus(self._bus_options(member)) as bus:
+                localai = member.bus_url is None
+                await serve_commands(bus, member.node_id, stop=self._stop.set, frontend_is_localai=localai)
+                self._bus = bus
+                log.info("worker.joined", node=member.node_id, epoch=member.epoch, status=member.status)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._beat_always(), name="heartbeat")
+                    tasks.create_task(self._keep_credential(bus), name="credential")
+                    tasks.create_task(self._end_when_asked(), name="stop")
+        except* Rejoin as left:
+            log.warning("worker.identity_ended", reason=str(left.exceptions[0]))
+        finally:
+            self._bus = None
+
+    def _bus_options(self, member: Member) -> BusOptions:
+        servers = self._settings.bus or member.bus_url
+        if servers is None:
+            raise InvalidSetting("bus: the frontend did not tell where the message bus is; give its address with --bus")
+        if member.credentials is None and not (member.bus_anonymous and self._settings.insecure_anonymous_bus):
+            raise InvalidSetting(
+                "the frontend handed out no bus credentials. If its bus is open on purpose, start this worker with"
+                " --insecure-anonymous-bus; otherwise give the frontend its account seed."
+            )
+        if member.credentials is None:
+            log.warning("bus.anonymous", warning="THE MESSAGE BUS HAS NO CREDENTIALS", bus=redact_url(servers))
+        inbox = node_inbox(member.node_id)
+        return BusOptions(
+            servers=tuple(servers.split(",")),
+            name=f"corral-worker-{member.node_id}",
+            inbox=inbox,
+            inbox_for=lambda _subject: inbox,
+            credentials=self._membership.credentials,
+            ca_file=self._settings.bus_ca_file,
+        )
+
+    async def _beat_always(self) -> None:
+        """Ends when nobody knows us any more, or when a newer process speaks for this machine (Fenced)."""
+        every_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
+        while True:
+            try:
+                await self._membership.beat()
+            except Fenced:
+                raise
+            except NotFound:
+                raise Rejoin("the frontend no longer knows this machine") from None
+            except CorralError as error:
+                log.warning("worker.heartbeat_failed", error=str(error))
+            await asyncio.sleep(every_s or HEARTBEAT_EVERY_S)
+
+    async def _keep_credential(self, bus: Bus) -> None:
+        while True:
+            await self._wait_for_renewal(bus)
+            bus_url = self._membership.member.bus_url
+            try:
+                await self._membership.renew()
+                if self._membership.member.bus_url != bus_url:
+                    raise Rejoin("the message bus has moved")
+                await bus.renew()
+            except Unauthenticated:
+                raise
+            except CorralError as error:
+                log.warning("worker.credential_not_renewed", error=str(error))
+            await asyncio.sleep(RENEW_RETRY_S)
+
+    async def _wait_for_renewal(self, bus: Bus) -> None:
+        """Until the credential is due, or the bus has not taken it for a while (expired in a partition, revoked)."""
+        renew_after_s = self._membership.member.renew_after_s
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + renew_after_s if renew_after_s else float("inf")
+        connected_s = loop.time()
+        while loop.time() < due_s and loop.time() - connected_s < BUS_AWAY_S:
+            await asyncio.sleep(min(1.0, max(0.0, due_s - loop.time())))
+            if bus.connected:
+                connected_s = loop.time()
+
+    async def _end_when_asked(self) -> None:
+        await self._stop.wait()
+        raise Stopped
