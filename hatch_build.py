@@ -71,11 +71,7 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 " builds, or build without --no-build-isolation."
             )
         self.app.display_info(f"Web UI: building with {tools.origin}.")
-        self.run(
-            tools,
-            *("ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"),
-            advice="It needs an npm registry: check the network, a proxy, or the `registry` line of your .npmrc.",
-        )
+        self.install_packages(tools)
         # Not straight into place: a build that fails must leave what is there, and a frontend may be serving it.
         self.run(
             tools,
@@ -84,6 +80,18 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         )
         put_in_place(self.ui / "dist", self.static, stamp=digest_sources(self.ui))
         self.app.display_info(f"Web UI: built, {describe_size(self.static)}.")
+
+    def install_packages(self, tools: NodeTools) -> None:
+        lock = hashlib.sha256((self.ui / "package-lock.json").read_bytes()).hexdigest()
+        installed = self.ui / "node_modules" / ".corral-lock"
+        if installed.is_file() and installed.read_text() == lock:
+            return
+        self.run(
+            tools,
+            *("ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"),
+            advice="It needs an npm registry: check the network, a proxy, or the `registry` line of your .npmrc.",
+        )
+        installed.write_text(lock)
 
     def run(self, tools: NodeTools, *arguments: str, advice: str) -> None:
         self.app.display_info(f"Web UI: npm {' '.join(arguments)}")

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ expect.set_options(timeout=20_000)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
 
 
@@ -59,7 +60,7 @@ class Program:
         environment["PYTHONPATH"] = str(ROOT / "src")
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "corral.cli.main", *arguments],
+                [sys.executable, "-m", "corral", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -149,14 +150,18 @@ class Corral:
 
 
 @pytest.fixture(scope="session")
-def static() -> Path:
-    """The UI, built from these sources if it is not yet."""
+def hatch_build() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
-    hatch_build = importlib.util.module_from_spec(spec)
-    sys.modules["hatch_build"] = hatch_build
-    spec.loader.exec_module(hatch_build)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def static(hatch_build: ModuleType) -> Path:
+    """The UI, built from these sources if it is not yet."""
     hook = hatch_build.UiBuildHook(str(ROOT), {}, None, None, "", "wheel")
     hook.initialize("standard", {})
     return Path(hook.static)
@@ -232,7 +237,6 @@ def open_page(chromium: Browser, corral: Corral, complaints: Complaints) -> Iter
         page = context.new_page()
         complaints.watch(page)
         if signed_in:
-            # Asks for a session once before it has one: the browser notes the answer 401 as an error.
             context.request.post(f"{corral.url}/api/session", data={"api_key": corral.admin_key})
         page.goto(f"{corral.url}/{address}")
         return page

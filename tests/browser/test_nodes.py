@@ -30,8 +30,9 @@ def test_the_machine_it_runs_on_is_shown_healthy_with_its_hardware(open_page) ->
 
 
 def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_without_a_reload(
-    open_page, corral
+    open_page, corral, complaints
 ) -> None:
+    complaints.expect("/labels")
     page = open_page()
     page.evaluate("window.neverReloaded = true")
     page.get_by_role("button", name="Add a machine").click()
@@ -44,6 +45,7 @@ def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_
     expect(dialog.get_by_role("listitem")).to_contain_text("second")
     expect(dialog.get_by_role("listitem")).to_contain_text("Pending")
     page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
     expect(row(page, "second")).to_contain_text("Pending")
     expect(page.get_by_role("navigation").get_by_text("1 waiting for approval")).to_be_visible()
 
