@@ -138,7 +138,7 @@ describe("status", () => {
   });
 
   test("gives the server's reason before its own words", () => {
-    expect(reasonFor(node({ name: "a", status: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("no answer on the bus for 31 s");
+    expect(reasonFor(node({ name: "a", status: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("No answer on the bus for 31 s");
     expect(reasonFor(node({ name: "a", status: "pending" }))).toBe("Waits for your approval");
   });
 
