@@ -1,0 +1,167 @@
+"""The Nodes page against real workers: what the server says is what is seen, live."""
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def choose(page: Page, name: str, action: str) -> None:
+    page.get_by_role("button", name=f"Actions for {name}").click()
+    page.get_by_role("menuitem", name=action).click()
+
+
+def test_the_machine_it_runs_on_is_shown_healthy_with_its_hardware(open_page) -> None:
+    page = open_page()
+    expect(row(page, "home")).to_contain_text("Healthy")
+    expect(row(page, "home").get_by_role("meter", name="RAM")).to_have_attribute(
+        "aria-valuetext", re.compile(r"[\d.]+ / [\d.]+ [KMGT]iB used")
+    )
+    expect(row(page, "home").get_by_role("meter", name="Disk")).to_be_visible()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+
+    page.get_by_role("link", name="home", exact=True).click()
+    panel = page.get_by_role("complementary", name="Node details")
+    expect(panel.get_by_role("heading", name="home")).to_be_focused()
+    expect(panel).to_contain_text(re.compile(r"CPU.*\d+ threads"))
+
+
+def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_without_a_reload(
+    open_page, corral
+) -> None:
+    page = open_page()
+    page.evaluate("window.neverReloaded = true")
+    page.get_by_role("button", name="Add a machine").click()
+    dialog = page.get_by_role("dialog", name="Add a machine")
+    command = dialog.get_by_label("Command to run on the machine").inner_text()
+    expect(dialog).to_contain_text("Waiting for a machine")
+    expect(dialog).to_contain_text("reaches only the machine Corral runs on")
+
+    worker = corral.start_worker("second", command)
+    expect(dialog.get_by_role("listitem")).to_contain_text("second")
+    expect(dialog.get_by_role("listitem")).to_contain_text("Pending")
+    page.keyboard.press("Escape")
+    expect(row(page, "second")).to_contain_text("Pending")
+    expect(page.get_by_role("navigation").get_by_text("1 waiting for approval")).to_be_visible()
+
+    page.get_by_role("button", name="Approve second").click()
+    expect(row(page, "second")).to_contain_text("Healthy")
+    expect(page.get_by_role("button", name="Approve second")).to_have_count(0)
+
+    choose(page, "second", "Drain…")
+    page.get_by_role("alertdialog", name="Drain second?").get_by_role("button", name="Drain").click()
+    expect(row(page, "second")).to_contain_text("Draining")
+    choose(page, "second", "Resume")
+    expect(row(page, "second")).to_contain_text("Healthy")
+
+    choose(page, "second", "Edit labels…")
+    labels = page.get_by_role("dialog", name="Labels of second")
+    labels.get_by_label("Key").fill("not a key")
+    labels.get_by_label("Value").fill("fast")
+    labels.get_by_role("button", name="Add").click()
+    expect(labels.get_by_role("alert")).to_contain_text("cannot be a label")
+    labels.get_by_label("Key").fill("tier")
+    labels.get_by_role("button", name="Add").click()
+    expect(labels.get_by_role("button", name="Remove label tier")).to_be_visible()
+    expect(labels.get_by_label("Key")).to_have_value("")
+    page.keyboard.press("Escape")
+    expect(row(page, "second")).to_contain_text("tier=fast")
+
+    choose(page, "second", "Edit labels…")
+    labels.get_by_role("button", name="Remove label tier").click()
+    expect(labels).to_contain_text("None yet")
+    page.keyboard.press("Escape")
+    expect(row(page, "second")).not_to_contain_text("tier=fast")
+
+    worker.stop()
+    expect(row(page, "second")).to_contain_text("Offline")
+    choose(page, "second", "Remove…")
+    confirm = page.get_by_role("alertdialog", name="Remove second?")
+    expect(confirm).to_contain_text("revokes its credentials")
+    confirm.get_by_role("button", name="Cancel").click()
+    expect(row(page, "second")).to_be_visible()
+    choose(page, "second", "Remove…")
+    confirm.get_by_role("button", name="Remove").click()
+    expect(row(page, "second")).to_have_count(0)
+    assert page.evaluate("window.neverReloaded") is True
+
+
+def test_two_pages_show_the_same(open_page) -> None:
+    one, other = open_page(), open_page()
+    expect(row(other, "home")).to_contain_text("Healthy")
+    choose(one, "home", "Drain…")
+    one.get_by_role("alertdialog").get_by_role("button", name="Drain").click()
+    expect(row(other, "home")).to_contain_text("Draining")
+    choose(other, "home", "Resume")
+    expect(row(one, "home")).to_contain_text("Healthy")
+
+
+def test_what_the_page_shows_stands_in_its_address(open_page) -> None:
+    page = open_page()
+    page.get_by_label("Search nodes").fill("no such machine")
+    expect(page.get_by_text("No node matches")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"#/nodes\?q=no\+such\+machine$"))
+    page.reload()
+    expect(page.get_by_text("No node matches")).to_be_visible()
+    page.get_by_role("button", name="Show all nodes").click()
+    expect(row(page, "home")).to_be_visible()
+
+    page.get_by_role("button", name="Offline").click()
+    expect(page.get_by_text("No node matches")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"status=offline"))
+    page.go_back()
+    expect(row(page, "home")).to_be_visible()
+
+    page.get_by_role("columnheader", name="Last seen").get_by_role("button").click()
+    expect(page.get_by_role("columnheader", name="Last seen")).to_have_attribute("aria-sort", "ascending")
+    expect(page).to_have_url(re.compile(r"sort=seen"))
+
+
+def test_an_address_of_a_node_that_is_gone_leads_back(open_page) -> None:
+    page = open_page("#/nodes/gone")
+    expect(page.get_by_text("This node is not here")).to_be_visible()
+    page.get_by_role("button", name="Back to all nodes").click()
+    expect(page).to_have_url(re.compile(r"#/nodes$"))
+
+
+def test_everything_is_within_the_keyboards_reach(open_page) -> None:
+    page = open_page()
+    expect(row(page, "home")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search nodes")).to_be_focused()
+    page.keyboard.type("home")
+    link = page.get_by_role("link", name="home", exact=True)
+    tab_to(page, link)
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("complementary", name="Node details")
+    expect(panel.get_by_role("heading", name="home")).to_be_focused()
+
+    tab_to(page, panel.get_by_role("button", name="Remove…"))
+    page.keyboard.press("Enter")
+    confirm = page.get_by_role("alertdialog")
+    expect(confirm.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(confirm).to_have_count(0)
+    expect(panel.get_by_role("button", name="Remove…")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+    expect(link).to_be_focused()
+
+    tab_to(page, page.get_by_role("button", name="Actions for home"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("menuitem", name="Drain…")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("menuitem", name="Edit labels…")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Actions for home")).to_be_focused()
+
+
+def tab_to(page: Page, target: Locator) -> None:
+    for _ in range(40):
+        if target.evaluate("element => element === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"40 tabs do not reach {target}")

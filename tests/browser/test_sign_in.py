@@ -1,0 +1,53 @@
+"""Who is not signed in sees nothing; who is stays so until signing out."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+
+def sign_in(page: Page, key: str) -> None:
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_a_wrong_key_is_refused_in_the_servers_words_and_the_right_one_opens_the_page_that_was_asked_for(
+    open_page, corral, complaints
+) -> None:
+    complaints.expect("api/session")
+    page = open_page("#/nodes?q=home", signed_in=False)
+    sign_in(page, "corral-wrong")
+    expect(page.get_by_role("alert")).to_contain_text("not known")
+
+    sign_in(page, corral.admin_key)
+    expect(page.get_by_role("link", name="home", exact=True)).to_be_visible()
+    expect(page.get_by_label("Search nodes")).to_have_value("home")
+
+    page.reload()
+    expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
+
+
+def test_signing_out_ends_the_session(open_page, complaints) -> None:
+    page = open_page()
+    page.get_by_role("button", name=re.compile("theme and sign-out")).click()
+    page.get_by_role("menuitem", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    complaints.expect("api/session")
+    page.reload()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    cookies = [cookie for cookie in page.context.cookies() if cookie["name"] == "corral_session"]
+    assert cookies == []
+
+
+def test_the_session_cookie_is_out_of_reach_for_scripts_and_other_sites(open_page) -> None:
+    page = open_page()
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+
+
+def test_a_key_without_the_admin_scope_is_told_why_it_sees_nothing(open_page, corral, complaints) -> None:
+    complaints.expect("403")
+    complaints.expect("api/session")
+    key = corral.call("POST", "/api/keys", {"name": "guest", "scope": "user"})["key"]
+    page = open_page(signed_in=False)
+    sign_in(page, key)
+    expect(page.get_by_role("alert").filter(has_text="could not be read")).to_contain_text("needs an admin key")

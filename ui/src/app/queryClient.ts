@@ -1,0 +1,23 @@
+import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
+import { ApiError, isUnauthenticated } from "@/api/errors";
+import { sessionQuery } from "@/features/session/queries";
+
+/** A session can end at any time: wherever that is noticed, the sign-in page takes over, and the address stays. */
+function noticeSignOut(error: unknown): void {
+  if (isUnauthenticated(error)) queryClient.setQueryData(sessionQuery.queryKey, null);
+}
+
+export const queryClient: QueryClient = new QueryClient({
+  queryCache: new QueryCache({ onError: noticeSignOut }),
+  mutationCache: new MutationCache({ onError: noticeSignOut }),
+  defaultOptions: {
+    queries: {
+      // A frontend on this machine answers also when the browser believes to be offline.
+      networkMode: "always",
+      staleTime: 30_000,
+      retry: (failures, error) => failures < 2 && error instanceof ApiError && error.isPassing,
+    },
+    // A change is never sent twice by itself: the first may have been done although its answer was lost.
+    mutations: { networkMode: "always", retry: false },
+  },
+});

@@ -1,0 +1,45 @@
+import { useRef, useState } from "react";
+import { Button } from "./Button";
+import styles from "./CopyBox.module.css";
+
+/** The clipboard API exists only in secure contexts, and a frontend on a home network is plain HTTP more often than
+ * not; the older way works there too. */
+async function writeClipboard(text: string, source: HTMLElement): Promise<boolean> {
+  if (navigator.clipboard !== undefined) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // Refused by a policy or a person: the selection below may still be allowed.
+    }
+  }
+  window.getSelection()?.selectAllChildren(source);
+  return document.execCommand("copy");
+}
+
+export function CopyBox({ label, text }: { label: string; text: string }) {
+  const code = useRef<HTMLElement>(null);
+  const [outcome, setOutcome] = useState<"none" | "copied" | "selected">("none");
+
+  async function copy() {
+    if (code.current === null) return;
+    setOutcome((await writeClipboard(text, code.current)) ? "copied" : "selected");
+  }
+
+  return (
+    <div className={styles.box}>
+      <pre className={styles.pre} tabIndex={0} aria-label={label}>
+        <code ref={code}>{text}</code>
+      </pre>
+      <div className={styles.bar}>
+        <span role="status" className={styles.outcome}>
+          {outcome === "selected" ? "This browser does not allow copying. The text is selected: press Ctrl+C or ⌘C." : ""}
+          {outcome === "copied" ? <span className="visually-hidden">Copied.</span> : null}
+        </span>
+        <Button look="primary" icon={outcome === "copied" ? "approve" : "copy"} onClick={() => void copy()}>
+          {outcome === "copied" ? "Copied" : "Copy"}
+        </Button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,75 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { Loading, Problem } from "@/components/Answers";
+import { CopyBox } from "@/components/CopyBox";
+import { Dialog } from "@/components/Dialog";
+import { Icon } from "@/components/Icon";
+import { Spinner } from "@/components/Spinner";
+import styles from "./AddMachine.module.css";
+import { ApproveButton } from "./ApproveButton";
+import { reachesOnlyThisMachine } from "./joinUrl";
+import { nodeQueries } from "./queries";
+import type { SeenNode } from "./seenNodes";
+import { StatusPill } from "./StatusPill";
+
+export function AddMachineDialog({ open, onClose, nodes }: { open: boolean; onClose: () => void; nodes: readonly SeenNode[] }) {
+  return (
+    <Dialog
+      open={open}
+      onClose={onClose}
+      wide
+      title="Add a machine"
+      description={<p>On the machine, with Python 3.11 or newer and Corral installed, run:</p>}
+    >
+      <JoinSteps nodes={nodes} />
+    </Dialog>
+  );
+}
+
+function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
+  const join = useQuery(nodeQueries.joinCommand());
+  const [knownBefore] = useState(() => new Set(nodes.map(({ id }) => id)));
+  const arrived = nodes.filter(({ id }) => !knownBefore.has(id));
+
+  if (join.isPending) return <Loading what="the command" />;
+  if (join.isError) {
+    return (
+      <Problem title="The command could not be read" error={join.error} retrying={join.isFetching} onRetry={() => void join.refetch()} />
+    );
+  }
+  return (
+    <>
+      <CopyBox label="Command to run on the machine" text={join.data.command} />
+      {reachesOnlyThisMachine(join.data.url) ? (
+        <p className={styles.warning}>
+          <Icon name="warning" />
+          <span>
+            <strong>{join.data.url}</strong> reaches only the machine Corral runs on. For other machines, start Corral with{" "}
+            <code>--listen 0.0.0.0:PORT</code> and open this dialog again.
+          </span>
+        </p>
+      ) : null}
+      <p className={styles.note}>
+        The token in it lets a machine ask to join. Unless Corral approves machines by itself, it waits here for you as “Pending” and
+        gets no work before.
+      </p>
+      <div className={styles.arrivals} role="status">
+        {arrived.length === 0 ? (
+          <p className={styles.waiting}>
+            <Spinner /> Waiting for a machine to join…
+          </p>
+        ) : (
+          <ul>
+            {arrived.map((node) => (
+              <li key={node.id} className={styles.arrival}>
+                <strong>{node.name}</strong>
+                <StatusPill status={node.status} />
+                {node.approved ? null : <ApproveButton node={node} />}
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+    </>
+  );
+}

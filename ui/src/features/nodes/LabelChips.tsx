@@ -1,0 +1,25 @@
+import type { Node } from "@/api/types";
+import { Chip } from "@/components/Chip";
+
+/** Labels that every worker sets by itself and that say what other columns show; the panel has them all. */
+const TOLD_ELSEWHERE = /^(gpu|node)\./;
+
+/** A few labels, the operators' first. */
+export function LabelChips({ node, most }: { node: Node; most: number }) {
+  const isOperators = (key: string) => key in node.operator_labels;
+  const labels = Object.entries(node.labels)
+    .filter(([key]) => isOperators(key) || !TOLD_ELSEWHERE.test(key))
+    .sort(([a], [b]) => Number(isOperators(b)) - Number(isOperators(a)) || a.localeCompare(b));
+  if (labels.length === 0) return null;
+  const rest = labels.slice(most);
+  return (
+    <>
+      {labels.slice(0, most).map(([key, value]) => (
+        <Chip key={key} strong={isOperators(key)} title={`${key}=${value}, set by ${isOperators(key) ? "an operator" : "the worker"}`}>
+          {key}={value}
+        </Chip>
+      ))}
+      {rest.length === 0 ? null : <Chip title={rest.map(([key, value]) => `${key}=${value}`).join("\n")}>+{rest.length}</Chip>}
+    </>
+  );
+}

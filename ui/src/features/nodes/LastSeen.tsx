@@ -1,0 +1,8 @@
+import { useNow } from "@/components/useNow";
+import { formatAge, formatDateTime } from "@/format/time";
+import { lastSeenAgeS, type SeenNode } from "./seenNodes";
+
+export function LastSeen({ node }: { node: SeenNode }) {
+  const now = useNow();
+  return <time title={formatDateTime(node.last_heartbeat)}>{formatAge(lastSeenAgeS(node, now))}</time>;
+}

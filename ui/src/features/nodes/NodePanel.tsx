@@ -1,0 +1,160 @@
+import { useEffect, useRef } from "react";
+import { Button, IconButton } from "@/components/Button";
+import { Chip } from "@/components/Chip";
+import { Icon } from "@/components/Icon";
+import { formatDateTime } from "@/format/time";
+import { ACTION_LOOKS, useAsk } from "./actions";
+import { ApproveButton } from "./ApproveButton";
+import { capabilityLine, cpuLine, gpuLines, gpuMemory, gpuName } from "./hardware";
+import { machineLabels } from "./labels";
+import { LastSeen } from "./LastSeen";
+import { DiskMeter, MemoryMeters } from "./NodeMeters";
+import styles from "./NodePanel.module.css";
+import type { SeenNode } from "./seenNodes";
+import { actionsFor, reasonFor } from "./status";
+import { StatusPill } from "./StatusPill";
+
+export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => void }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  const ask = useAsk();
+  const reason = reasonFor(node);
+
+  // Whoever opens a node from the keyboard goes on reading here.
+  useEffect(() => heading.current?.focus({ preventScroll: true }), [node.id]);
+
+  return (
+    <>
+      <header className={styles.header}>
+        <div className={styles.titles}>
+          <h2 ref={heading} tabIndex={-1} className={styles.title}>
+            {node.name}
+          </h2>
+          <p className={styles.status}>
+            <StatusPill status={node.status} />
+            {node.draining && node.status !== "draining" ? <span>draining</span> : null}
+            {reason}
+          </p>
+        </div>
+        <IconButton icon="close" label="Close details" onClick={onClose} />
+      </header>
+
+      {node.conflict === null ? null : (
+        <div className={styles.conflict} role="alert">
+          <Icon name="warning" />
+          <div>
+            <strong>Another machine claims to be this node.</strong>
+            <p>{node.conflict.message}</p>
+            <p className={styles.soft}>Noticed {formatDateTime(node.conflict.at)}.</p>
+          </div>
+        </div>
+      )}
+
+      <div className={styles.actions}>
+        {actionsFor(node).map((action) =>
+          action === "approve" ? (
+            <ApproveButton key={action} node={node} size="regular" />
+          ) : (
+            <Button key={action} icon={ACTION_LOOKS[action].icon} onClick={() => ask(action, node)}>
+              {ACTION_LOOKS[action].word}
+            </Button>
+          ),
+        )}
+      </div>
+
+      <section className={styles.section}>
+        <h3>Capacity</h3>
+        <div className={styles.meters}>
+          <MemoryMeters node={node} />
+          <DiskMeter node={node} />
+        </div>
+      </section>
+
+      <section className={styles.section}>
+        <h3>Hardware</h3>
+        <dl className={styles.facts}>
+          <Fact name="CPU">{cpuLine(node)}</Fact>
+          {node.gpus.length === 0 ? (
+            <Fact name="GPU">{gpuLines(node)[0] ?? "none found"}</Fact>
+          ) : (
+            node.gpus.map((gpu, index) => (
+              <Fact key={index} name={node.gpus.length === 1 ? "GPU" : `GPU ${index}`}>
+                {gpuName(gpu)}
+                <span className={styles.soft}>, {gpuMemory(gpu)}</span>
+              </Fact>
+            ))
+          )}
+          <Fact name="Capability">
+            {capabilityLine(node) || "unknown"}
+            {node.capability_reason ? <span className={styles.soft}>, {node.capability_reason}</span> : null}
+          </Fact>
+          <Fact name="Platform">{node.platform ?? "unknown"}</Fact>
+        </dl>
+        {node.problems.length === 0 ? null : (
+          <ul className={styles.problems} aria-label="What could not be found out">
+            {node.problems.map((problem) => (
+              <li key={problem}>{problem}</li>
+            ))}
+          </ul>
+        )}
+      </section>
+
+      <section className={styles.section}>
+        <h3>Labels</h3>
+        <LabelGroup title="Set by operators" labels={node.operator_labels} strong />
+        <LabelGroup title="Reported by the worker" labels={node.worker_labels} />
+        <LabelGroup title="From the machine itself" labels={machineLabels(node)} />
+        {Object.keys(node.labels).length === 0 ? <p className={styles.soft}>None.</p> : null}
+      </section>
+
+      <section className={styles.section}>
+        <h3>Worker</h3>
+        <dl className={styles.facts}>
+          <Fact name="Last seen">
+            <LastSeen node={node} />
+          </Fact>
+          <Fact name="Work">
+            {node.model_count} {node.model_count === 1 ? "model" : "models"}, {node.in_flight_count} in flight
+          </Fact>
+          <Fact name="Type">{node.node_type}</Fact>
+          <Fact name="Version">{node.version ?? "unknown"}</Fact>
+          <Fact name="Address">
+            <code>{node.address || "unknown"}</code>
+          </Fact>
+          <Fact name="Files at">
+            <code>{node.http_address || "unknown"}</code>
+          </Fact>
+          <Fact name="Node id">
+            <code>{node.id}</code>
+          </Fact>
+          <Fact name="Joined">{formatDateTime(node.created_at)}</Fact>
+        </dl>
+      </section>
+    </>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: React.ReactNode }) {
+  return (
+    <div className={styles.fact}>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function LabelGroup({ title, labels, strong = false }: { title: string; labels: Record<string, string>; strong?: boolean }) {
+  const entries = Object.entries(labels).sort(([a], [b]) => a.localeCompare(b));
+  if (entries.length === 0) return null;
+  return (
+    <div className={styles.labelGroup}>
+      <p className={styles.soft}>{title}</p>
+      <p className={styles.chips}>
+        {entries.map(([key, value]) => (
+          <Chip key={key} strong={strong} title={`${key}=${value}`}>
+            {key}={value}
+          </Chip>
+        ))}
+      </p>
+    </div>
+  );
+}

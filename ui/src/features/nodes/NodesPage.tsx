@@ -1,0 +1,128 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, useNavigate, useParams } from "@tanstack/react-router";
+import { useDeferredValue, useMemo, useRef } from "react";
+import { Empty, Loading, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { cx } from "@/components/cx";
+import { useTitle } from "@/components/useTitle";
+import { NodeActions } from "./actions";
+import { AddMachineDialog } from "./AddMachine";
+import { NodePanel } from "./NodePanel";
+import styles from "./NodesPage.module.css";
+import { nodeQueries } from "./queries";
+import { Roster } from "./Roster";
+import { viewRoster, type SeenNode } from "./seenNodes";
+import { countByStatus } from "./status";
+import { Toolbar } from "./Toolbar";
+import { readView, withAllStatuses, withDialog, withSort, withStatusToggled, withText, type NodesSearch } from "./view";
+
+const route = getRouteApi("/nodes");
+
+export function NodesPage() {
+  useTitle("Nodes");
+  const nodes = useQuery(nodeQueries.list());
+  if (nodes.isPending) return <Loading what="nodes" />;
+  if (nodes.data === undefined) {
+    return <Problem title="The nodes could not be read" error={nodes.error} retrying={nodes.isFetching} onRetry={() => void nodes.refetch()} />;
+  }
+  return (
+    <NodeActions nodes={nodes.data}>
+      <NodesView nodes={nodes.data} />
+    </NodeActions>
+  );
+}
+
+function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const search = route.useSearch();
+  const { nodeId: openId } = useParams({ strict: false });
+  const navigate = useNavigate();
+
+  // Filtering may lag a little behind typing, never the other way round.
+  const shownSearch = useDeferredValue(search);
+  const view = useMemo(() => readView(shownSearch), [shownSearch]);
+  const shown = useMemo(() => viewRoster(nodes, view), [nodes, view]);
+  const counts = useMemo(() => countByStatus(nodes), [nodes]);
+
+  const show = (change: (search: NodesSearch) => NodesSearch, { replace = false } = {}) =>
+    void navigate({ to: ".", search: (now: NodesSearch) => change(now), replace });
+  const open = (id: string) => void navigate({ to: "/nodes/$nodeId", params: { nodeId: id }, search: (now: NodesSearch) => now });
+
+  async function close() {
+    await navigate({ to: "/nodes", search: (now: NodesSearch) => now });
+    if (openId !== undefined) document.querySelector<HTMLElement>(`[data-node="${CSS.escape(openId)}"]`)?.focus();
+  }
+
+  const setDialog = (isOpen: boolean) => show((now) => withDialog(now, isOpen));
+
+  return (
+    <div className={cx(styles.page, openId !== undefined && styles.withPanel)}>
+      <div ref={scroller} className={styles.scroller}>
+        <header className={styles.header}>
+          <h1>Nodes</h1>
+          <Button look="primary" icon="add" onClick={() => setDialog(true)}>
+            Add a machine
+          </Button>
+        </header>
+        {nodes.length === 0 ? (
+          <Empty icon="nodes" title="No machine has joined yet" hint="Add the first one: a command to paste on it, then your approval here.">
+            <Button look="primary" icon="add" onClick={() => setDialog(true)}>
+              Add a machine
+            </Button>
+          </Empty>
+        ) : (
+          <>
+            <div className={styles.toolbar}>
+              <Toolbar
+                text={search.q ?? ""}
+                onText={(text) => show((now) => withText(now, text), { replace: true })}
+                statuses={readView(search).statuses}
+                onToggleStatus={(status) => show((now) => withStatusToggled(now, status))}
+                onAllStatuses={() => show(withAllStatuses)}
+                counts={counts}
+                total={nodes.length}
+              />
+            </div>
+            {shown.length === 0 ? (
+              <Empty icon="search" title="No node matches" hint={`None of ${nodes.length} nodes has this status and these words.`}>
+                <Button onClick={() => show((now) => withAllStatuses(withText(now, "")))}>Show all nodes</Button>
+              </Empty>
+            ) : (
+              <Roster
+                nodes={shown}
+                scroller={scroller}
+                selectedId={openId ?? null}
+                sort={view.sort}
+                descending={view.descending}
+                onSort={(sort) => show((now) => withSort(now, sort))}
+                onOpen={open}
+              />
+            )}
+          </>
+        )}
+      </div>
+      {openId === undefined ? null : (
+        <aside
+          className={styles.panel}
+          aria-label="Node details"
+          onKeyDown={(event) => {
+            // Dialogs opened from here are React children of the page, and their Escape is their own.
+            if (event.key === "Escape" && event.currentTarget.contains(event.target as Element)) void close();
+          }}
+        >
+          <OpenNode node={nodes.find(({ id }) => id === openId)} onClose={() => void close()} />
+        </aside>
+      )}
+      <AddMachineDialog open={search.add === "open"} onClose={() => setDialog(false)} nodes={nodes} />
+    </div>
+  );
+}
+
+function OpenNode({ node, onClose }: { node: SeenNode | undefined; onClose: () => void }) {
+  if (node !== undefined) return <NodePanel node={node} onClose={onClose} />;
+  return (
+    <Empty icon="nodes" title="This node is not here" hint="It was removed, or the address is wrong. A machine that joins again gets a new entry.">
+      <Button onClick={onClose}>Back to all nodes</Button>
+    </Empty>
+  );
+}

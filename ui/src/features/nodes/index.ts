@@ -1,0 +1,4 @@
+export { createNodesListener } from "./live";
+export { NodesPage } from "./NodesPage";
+export { nodeQueries } from "./queries";
+export { validateNodesSearch } from "./view";

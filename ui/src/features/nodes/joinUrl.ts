@@ -1,0 +1,6 @@
+/** A machine that follows such an address finds itself, not Corral. */
+export function reachesOnlyThisMachine(url: string): boolean {
+  if (!URL.canParse(url)) return false;
+  const { hostname } = new URL(url);
+  return hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127\./.test(hostname);
+}

@@ -1,0 +1,39 @@
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { api } from "@/api/client";
+import type { Node } from "@/api/types";
+import { received } from "./seenNodes";
+
+export const nodeQueries = {
+  list: () =>
+    queryOptions({
+      queryKey: ["nodes"],
+      queryFn: async ({ signal }) => received(await api.listNodes(signal), Date.now()),
+      // Events carry every change; this only bounds how long a lost one could go unnoticed.
+      refetchInterval: 60_000,
+    }),
+  joinCommand: () =>
+    queryOptions({
+      queryKey: ["join-command"],
+      queryFn: ({ signal }) => api.readJoinCommand(signal),
+    }),
+};
+
+/** Done means: the server said so, and the roster was read again. Nothing is shown before that. */
+function useNodeChange<T>(mutationFn: (change: T) => Promise<void>) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn,
+    // Also after a failure: the outcome may be unknown, and the roster tells.
+    onSettled: () => client.invalidateQueries({ queryKey: nodeQueries.list().queryKey }),
+  });
+}
+
+export const useApproveNode = () => useNodeChange((node: Node) => api.approveNode(node.id));
+export const useDrainNode = () => useNodeChange((node: Node) => api.drainNode(node.id));
+export const useResumeNode = () => useNodeChange((node: Node) => api.resumeNode(node.id));
+export const useRemoveNode = () => useNodeChange((node: Node) => api.removeNode(node.id));
+
+export const useSetLabel = () =>
+  useNodeChange(({ node, key, value }: { node: Node; key: string; value: string }) => api.mergeLabels(node.id, { [key]: value }));
+export const useRemoveLabel = () =>
+  useNodeChange(({ node, key }: { node: Node; key: string }) => api.removeLabel(node.id, key));

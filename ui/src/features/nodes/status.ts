@@ -1,0 +1,43 @@
+import type { Node, NodeStatus } from "@/api/types";
+
+/** In the order in which they want a person's attention. */
+export const STATUSES = ["pending", "unhealthy", "offline", "draining", "healthy"] as const satisfies readonly NodeStatus[];
+
+export const STATUS_WORDS: Record<NodeStatus, string> = {
+  pending: "Pending",
+  unhealthy: "Unhealthy",
+  offline: "Offline",
+  draining: "Draining",
+  healthy: "Healthy",
+};
+
+/** What a status means, for when the server gives no reason of its own. */
+const STATUS_MEANING: Record<NodeStatus, string> = {
+  pending: "Waits for your approval",
+  unhealthy: "Reachable, but not fit for work",
+  offline: "Not heard from",
+  draining: "Takes no new work",
+  healthy: "",
+};
+
+export function isStatus(text: string): text is NodeStatus {
+  return (STATUSES as readonly string[]).includes(text);
+}
+
+export function reasonFor(node: Node): string {
+  return node.status_reason === "" ? STATUS_MEANING[node.status] : node.status_reason;
+}
+
+export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number> {
+  const counts: Record<NodeStatus, number> = { pending: 0, unhealthy: 0, offline: 0, draining: 0, healthy: 0 };
+  for (const node of nodes) counts[node.status] += 1;
+  return counts;
+}
+
+export type NodeAction = "approve" | "drain" | "resume" | "labels" | "remove";
+
+/** What makes sense now; the server has the last word. */
+export function actionsFor(node: Node): NodeAction[] {
+  if (!node.approved) return ["approve", "labels", "remove"];
+  return [node.draining ? "resume" : "drain", "labels", "remove"];
+}

@@ -1,0 +1,102 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import type { SystemStatus } from "@/api/types";
+import { Loading, Problem } from "@/components/Answers";
+import { cx } from "@/components/cx";
+import { Icon } from "@/components/Icon";
+import { useTitle } from "@/components/useTitle";
+import { formatAge } from "@/format/time";
+import { systemQueries } from "./queries";
+import styles from "./SystemPage.module.css";
+
+export function SystemPage() {
+  useTitle("System");
+  const status = useQuery(systemQueries.status());
+  return (
+    <div className={styles.page}>
+      <h1>System</h1>
+      {status.isPending ? (
+        <Loading what="the system's state" />
+      ) : status.data === undefined ? (
+        <Problem
+          title="The system's state could not be read"
+          error={status.error}
+          retrying={status.isFetching}
+          onRetry={() => void status.refetch()}
+        />
+      ) : (
+        <Cards status={status.data} />
+      )}
+    </div>
+  );
+}
+
+function Cards({ status }: { status: SystemStatus }) {
+  const { store, bus, frontends } = status;
+  return (
+    <div className={styles.cards}>
+      <Card title="Frontends">
+        {frontends.map((frontend) => (
+          <dl key={frontend.id}>
+            <Fact name="Address">{frontend.url || "unknown"}</Fact>
+            <Fact name="Version">{frontend.version}</Fact>
+            <Fact name="Id">
+              <code>{frontend.id}</code>
+              {frontend.id === status.frontend_id ? " (answers this page)" : ""}
+            </Fact>
+            <Fact name="Last seen">{formatAge(frontend.age_s)}</Fact>
+          </dl>
+        ))}
+      </Card>
+      <Card title="Store">
+        <dl>
+          <Fact name="State">
+            <Health ok={store.ok} good="Answers" bad="Does not answer" />
+          </Fact>
+          <Fact name="Kind">{store.kind}</Fact>
+          <Fact name="Location">
+            <code>{store.location}</code>
+          </Fact>
+        </dl>
+      </Card>
+      <Card title="Message bus">
+        <dl>
+          <Fact name="State">
+            <Health ok={bus.connected} good="Connected" bad="Not connected" />
+          </Fact>
+          <Fact name="Address">
+            <code>{bus.url}</code>
+          </Fact>
+          {bus.problem === "" ? null : <Fact name={bus.connected ? "Last problem" : "Problem"}>{bus.problem}</Fact>}
+        </dl>
+      </Card>
+    </div>
+  );
+}
+
+function Card({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <section className={styles.card}>
+      <h2>{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <div className={styles.fact}>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Health({ ok, good, bad }: { ok: boolean; good: string; bad: string }) {
+  return (
+    <span className={cx(styles.health, ok ? styles.good : styles.bad)}>
+      <Icon name={ok ? "approve" : "warning"} size={14} />
+      {ok ? good : bad}
+    </span>
+  );
+}

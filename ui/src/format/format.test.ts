@@ -1,0 +1,46 @@
+import { describe, expect, test } from "vitest";
+import { formatBytes, formatShare } from "./bytes";
+import { formatAge, formatDateTime, formatDuration } from "./time";
+
+const GIB = 2 ** 30;
+
+describe("bytes", () => {
+  test.each([
+    [null, "unknown"],
+    [undefined, "unknown"],
+    [0, "0 B"],
+    [1023, "1023 B"],
+    [1024, "1.0 KiB"],
+    [24 * GIB, "24.0 GiB"],
+    [250 * GIB, "250 GiB"],
+    [2048 * GIB, "2.0 TiB"],
+  ])("%j reads %s", (bytes, text) => expect(formatBytes(bytes)).toBe(text));
+
+  test("a share speaks in the unit of the whole", () => {
+    expect(formatShare(0.5 * GIB, 24 * GIB)).toBe("0.5 / 24.0 GiB");
+    expect(formatShare(0, 0)).toBe("0 / 0 B");
+  });
+});
+
+describe("time", () => {
+  test.each([
+    [0, "0 s"],
+    [59.9, "59 s"],
+    [60, "1 min"],
+    [3600, "1 h"],
+    [3660, "1 h 1 min"],
+    [86_400 + 7200, "1 d 2 h"],
+    [8 * 86_400 + 7200, "8 d"],
+  ])("%d s reads %s", (seconds, text) => expect(formatDuration(seconds)).toBe(text));
+
+  test("a node that was never seen is not a node seen zero seconds ago", () => {
+    expect(formatAge(null)).toBe("never");
+    expect(formatAge(0.4)).toBe("just now");
+    expect(formatAge(12)).toBe("12 s ago");
+  });
+
+  test("a date that cannot be read is unknown", () => {
+    expect(formatDateTime("yesterday-ish")).toBe("unknown");
+    expect(formatDateTime(null)).toBe("unknown");
+  });
+});
