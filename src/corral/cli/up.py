@@ -95,6 +95,7 @@ class Up:
             try:
                 await self._run_parts(parts, began_s)
             finally:
+                say("\nStopping ...")
                 await self._stop(parts)
                 (self._data / "run.json").unlink(missing_ok=True)
                 say("Everything has stopped.")
