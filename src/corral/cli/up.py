@@ -19,7 +19,7 @@ from corral.core.sizes import format_bytes
 from corral.settings import UpSettings, is_loopback_host, split_host_port
 from corral.system import Clock, Ids, SystemClock, SystemIds
 from corral.system.children import Child, bound_log, find_program, python_command, spawn_child
-from corral.system.http_get import get_json
+from corral.system.http_json import get_json
 from corral.system.listen import address_towards, bind_socket, host_name
 from corral.system.lock import lock_directory
 from corral.system.run import run_until_signal
@@ -95,6 +95,7 @@ class Up:
             try:
                 await self._run_parts(parts, began_s)
             finally:
+                say("\nStopping ...")
                 await self._stop(parts)
                 (self._data / "run.json").unlink(missing_ok=True)
                 say("Everything has stopped.")
@@ -226,7 +227,7 @@ class Up:
                 for node in await get_json(f"{self._local_url}/api/nodes", bearer=_read_key(key_path)):
                     if node["name"] == self._name and node["status"] in ("healthy", "draining"):
                         return dict(node)
-            except Unavailable:
+            except CorralError:
                 pass
             if self._clock.monotonic_s() > deadline_s and not told:
                 told = True

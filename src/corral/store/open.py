@@ -8,7 +8,7 @@ from corral.store.database import Database
 from corral.system import Clock, Ids
 
 
-async def open_database(url: str, *, connections: int, clock: Clock, ids: Ids) -> Database:
+async def open_database(url: str, *, connections: int, clock: Clock, ids: Ids, migrate: bool = True) -> Database:
     database: Database
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
@@ -22,6 +22,8 @@ async def open_database(url: str, *, connections: int, clock: Clock, ids: Ids) -
         from corral.store.postgres import PostgresDatabase
 
         database = await PostgresDatabase.connect(url, redact_url(url), connections=connections, clock=clock, ids=ids)
+    if not migrate:
+        return database
     try:
         await database.migrate()
     except BaseException:

@@ -54,3 +54,11 @@ def address_towards(host: str, port: int) -> str:
 
 def host_name() -> str:
     return socket.gethostname()
+
+
+def can_connect(host: str, port: int, *, within_s: float = 2.0) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=within_s).close()
+    except OSError:
+        return False
+    return True

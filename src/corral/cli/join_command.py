@@ -1,0 +1,16 @@
+"""`corral join-command`: what to run on another machine to add it."""
+
+import click
+
+from corral.cli.client import Api, client_command, print_json
+
+
+@click.command("join-command")
+@client_command
+def join_command(api: Api) -> None:
+    """Print the command that adds a machine."""
+    join = api.call("GET", "api", "join-command")
+    if api.as_json:
+        print_json(join)
+    else:
+        click.echo(join["command"])

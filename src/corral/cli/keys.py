@@ -1,0 +1,61 @@
+"""`corral keys`: API keys."""
+
+import click
+
+from corral.cli.client import Api, client_command, print_json, print_table
+
+
+@click.group("keys")
+def keys_group() -> None:
+    """Make, list and revoke API keys."""
+
+
+@keys_group.command("create")
+@client_command
+@click.option("--name", required=True, help="Who or what the key is for.")
+@click.option("--scope", type=click.Choice(["admin", "user"]), default="user", show_default=True)
+def create_key(api: Api, name: str, scope: str) -> None:
+    """Make a key. It is shown this once; only its hash is kept."""
+    key = api.call("POST", "api", "keys", body={"name": name, "scope": scope})
+    if api.as_json:
+        print_json(key)
+        return
+    click.echo(key["key"])
+    click.echo(f"This is the {scope} key {name!r}. It is not shown again.", err=True)
+
+
+@keys_group.command("list")
+@client_command
+def list_keys(api: Api) -> None:
+    """All keys, without the keys themselves."""
+    keys = api.call("GET", "api", "keys")
+    if api.as_json:
+        print_json(keys)
+        return
+    print_table(
+        ("NAME", "SCOPE", "BEGINS WITH", "CREATED", "BY", "ID", "STATE"),
+        [
+            (
+                key["name"],
+                key["scope"],
+                key["hint"] + "...",
+                key["created_at"][:19],
+                key["created_by"],
+                key["id"],
+                f"revoked {key['revoked_at'][:19]}" if key["revoked_at"] else "in use",
+            )
+            for key in keys
+        ],
+    )
+
+
+@keys_group.command("revoke")
+@client_command
+@click.argument("key")
+def revoke_key(api: Api, key: str) -> None:
+    """Make a key worthless, by its name or id. Takes effect everywhere within five seconds."""
+    revoked = api.call("DELETE", "api", "keys", key)
+    if api.as_json:
+        print_json(revoked)
+    else:
+        click.echo(f"revoked {revoked['name']} ({revoked['id']})")

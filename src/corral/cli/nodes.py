@@ -1,0 +1,173 @@
+"""`corral nodes`: the machines."""
+
+from typing import Any
+
+import click
+
+from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.core.durations import format_age
+from corral.core.errors import InvalidInput
+from corral.core.sizes import format_bytes
+
+
+@click.group("nodes")
+def nodes_group() -> None:
+    """See, approve, drain, label and remove machines."""
+
+
+def _of(available: int | None, total: int | None) -> str:
+    if total is None:
+        return "unknown"
+    if total == 0:
+        return "-"
+    return f"{format_bytes(available) if available is not None else '?'} / {format_bytes(total)}"
+
+
+def _seen(node: dict[str, Any]) -> str:
+    age_s = node["last_seen_age_s"]
+    return "never" if age_s is None else f"{format_age(age_s)} ago"
+
+
+@nodes_group.command("list")
+@client_command
+def list_nodes(api: Api) -> None:
+    """All machines and how they are."""
+    nodes = api.call("GET", "api", "nodes")
+    if api.as_json:
+        print_json(nodes)
+        return
+    if not nodes:
+        click.echo("There are no nodes yet. `corral join-command` prints what to run on a machine to add it.")
+        return
+    columns = ("NAME", "STATUS", "TYPE", "CAPABILITY", "GPU MEMORY", "RAM", "DISK", "SEEN", "ID", "NOTE")
+    print_table(
+        columns,
+        [
+            (
+                node["name"],
+                node["status"],
+                node["node_type"],
+                node["capability"] or "unknown",
+                _of(node["available_vram"], node["total_vram"]),
+                _of(node["available_ram"], node["total_ram"]),
+                _of(node["available_disk"], node["total_disk"]),
+                _seen(node),
+                node["id"][:8],
+                (node["conflict"] or {}).get("message") or node["status_reason"],
+            )
+            for node in nodes
+        ],
+    )
+
+
+@nodes_group.command("show")
+@client_command
+@click.argument("node")
+def show_node(api: Api, node: str) -> None:
+    """One machine in full. NODE is a name or an id."""
+    found = api.find_node(node)
+    if api.as_json:
+        print_json(found)
+        return
+    labels = [f"{key}={value}" for key, value in sorted(found["labels"].items())]
+    gpus = [
+        f"{gpu['name'] or gpu['vendor']} ({_of(gpu['memory_free_bytes'], gpu['memory_total_bytes'])} free)"
+        for gpu in found["gpus"]
+    ]
+    rows: list[tuple[str, str]] = [
+        ("name", found["name"]),
+        ("id", found["id"]),
+        ("status", " - ".join(part for part in (found["status"], found["status_reason"]) if part)),
+        ("type", found["node_type"]),
+        ("address", f"{found['address']} (backends), {found['http_address']} (files)"),
+        ("platform", f"{found['platform'] or 'unknown'}, worker {found['version'] or 'of another make'}"),
+        ("processor", f"{found['cpu_model'] or 'unknown'}, {found['cpu_count'] or '?'} cores"),
+        ("gpus", "; ".join(gpus) or "none found"),
+        ("capability", f"{found['capability'] or 'unknown'} ({found['capability_reason'] or 'as the worker says'})"),
+        ("gpu memory", _of(found["available_vram"], found["total_vram"]) + " free"),
+        ("memory", _of(found["available_ram"], found["total_ram"]) + " free"),
+        ("disk", _of(found["available_disk"], found["total_disk"]) + " free"),
+        ("labels", " ".join(labels)),
+        ("last seen", _seen(found)),
+    ]
+    rows += [("problem", problem) for problem in found["problems"]]
+    if found["conflict"]:
+        rows.append(("conflict", found["conflict"]["message"]))
+    for name, value in rows:
+        click.echo(f"{name:11} {clean(value)}")
+
+
+def _act(api: Api, node: str, verb: str, done: str) -> None:
+    found = api.find_node(node)
+    answer = api.call("POST", "api", "nodes", found["id"], verb)
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{found['name']}: {done}")
+
+
+@nodes_group.command("approve")
+@client_command
+@click.argument("node")
+def approve_node(api: Api, node: str) -> None:
+    """Let a pending machine work."""
+    _act(api, node, "approve", "approved; it joins within a few seconds")
+
+
+@nodes_group.command("drain")
+@client_command
+@click.argument("node")
+def drain_node(api: Api, node: str) -> None:
+    """Give a machine no new work."""
+    _act(api, node, "drain", "draining; it gets no new work until `corral nodes resume`")
+
+
+@nodes_group.command("resume")
+@client_command
+@click.argument("node")
+def resume_node(api: Api, node: str) -> None:
+    """Take a drained machine back to work."""
+    _act(api, node, "resume", "resumed")
+
+
+@nodes_group.command("label")
+@client_command
+@click.argument("node")
+@click.argument("labels", nargs=-1, required=True)
+def label_node(api: Api, node: str, labels: tuple[str, ...]) -> None:
+    """Set labels (key=value) or take them off (key-)."""
+    found = api.find_node(node)
+    wanted = {}
+    for label in labels:
+        key, separator, value = label.partition("=")
+        if separator:
+            wanted[key] = value
+        elif not label.endswith("-"):
+            raise InvalidInput(f"{label!r} is neither key=value nor key-")
+    for label in labels:
+        if "=" not in label:
+            api.call("DELETE", "api", "nodes", found["id"], "labels", label.removesuffix("-"))
+    if wanted:
+        api.call("PATCH", "api", "nodes", found["id"], "labels", body=wanted)
+    after = api.call("GET", "api", "nodes", found["id"])
+    if api.as_json:
+        print_json(after)
+    else:
+        shown = " ".join(f"{key}={value}" for key, value in sorted(after["operator_labels"].items()))
+        click.echo(f"{found['name']}: {shown or 'no labels of yours'}")
+
+
+@nodes_group.command("remove")
+@client_command
+@click.argument("node")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove_node(api: Api, node: str, yes: bool) -> None:
+    """Forget a machine and take back its credentials. Its worker, if it still runs, has to be approved again."""
+    found = api.find_node(node)
+    if not yes and not api.as_json:
+        click.confirm(f"Remove {found['name']} ({found['status']}) and take back its credentials?", abort=True)
+    answer = api.call("DELETE", "api", "nodes", found["id"])
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{found['name']}: removed")

@@ -1,0 +1,83 @@
+"""JSON over HTTP for the command line and `up`: a process that lives for half a second needs no larger client."""
+
+import asyncio
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from corral.core.errors import (
+    Conflict,
+    CorralError,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+
+_ERRORS: dict[int, type[CorralError]] = {
+    400: InvalidInput,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: InvalidInput,
+    503: Unavailable,
+}
+
+
+def call_json(method: str, url: str, *, bearer: str | None = None, body: Any = None, within_s: float = 30.0) -> Any:
+    """The decoded answer (None when empty); an answer that is an error raises it, in the server's own words."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    headers = {"Accept": "application/json"}
+    if bearer:
+        headers["Authorization"] = f"Bearer {bearer}"
+    content = None
+    if body is not None:
+        content = json.dumps(body).encode()
+        headers["Content-Type"] = "application/json"
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    connection = kind(parts.hostname or "", parts.port, timeout=within_s)
+    try:
+        connection.request(method, target, body=content, headers=headers)
+        response = connection.getresponse()
+        text = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        why = str(error) or type(error).__name__
+        raise Unavailable(f"cannot reach {parts.scheme}://{parts.netloc}: {why}") from error
+    finally:
+        connection.close()
+    try:
+        answer = json.loads(text) if text.strip() else None
+    except ValueError:
+        raise Unavailable(f"{url} does not answer like Corral (status {response.status}); check the address") from None
+    if response.status >= 300:
+        raise _ERRORS.get(response.status, CorralError)(_message(answer, response.status))
+    return answer
+
+
+def _message(answer: Any, status: int) -> str:
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict):
+        return str(error.get("message", f"status {status}"))
+    return str(error or f"the server answered with status {status}")
+
+
+async def get_json(url: str, *, bearer: str | None = None, within_s: float = 5.0) -> Any:
+    return await asyncio.to_thread(call_json, "GET", url, bearer=bearer, within_s=within_s)
+
+
+def read_server_time(url: str, *, within_s: float = 5.0) -> str:
+    """The `Date` header of whoever answers at `url`."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=within_s)
+    try:
+        connection.request("HEAD", "/healthz")
+        return connection.getresponse().getheader("Date") or ""
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"cannot reach {url}: {error}") from error
+    finally:
+        connection.close()

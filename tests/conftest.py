@@ -1,0 +1,34 @@
+"""Fixtures shared by all tests: real servers, started once per run."""
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from harness.nats import Nats
+from harness.postgres import Postgres
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    directory = tmp_path_factory.mktemp("postgres")
+    # The server runs as another user and must be able to walk down to its directory.
+    for parent in (directory, *directory.parents):
+        if parent.stat().st_uid == os.geteuid() and parent.stat().st_mode & 0o777 == 0o700:
+            parent.chmod(0o711)
+    server = Postgres(directory)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    return postgres.create(f"test_{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    server = Nats(tmp_path_factory.mktemp("nats"))
+    yield server
+    server.stop()

@@ -1,0 +1,206 @@
+"""`corral up` as a newcomer meets it: one command, a fleet of one machine."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from harness.programs import Admin, Program, call, clean_environment, run_cli
+from harness.waiting import free_port, wait_until
+
+
+class Up:
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self.data = directory / "data"
+        self.port, self.bus_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.flags = (
+            "--data-dir", str(self.data), "--listen", f"127.0.0.1:{self.port}", "--bus-port", str(self.bus_port),
+            "--name", "first", "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4",
+            "--health-interval", "0.5", *flags,
+        )  # fmt: skip
+        self.log = directory / "up.log"
+        self.program = Program("up", *self.flags, log=self.log)
+
+    def wait_ready(self) -> Admin:
+        self.program.wait_for_output("Ctrl-C stops everything.", within_s=60)
+        return self.admin
+
+    @property
+    def admin(self) -> Admin:
+        return Admin(self.url, (self.data / "keys" / "admin.key").read_text().strip())
+
+    def output_count(self) -> int:
+        return self.program.output().count("Ctrl-C stops everything.")
+
+    def children(self) -> dict[str, psutil.Process]:
+        found = {}
+        for child in psutil.Process(self.program.pid).children():
+            line = " ".join(child.cmdline())
+            for name in ("nats-server", "corral frontend", "corral worker"):
+                if name in line:
+                    found[name.rpartition(" ")[2]] = child
+        return found
+
+    def processes(self) -> list[int]:
+        """Every process that works on this data directory."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            if any(str(self.data) in part for part in process.info["cmdline"] or ()):
+                found.append(process.pid)
+        return found
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    running = Up(tmp_path_factory.mktemp("up"))
+    try:
+        running.wait_ready()
+        yield running
+    finally:
+        running.program.stop()
+
+
+def test_one_command_reaches_a_healthy_node_that_was_approved_by_itself(up: Up) -> None:
+    node = up.admin.wait_for_status("first", "healthy")
+    assert node["approved"]
+    assert node["platform"].startswith("linux/")
+    assert node["total_ram"] > 0
+
+
+def test_it_says_where_the_key_is_and_how_to_add_a_machine(up: Up) -> None:
+    output = up.program.output()
+    assert str(up.data / "keys" / "admin.key") in output
+    token = (up.data / "keys" / "join.token").read_text().strip()
+    assert f"corral worker --join {up.url} --token {token}" in output
+
+
+def test_secrets_are_readable_by_their_owner_only_and_in_no_argument_list(up: Up) -> None:
+    secrets = [path for path in (up.data / "keys").rglob("*") if path.is_file() and path.suffix != ".jwt"]
+    assert len(secrets) >= 6
+    assert {path.name: oct(path.stat().st_mode & 0o077) for path in secrets} == {
+        path.name: "0o0" for path in secrets
+    }
+    words = [path.read_text().strip() for path in secrets if path.suffix in (".key", ".token", ".seed")]
+    for child in up.children().values():
+        line = " ".join(child.cmdline())
+        assert not [word for word in words if word in line]
+
+
+def test_the_command_line_needs_no_configuration_on_this_machine(up: Up) -> None:
+    environment = clean_environment(CORRAL_DATA_DIR=str(up.data))
+    status = run_cli("status", environment=environment)
+    assert status.returncode == 0, status.stderr
+    assert "1 healthy" in status.stdout
+    listed = run_cli("nodes", "list", "--json", environment=environment)
+    assert [node["name"] for node in json.loads(listed.stdout)] == ["first"]
+    joined = json.loads(run_cli("join-command", "--json", environment=environment).stdout)
+    assert joined["url"] == up.url
+    assert joined["command"] == f"corral worker --join {up.url} --token {joined['token']}"
+
+
+def test_elsewhere_the_command_line_uses_address_and_key_from_the_environment(up: Up, tmp_path: Path) -> None:
+    elsewhere = {"CORRAL_DATA_DIR": str(tmp_path), "CORRAL_URL": up.url}
+    right = clean_environment(**elsewhere, CORRAL_API_KEY=up.admin.key)
+    assert run_cli("status", environment=right).returncode == 0
+    wrong = run_cli("status", environment=clean_environment(**elsewhere, CORRAL_API_KEY="corral-wrong"))
+    assert wrong.returncode == 1
+    assert "not accepted" in wrong.stderr
+    without = run_cli("status", environment=clean_environment(**elsewhere))
+    assert without.returncode == 1
+    assert "CORRAL_API_KEY" in without.stderr
+
+
+def test_a_second_up_on_the_same_data_directory_refuses_and_names_the_first(up: Up) -> None:
+    second = run_cli("up", *up.flags)
+    assert second.returncode == 1
+    assert f"process {up.program.pid}" in second.stderr
+    assert str(up.data) in second.stderr
+    assert up.admin.nodes()["first"]["status"] == "healthy"
+
+
+@pytest.mark.parametrize("taken", ["--listen", "--bus-port"])
+def test_a_busy_port_is_named_with_the_flag_that_changes_it(up: Up, tmp_path: Path, taken: str) -> None:
+    ports = {"--listen": f"127.0.0.1:{free_port()}", "--bus-port": str(free_port())}
+    busy = up.port if taken == "--listen" else up.bus_port
+    ports[taken] = f"127.0.0.1:{busy}" if taken == "--listen" else str(busy)
+    refused = run_cli("up", "--data-dir", str(tmp_path), *(part for pair in ports.items() for part in pair))
+    assert refused.returncode == 3
+    assert str(busy) in refused.stderr
+    assert taken in refused.stderr
+
+
+def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
+    environment = clean_environment(CORRAL_DATA_DIR=str(up.data))
+    findings = json.loads(run_cli("doctor", "--json", environment=environment).stdout)
+    assert {"python", "disk", "port", "gpu", "store", "bus", "clock"} == {finding["check"] for finding in findings}
+    assert [finding for finding in findings if finding["state"] == "problem"] == []
+
+
+@pytest.mark.parametrize("part", ["frontend", "worker", "nats-server"])
+def test_a_part_killed_with_9_is_started_again_with_a_word_about_it(up: Up, part: str) -> None:
+    up.admin.wait_for_status("first", "healthy")
+    before = up.children()[part]
+    epoch = up.admin.nodes()["first"]["epoch"]
+    os.kill(before.pid, signal.SIGKILL)
+    name = {"nats-server": "bus"}.get(part, part)
+    up.program.wait_for_output(f"The {name} was ended by signal 9; starting it again")
+
+    def is_back() -> bool:
+        after = up.children().get(part)
+        node = up.admin.nodes()["first"]
+        return after is not None and after.pid != before.pid and node["status"] == "healthy"
+
+    wait_until(is_back, what=f"{part} runs again and the node is healthy, in a new epoch if new", within_s=30)
+
+
+def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(up: Up, tmp_path: Path) -> None:
+    join = up.admin.call("GET", "/api/join-command").json()
+    worker = Program(
+        "worker", "--join", join["url"], "--token", join["token"], "--name", "second",
+        "--data-dir", str(tmp_path / "w"), log=tmp_path / "worker.log",
+    )  # fmt: skip
+    try:
+        up.admin.wait_for_status("second", "pending")
+        environment = clean_environment(CORRAL_DATA_DIR=str(up.data))
+        approved = run_cli("nodes", "approve", "second", environment=environment)
+        assert approved.returncode == 0, approved.stderr
+        node = up.admin.wait_for_status("second", "healthy")
+        assert node["http_address"] != up.admin.nodes()["first"]["http_address"]
+        assert call("GET", f"http://{node['http_address']}/readyz").status == 200
+    finally:
+        assert worker.stop() == 0
+    up.admin.wait_for_status("second", "offline")
+    removed = run_cli("nodes", "remove", "second", "--yes", environment=clean_environment(CORRAL_DATA_DIR=str(up.data)))
+    assert removed.returncode == 0, removed.stderr
+    assert "second" not in up.admin.nodes()
+
+
+def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    running = Up(tmp_path)
+    running.wait_ready()
+    assert len(running.children()) == 3
+    running.program.send(signal.SIGINT)
+    assert running.program.wait() == 0
+    assert running.processes() == []
+    again = Program("up", *running.flags, log=running.log)
+    try:
+        wait_until(lambda: running.output_count() == 2, what="the same data directory starts again", within_s=60)
+    finally:
+        again.stop()
+
+
+def test_kill_9_of_up_itself_leaves_no_part_running(tmp_path: Path) -> None:
+    running = Up(tmp_path)
+    running.wait_ready()
+    running.program.kill()
+    wait_until(lambda: not running.processes(), what="all parts have ended", within_s=30)
+
+
+def test_listening_for_others_without_credentials_is_refused(tmp_path: Path) -> None:
+    refused = run_cli("up", "--data-dir", str(tmp_path), "--listen", "0.0.0.0:1", "--no-auth")
+    assert refused.returncode == 2
+    assert "without credentials" in refused.stderr

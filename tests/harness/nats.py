@@ -1,0 +1,76 @@
+"""A real nats-server, with Corral's own keys, restartable on the same port."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from corral.bus.client import BusOptions, Credentials
+from corral.bus.credentials import KeyPair, Permissions, make_key, read_key, user_jwt
+from corral.bus.embedded import BusFiles, prepare_bus
+from corral.system import SystemClock, SystemIds
+from harness.waiting import free_port, is_listening, wait_until
+
+NATS_SERVER = Path(sys.executable).parent / "nats-server"
+
+
+class Nats:
+    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.directory = directory
+        self._ids = SystemIds()
+        self.files: BusFiles = prepare_bus(
+            directory, host="127.0.0.1", port=self.port, clock=SystemClock(), ids=self._ids
+        )
+        self.account: KeyPair = read_key("account", self.files.account_seed.read_text().strip(), setting="test")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        with (self.directory / "nats.log").open("ab") as log:
+            self._process = subprocess.Popen([str(NATS_SERVER), "-c", str(self.files.config)], stdout=log, stderr=log)
+        wait_until(lambda: is_listening(self.port), what="nats-server listens")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def credentials(self, permissions: Permissions | None, *, expires_in_s: int | None = None) -> Credentials:
+        key = make_key("user", self._ids.seed())
+        now_s = SystemClock().now_ms() // 1000
+        expires_s = now_s + expires_in_s if expires_in_s is not None else None
+        jwt = user_jwt(self.account, key.public, name="test", permissions=permissions, now_s=now_s, expires_s=expires_s)
+        return Credentials(jwt, key)
+
+    def options(self, credentials: Credentials | None, *, inbox: str) -> BusOptions:
+        return BusOptions(
+            servers=(self.url,),
+            name="test",
+            inbox=inbox,
+            inbox_for=lambda _subject: inbox,
+            credentials=lambda: credentials,
+        )
+
+    def secrets(self) -> dict[str, str]:
+        """Environment with which a frontend may use this bus."""
+        return {
+            "CORRAL_BUS": self.url,
+            "CORRAL_BUS_ACCOUNT_SEED_FILE": str(self.files.account_seed),
+            "CORRAL_BUS_OPERATOR_SEED_FILE": str(self.files.operator_seed),
+            "CORRAL_BUS_SYSTEM_SEED_FILE": str(self.files.system_seed),
+        }

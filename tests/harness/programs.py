@@ -1,0 +1,135 @@
+"""`corral` commands as real processes, and an admin's view of what they do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from harness.waiting import wait_until
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_", "XDG_"))}
+    return {**kept, **more}
+
+
+class Program:
+    def __init__(self, *arguments: str, log: Path, environment: dict[str, str] | None = None) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "corral", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment or clean_environment(),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for_output(self, text: str, *, within_s: float = 30.0) -> None:
+        wait_until(lambda: text in self.output() or None, what=f"{text!r} in\n{self.output()}", within_s=within_s)
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, within_s: float = 30.0) -> int:
+        return self.process.wait(within_s)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self, within_s: float = 30.0) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                return self.process.wait(within_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+                raise
+        return self.process.returncode
+
+
+def run_cli(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "corral", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=environment or clean_environment(),
+        timeout=60,
+    )
+
+
+class Answer:
+    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> str:
+        error = self.json()["error"]
+        return error if isinstance(error, str) else error["message"]
+
+
+def call(
+    method: str,
+    url: str,
+    *,
+    key: str | None = None,
+    body: Any = None,
+    raw: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    within_s: float = 20.0,
+) -> Answer:
+    sent = {**(headers or {})}
+    if key is not None:
+        sent["Authorization"] = f"Bearer {key}"
+    data = raw if raw is not None else json.dumps(body).encode() if body is not None else None
+    if data is not None:
+        sent.setdefault("Content-Type", "application/json")
+    request = urllib.request.Request(url, data=data, method=method, headers=sent)
+    try:
+        with urllib.request.urlopen(request, timeout=within_s) as response:
+            return Answer(response.status, response.read(), dict(response.headers))
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, error.read(), dict(error.headers))
+
+
+class Admin:
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url
+        self.key = key
+
+    def call(self, method: str, path: str, **options: Any) -> Answer:
+        return call(method, self.url + path, key=self.key, **options)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        answer = self.call("GET", "/api/nodes")
+        assert answer.status == 200, answer.body
+        return {node["name"]: node for node in answer.json()}
+
+    def wait_for_status(self, name: str, status: str, *, within_s: float = 30.0) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            node = self.nodes().get(name)
+            return node if node is not None and node["status"] == status else None
+
+        return wait_until(look, what=f"node {name} is {status}", within_s=within_s)

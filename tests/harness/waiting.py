@@ -1,0 +1,52 @@
+"""Waiting for a condition, bounded. Nothing here assumes how long something takes, only how long is too long."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T | None], *, what: str, within_s: float = 20.0, every_s: float = 0.05) -> T:
+    """The first true answer. An exception from `condition` counts as not yet, and is told at the end."""
+    deadline = time.monotonic() + within_s
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = condition()
+            if last:
+                return last
+        except Exception as error:
+            last = error
+        time.sleep(every_s)
+    raise AssertionError(f"not within {within_s:g} s: {what}; last seen: {last!r}")
+
+
+async def wait_until_async(
+    condition: Callable[[], Awaitable[T | None]], *, what: str, within_s: float = 20.0, every_s: float = 0.02
+) -> T:
+    deadline = time.monotonic() + within_s
+    last: object = None
+    while time.monotonic() < deadline:
+        last = await condition()
+        if last:
+            return last
+        await asyncio.sleep(every_s)
+    raise AssertionError(f"not within {within_s:g} s: {what}; last seen: {last!r}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
