@@ -7,12 +7,11 @@ from pathlib import Path
 UI = Path(__file__).parents[2] / "ui"
 
 
-def test_the_generated_types_are_current(corral, hatch_build) -> None:
-    tools = hatch_build.find_node_on_path() or hatch_build.find_node_from_pypi()
+def test_the_generated_types_are_current(corral, node_tools) -> None:
     done = subprocess.run(
-        [tools.node, "scripts/api-types.mjs", "--check"],
+        [node_tools.node, "scripts/api-types.mjs", "--check"],
         cwd=UI,
-        env={**os.environ, "CORRAL_URL": corral.url, "CORRAL_API_KEY": corral.admin_key},
+        env={**os.environ, "CORRAL_URL": corral.url, "CORRAL_API_KEY": corral.admin.key},
         capture_output=True,
         text=True,
         timeout=60,

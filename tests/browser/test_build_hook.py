@@ -1,9 +1,12 @@
 """The build hook decides by itself when there is something to build, and with what."""
 
+import os
 import shutil
 import sys
 
 import pytest
+
+from harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -103,3 +106,23 @@ def test_an_editable_install_keeps_the_ui_that_is_there(hatch_build, tmp_path, s
     hook.initialize("editable", {})
     assert (hook.static / "index.html").read_text() == "older"
     assert shutil.which("node") is None
+
+
+def test_a_step_that_hangs_is_stopped_with_all_it_started(hatch_build, sources, tmp_path, monkeypatch) -> None:
+    (tmp_path / "npm").write_text("#!/bin/sh\necho $$ > pid\nsleep 600 & wait\n")
+    (tmp_path / "npm").chmod(0o755)
+    monkeypatch.setattr(hatch_build, "STEP_WITHIN_S", 0.5)
+    hook = hatch_build.UiBuildHook(str(tmp_path), {}, None, None, "", "wheel")
+    tools = hatch_build.NodeTools(node=tmp_path / "node", npm=(str(tmp_path / "npm"),), origin="this test")
+    with pytest.raises(hatch_build.UiBuildFailed, match="did not end within"):
+        hook.run(tools, "ci", advice="")
+    group = int((sources / "pid").read_text())
+    wait_until(lambda: not is_group_alive(group), what="npm and its child are gone")
+
+
+def is_group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,10 +1,10 @@
 """The Nodes page against real workers: what the server says is what is seen, live."""
 
 import re
-from urllib.error import HTTPError
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
+
+from harness.programs import call
 
 
 def row(page: Page, name: str) -> Locator:
@@ -174,14 +174,12 @@ def tab_to(page: Page, target: Locator) -> None:
 def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_what_to_do(open_page, corral) -> None:
     page = open_page()
     expect(row(page, "home")).to_contain_text("Healthy")
-    join = corral.call("GET", "/api/join-command")
-    claim = {"name": "home", "address": "10.9.9.9:50051", "http_address": "10.9.9.9:50050", "token": join["token"]}
-    with pytest.raises(HTTPError) as refused:
-        corral.call("POST", "/api/node/register", claim, key=join["token"])
-    assert refused.value.code == 409
+    token = corral.admin.call("GET", "/api/join-command").json()["token"]
+    claim = {"name": "home", "address": "10.9.9.9:50051", "http_address": "10.9.9.9:50050", "token": token}
+    assert call("POST", f"{corral.url}/api/node/register", key=token, body=claim).status == 409
 
     expect(row(page, "home")).to_contain_text("identity claimed twice")
     page.get_by_role("link", name="home", exact=True).click()
     panel = page.get_by_role("complementary", name="Node details")
-    (node,) = (node for node in corral.call("GET", "/api/nodes") if node["name"] == "home")
-    expect(panel.get_by_role("alert")).to_contain_text(node["conflict"]["message"], ignore_case=True)
+    conflict = corral.admin.nodes()["home"]["conflict"]
+    expect(panel.get_by_role("alert")).to_contain_text(conflict["message"], ignore_case=True)
