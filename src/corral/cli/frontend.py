@@ -140,7 +140,6 @@ async def _run_parts(
 
     health = HealthController(
         holder=me.id,
-        nodes=stores.nodes,
         verdicts=stores.health,
         leases=stores.leases,
         bus=bus,

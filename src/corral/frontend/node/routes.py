@@ -23,6 +23,7 @@ from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
 from corral.core.presence import Presence
 from corral.core.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
+from corral.frontend.answers import MsgspecJson
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
 from corral.frontend.join_tokens import JoinTokens
@@ -32,15 +33,6 @@ from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for
 from corral.store.stores import Stores
 from corral.system import Ids
-
-
-class Struct(Response):
-    """A msgspec value as JSON."""
-
-    media_type = "application/json"
-
-    def render(self, content: object) -> bytes:
-        return msgspec.json.encode(content)
 
 
 def rfc3339(at_ms: int) -> str:
@@ -105,7 +97,7 @@ class NodeRoutes:
         if outcome.new_process:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
         others = [row.url for row in await self._stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)]
-        return Struct(self._reply(request, wanted, outcome.node, key, seed, others), status_code=201)
+        return MsgspecJson(self._reply(request, wanted, outcome.node, key, seed, others), status_code=201)
 
     def _bus_key(self, wanted: RegisterRequest) -> tuple[str | None, str | None]:
         """The public key the credential will be for, and the seed where we have to make it."""
