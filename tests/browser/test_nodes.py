@@ -4,6 +4,8 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
+from harness.programs import call
+
 
 def row(page: Page, name: str) -> Locator:
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
@@ -30,8 +32,9 @@ def test_the_machine_it_runs_on_is_shown_healthy_with_its_hardware(open_page) ->
 
 
 def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_without_a_reload(
-    open_page, corral
+    open_page, corral, complaints
 ) -> None:
+    complaints.expect("/labels")
     page = open_page()
     page.evaluate("window.neverReloaded = true")
     page.get_by_role("button", name="Add a machine").click()
@@ -44,6 +47,7 @@ def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_
     expect(dialog.get_by_role("listitem")).to_contain_text("second")
     expect(dialog.get_by_role("listitem")).to_contain_text("Pending")
     page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
     expect(row(page, "second")).to_contain_text("Pending")
     expect(page.get_by_role("navigation").get_by_text("1 waiting for approval")).to_be_visible()
 
@@ -165,3 +169,17 @@ def tab_to(page: Page, target: Locator) -> None:
             return
         page.keyboard.press("Tab")
     raise AssertionError(f"40 tabs do not reach {target}")
+
+
+def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_what_to_do(open_page, corral) -> None:
+    page = open_page()
+    expect(row(page, "home")).to_contain_text("Healthy")
+    token = corral.admin.call("GET", "/api/join-command").json()["token"]
+    claim = {"name": "home", "address": "10.9.9.9:50051", "http_address": "10.9.9.9:50050", "token": token}
+    assert call("POST", f"{corral.url}/api/node/register", key=token, body=claim).status == 409
+
+    expect(row(page, "home")).to_contain_text("identity claimed twice")
+    page.get_by_role("link", name="home", exact=True).click()
+    panel = page.get_by_role("complementary", name="Node details")
+    conflict = corral.admin.nodes()["home"]["conflict"]
+    expect(panel.get_by_role("alert")).to_contain_text(conflict["message"], ignore_case=True)

@@ -18,7 +18,7 @@ def test_a_wrong_key_is_refused_in_the_servers_words_and_the_right_one_opens_the
     sign_in(page, "corral-wrong")
     expect(page.get_by_role("alert")).to_contain_text("not known")
 
-    sign_in(page, corral.admin_key)
+    sign_in(page, corral.admin.key)
     expect(page.get_by_role("link", name="home", exact=True)).to_be_visible()
     expect(page.get_by_label("Search nodes")).to_have_value("home")
 
@@ -47,7 +47,7 @@ def test_the_session_cookie_is_out_of_reach_for_scripts_and_other_sites(open_pag
 def test_a_key_without_the_admin_scope_is_told_why_it_sees_nothing(open_page, corral, complaints) -> None:
     complaints.expect("403")
     complaints.expect("api/session")
-    key = corral.call("POST", "/api/keys", {"name": "guest", "scope": "user"})["key"]
+    key = corral.admin.call("POST", "/api/keys", body={"name": "guest", "scope": "user"}).json()["key"]
     page = open_page(signed_in=False)
     sign_in(page, key)
     expect(page.get_by_role("alert").filter(has_text="could not be read")).to_contain_text("needs an admin key")

@@ -1,6 +1,7 @@
 import { Button } from "@/components/Button";
 import { cx } from "@/components/cx";
 import { useNow } from "@/components/useNow";
+import { sentence } from "@/format/text";
 import { formatClock } from "@/format/time";
 import { liveLine, useConnection } from "@/live/connection";
 import styles from "./ConnectionState.module.css";
@@ -30,7 +31,7 @@ export function ConnectionBanner() {
   return (
     <div className={styles.banner} role="alert">
       <p>
-        <strong>Not connected since {formatClock(connection.lostAt)}.</strong> Shown is what was known then. {connection.reason}
+        <strong>Not connected since {formatClock(connection.lostAt)}.</strong> Shown is what was known then. {sentence(connection.reason)}
       </p>
       <span className={styles.retry}>
         <Countdown retryAt={connection.retryAt} />

@@ -1,10 +1,10 @@
 import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
 import { ApiError, isUnauthenticated } from "@/api/errors";
-import { sessionQuery } from "@/features/session/queries";
+import { forgetSession } from "@/features/session/queries";
 
-/** A session can end at any time: wherever that is noticed, the sign-in page takes over, and the address stays. */
+/** A session can end at any time, and any call may be the one that notices. */
 function noticeSignOut(error: unknown): void {
-  if (isUnauthenticated(error)) queryClient.setQueryData(sessionQuery.queryKey, null);
+  if (isUnauthenticated(error)) forgetSession(queryClient);
 }
 
 export const queryClient: QueryClient = new QueryClient({

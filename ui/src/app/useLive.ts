@@ -1,6 +1,6 @@
 import { useEffect } from "react";
-import { sessionQuery } from "@/features/session/queries";
-import { createNodesListener } from "@/features/nodes/live";
+import { createNodesListener } from "@/features/nodes";
+import { forgetSession, isNotSession } from "@/features/session/queries";
 import { liveLine } from "@/live/connection";
 import { queryClient } from "./queryClient";
 
@@ -9,11 +9,11 @@ export function useLive(): void {
   useEffect(() => {
     const listeners: Record<string, (data: string) => void> = { nodes: createNodesListener(queryClient) };
     return liveLine.start({
-      onConnected: () => void queryClient.invalidateQueries({ predicate: (query) => query.queryKey[0] !== sessionQuery.queryKey[0] }),
+      onConnected: () => void queryClient.invalidateQueries({ predicate: isNotSession }),
       onEvents: (events) => {
         for (const event of events) listeners[event.name]?.(event.data);
       },
-      onSignedOut: () => queryClient.setQueryData(sessionQuery.queryKey, null),
+      onSignedOut: () => forgetSession(queryClient),
     });
   }, []);
 }

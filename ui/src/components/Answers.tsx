@@ -2,6 +2,7 @@
  * step. */
 import type { ReactNode } from "react";
 import { ApiError } from "@/api/errors";
+import { sentence } from "@/format/text";
 import styles from "./Answers.module.css";
 import { Button } from "./Button";
 import { Icon, type IconName } from "./Icon";
@@ -17,7 +18,7 @@ export function Loading({ what }: { what: string }) {
 }
 
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return sentence(error instanceof Error ? error.message : String(error));
 }
 
 function hintFor(error: unknown): string | null {

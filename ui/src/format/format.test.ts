@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { formatBytes, formatShare } from "./bytes";
+import { sentence } from "./text";
 import { formatAge, formatDateTime, formatDuration } from "./time";
 
 const GIB = 2 ** 30;
@@ -21,6 +22,13 @@ describe("bytes", () => {
     expect(formatShare(0, 0)).toBe("0 / 0 B");
   });
 });
+
+test.each([
+  ["waits for approval", "Waits for approval"],
+  ["'a b' cannot be a label", "'a b' cannot be a label"],
+  ["nats://10.0.0.2 does not answer", "nats://10.0.0.2 does not answer"],
+  ["", ""],
+])("%j stands alone as %j", (text, expected) => expect(sentence(text)).toBe(expected));
 
 describe("time", () => {
   test.each([

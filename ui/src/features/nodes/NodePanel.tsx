@@ -2,6 +2,7 @@ import { useEffect, useRef } from "react";
 import { Button, IconButton } from "@/components/Button";
 import { Chip } from "@/components/Chip";
 import { Icon } from "@/components/Icon";
+import { sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { ACTION_LOOKS, useAsk } from "./actions";
 import { ApproveButton } from "./ApproveButton";
@@ -43,7 +44,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           <Icon name="warning" />
           <div>
             <strong>Another machine claims to be this node.</strong>
-            <p>{node.conflict.message}</p>
+            <p>{sentence(node.conflict.message)}</p>
             <p className={styles.soft}>Noticed {formatDateTime(node.conflict.at)}.</p>
           </div>
         </div>
@@ -92,7 +93,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
         {node.problems.length === 0 ? null : (
           <ul className={styles.problems} aria-label="What could not be found out">
             {node.problems.map((problem) => (
-              <li key={problem}>{problem}</li>
+              <li key={problem}>{sentence(problem)}</li>
             ))}
           </ul>
         )}

@@ -40,6 +40,11 @@ function node(over: Partial<Node> & { name: string }): Node {
     total_disk: 100 * GIB,
     available_disk: 50 * GIB,
     max_replicas_per_model: 1,
+    max_replicas_per_model_manually_set: false,
+    vram_budget: null,
+    vram_budget_bytes: null,
+    vram_budget_manually_set: false,
+    epoch: 1,
     model_count: 0,
     in_flight_count: 0,
     labels: {},
@@ -133,7 +138,7 @@ describe("status", () => {
   });
 
   test("gives the server's reason before its own words", () => {
-    expect(reasonFor(node({ name: "a", status: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("no answer on the bus for 31 s");
+    expect(reasonFor(node({ name: "a", status: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("No answer on the bus for 31 s");
     expect(reasonFor(node({ name: "a", status: "pending" }))).toBe("Waits for your approval");
   });
 

@@ -1,4 +1,5 @@
 import type { Node, NodeStatus } from "@/api/types";
+import { sentence } from "@/format/text";
 
 /** In the order in which they want a person's attention. */
 export const STATUSES = ["pending", "unhealthy", "offline", "draining", "healthy"] as const satisfies readonly NodeStatus[];
@@ -25,7 +26,7 @@ export function isStatus(text: string): text is NodeStatus {
 }
 
 export function reasonFor(node: Node): string {
-  return node.status_reason === "" ? STATUS_MEANING[node.status] : node.status_reason;
+  return node.status_reason === "" ? STATUS_MEANING[node.status] : sentence(node.status_reason);
 }
 
 export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number> {

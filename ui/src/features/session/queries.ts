@@ -1,4 +1,4 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { queryOptions, useMutation, useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import { isUnauthenticated } from "@/api/errors";
 import type { Session } from "@/api/types";
@@ -19,6 +19,14 @@ export const sessionQuery = queryOptions({
   refetchInterval: (query) => (query.state.status === "error" ? 3000 : false),
 });
 
+/** The sign-in page takes over, and the address stays. What one person saw is not there when the next one signs in. */
+export function forgetSession(client: QueryClient): void {
+  client.setQueryData(sessionQuery.queryKey, null);
+  client.removeQueries({ predicate: isNotSession });
+}
+
+export const isNotSession = (query: { queryKey: readonly unknown[] }) => query.queryKey[0] !== sessionQuery.queryKey[0];
+
 export function useSignIn() {
   const client = useQueryClient();
   return useMutation({
@@ -31,9 +39,6 @@ export function useSignOut() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: api.signOut,
-    onSuccess: () => {
-      client.clear();
-      client.setQueryData(sessionQuery.queryKey, null);
-    },
+    onSuccess: () => forgetSession(client),
   });
 }

@@ -1,0 +1,24 @@
+"""The UI's own checks: strict types, and the tests of its pure parts."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UI = Path(__file__).parents[2] / "ui"
+
+
+@pytest.mark.parametrize("script", ["check", "test"])
+def test_npm_run(script: str, node_tools) -> None:
+    done = subprocess.run(
+        [*node_tools.npm, "run", script],
+        cwd=UI,
+        env={**os.environ, "PATH": f"{node_tools.node.parent}{os.pathsep}{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout

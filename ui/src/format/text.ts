@@ -1,0 +1,5 @@
+/** The server's texts go on after a colon in a log or a terminal; here they stand alone and start like sentences. A
+ * first word that is not plain (a name in quotes, an address) stays as it is. */
+export function sentence(text: string): string {
+  return /^[a-z]+[ ,;]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+}
