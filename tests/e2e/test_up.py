@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.waiting import free_port, wait_until
 
@@ -47,11 +48,11 @@ class Up:
 
     def processes(self) -> list[int]:
         """Every process that works on this data directory."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            if any(str(self.data) in part for part in process.info["cmdline"] or ()):
-                found.append(process.pid)
-        return found
+        return [
+            process.pid
+            for process in psutil.process_iter(["cmdline"])
+            if any(str(self.data) in part for part in process.info["cmdline"] or ())
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +82,7 @@ def test_it_says_where_the_key_is_and_how_to_add_a_machine(up: Up) -> None:
 def test_secrets_are_readable_by_their_owner_only_and_in_no_argument_list(up: Up) -> None:
     secrets = [path for path in (up.data / "keys").rglob("*") if path.is_file() and path.suffix != ".jwt"]
     assert len(secrets) >= 6
-    assert {path.name: oct(path.stat().st_mode & 0o077) for path in secrets} == {
-        path.name: "0o0" for path in secrets
-    }
+    assert {path.name: oct(path.stat().st_mode & 0o077) for path in secrets} == {path.name: "0o0" for path in secrets}
     words = [path.read_text().strip() for path in secrets if path.suffix in (".key", ".token", ".seed")]
     for child in up.children().values():
         line = " ".join(child.cmdline())
@@ -152,7 +151,8 @@ def test_a_part_killed_with_9_is_started_again_with_a_word_about_it(up: Up, part
     def is_back() -> bool:
         after = up.children().get(part)
         node = up.admin.nodes()["first"]
-        return after is not None and after.pid != before.pid and node["status"] == "healthy"
+        right_epoch = node["epoch"] == epoch + (1 if part == "worker" else 0)
+        return after is not None and after.pid != before.pid and node["status"] == "healthy" and right_epoch
 
     wait_until(is_back, what=f"{part} runs again and the node is healthy, in a new epoch if new", within_s=30)
 

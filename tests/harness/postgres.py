@@ -11,7 +11,7 @@ import pytest
 
 from harness.waiting import free_port, is_listening, wait_until
 
-FLAGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
+FLAGS = ("fsync=off", "full_page_writes=off", "max_connections=200")
 
 
 def find_binaries() -> Path | None:
@@ -97,3 +97,15 @@ class Postgres:
         done = subprocess.run([*psql, "-v", "ON_ERROR_STOP=1", "-Atqc", sql], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def dump(self, database: str) -> bytes:
+        """Every row of every table, as text."""
+        arguments = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "corral", "--inserts", database]
+        done = subprocess.run([str(self._binaries / "pg_dump"), *arguments], capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def give(self, directory: Path) -> None:
+        """To the user the server runs as."""
+        if self._user is not None:
+            os.chown(directory, self._user, -1)

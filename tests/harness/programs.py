@@ -90,6 +90,10 @@ class Answer:
         return error if isinstance(error, str) else error["message"]
 
 
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
 def call(
     method: str,
     url: str,
@@ -109,9 +113,9 @@ def call(
     request = urllib.request.Request(url, data=data, method=method, headers=sent)
     try:
         with urllib.request.urlopen(request, timeout=within_s) as response:
-            return Answer(response.status, response.read(), dict(response.headers))
+            return Answer(response.status, response.read(), _lower(response.headers))
     except urllib.error.HTTPError as error:
-        return Answer(error.code, error.read(), dict(error.headers))
+        return Answer(error.code, error.read(), _lower(error.headers))
 
 
 class Admin:

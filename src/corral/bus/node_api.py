@@ -77,6 +77,8 @@ class CorralWelcome(msgspec.Struct, frozen=True, omit_defaults=True):
     credential_ttl_s: float | None = None
     """How long the credential lasts from now on: a duration, because clocks differ."""
     heartbeat_interval_s: float | None = None
+    frontends: list[str] = []
+    """Every frontend there is: when one dies, its workers go on with the others."""
 
 
 class RegisterReply(msgspec.Struct, frozen=True, omit_defaults=True):

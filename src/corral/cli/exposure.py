@@ -1,7 +1,8 @@
-"""What may be reached from where."""
+"""What may be reached from where, and under which address."""
 
 from corral.core.errors import InvalidSetting
 from corral.settings import is_loopback_host, split_host_port
+from corral.system.listen import address_towards
 
 
 def check_exposure(listen: str, *, auth: bool) -> None:
@@ -11,3 +12,14 @@ def check_exposure(listen: str, *, auth: bool) -> None:
             f"auth: refusing to serve {listen} without credentials, where other machines could command this one."
             " Leave out --no-auth, or listen on 127.0.0.1."
         )
+
+
+def public_url(url: str | None, listen: str) -> str:
+    """How others reach what listens here."""
+    if url is not None:
+        return url
+    host, port = split_host_port(listen)
+    if host in ("0.0.0.0", "::"):
+        # An address of the documentation range: it chooses the interface of the default route, nothing is sent.
+        host = address_towards("192.0.2.1", 9)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -13,7 +13,7 @@ from corral import __version__
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, encode
 from corral.bus.subjects import NODES_CHANGED
-from corral.cli.exposure import check_exposure
+from corral.cli.exposure import check_exposure, public_url
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
 from corral.core.errors import CorralError
@@ -140,7 +140,6 @@ async def _run_parts(
 
     health = HealthController(
         holder=me.id,
-        nodes=stores.nodes,
         verdicts=stores.health,
         leases=stores.leases,
         bus=bus,
@@ -165,7 +164,7 @@ async def _run_parts(
     await bus.serve(NODES_CHANGED, on_hint, concurrency=8)
 
     async def report() -> None:
-        await stores.frontends.report(id=me.id, url=settings.url or f"http://{settings.listen}", version=__version__)
+        await stores.frontends.report(id=me.id, url=public_url(settings.url, settings.listen), version=__version__)
         await asyncio.sleep(REPORT_EVERY_S)
 
     log.info("frontend.started", listen=settings.listen, store=stores.database.location, bus=redact_url(settings.bus))

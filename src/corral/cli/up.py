@@ -12,6 +12,7 @@ import click
 
 from corral import __version__
 from corral.bus.embedded import BusFiles, prepare_bus
+from corral.cli.exposure import check_exposure, public_url
 from corral.cli.options import read_settings, settings_options
 from corral.core.backoff import restart_delay_s
 from corral.core.errors import CorralError, Unavailable
@@ -20,7 +21,7 @@ from corral.settings import UpSettings, is_loopback_host, split_host_port
 from corral.system import Clock, Ids, SystemClock, SystemIds
 from corral.system.children import Child, bound_log, find_program, python_command, spawn_child
 from corral.system.http_json import get_json
-from corral.system.listen import address_towards, bind_socket, host_name
+from corral.system.listen import bind_socket, host_name
 from corral.system.lock import lock_directory
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret, write_private
@@ -38,8 +39,6 @@ HOPELESS = (2, 3)
 def up_command(**flags: Any) -> None:
     """Run everything on this machine: message bus, frontend, web UI and one worker."""
     settings = read_settings(UpSettings, flags)
-    from corral.cli.exposure import check_exposure
-
     check_exposure(settings.listen, auth=settings.auth)
     run_until_signal(lambda: Up(settings, clock=SystemClock(), ids=SystemIds()).run())
 
@@ -192,6 +191,7 @@ class Up:
         for part in parts:
             part.ready.set()
         took_s = self._clock.monotonic_s() - began_s
+        url = public_url(self._settings.url, self._settings.listen)
         write_private(self._data / "run.json", f'{{"url": "{self._local_url}"}}')
         memory = node.get("total_ram")
         about = [
@@ -200,23 +200,15 @@ class Up:
         ]
         about += [f"{gpu.get('name') or gpu['vendor']}" for gpu in node.get("gpus", [])]
         say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({', '.join(about)})\n")
-        say(f"  Web UI and API  {self._public_url()}")
+        say(f"  Web UI and API  {url}")
         say(f"  Admin key       {key_path if self._settings.auth else 'not asked for (--no-auth)'}")
         token = (self._data / "keys" / "join.token").read_text().strip()
-        say(f"  Add a machine   corral worker --join {self._public_url()} --token {token}")
+        say(f"  Add a machine   corral worker --join {url} --token {token}")
         if self._loopback:
             say("                  (from this machine only; `corral up --listen 0.0.0.0:8080` lets others join)")
         if not self._settings.auto_approve:
             say("                  and then here: corral nodes approve NAME")
         say("\nCtrl-C stops everything.")
-
-    def _public_url(self) -> str:
-        if self._settings.url:
-            return self._settings.url
-        if self._host in ("0.0.0.0", "::"):
-            # An address of the documentation range: it chooses the interface of the default route, nothing is sent.
-            return f"http://{address_towards('192.0.2.1', 9)}:{self._port}"
-        return self._local_url
 
     async def _wait_for_node(self, key_path: Path) -> dict[str, Any]:
         """Until our own worker is healthy; then everything in between works too."""

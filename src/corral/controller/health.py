@@ -8,8 +8,8 @@ import structlog
 
 from corral.bus.subjects import MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
-from corral.core.health import BusProbe, should_probe
-from corral.core.nodes import Node
+from corral.core.health import BusProbe, Pulse, judge_pulse
+from corral.core.nodes import Node, NodeId
 from corral.core.presence import Limits, Presence
 from corral.store.leases import Lease
 from corral.system import Clock
@@ -19,18 +19,20 @@ log = structlog.get_logger()
 LEASE = "health"
 LEASE_TTL_S = 15.0
 PROBE_WITHIN_S = 2.0
-PROBES_AT_ONCE = 256
+# Few enough that a thousand nodes' probes leave room for requests in between; a node that does not answer
+# holds its place for two seconds, so many enough that a rack without power does not hold up the others.
+PROBES_AT_ONCE = 128
+JUDGE_AT_ONCE = 100
+RECORD_AT_ONCE = 100
 # Hints come in bursts (a thousand machines joining); each look serves all that came before it.
 LOOK_AT_MOST_EVERY_S = 0.05
 
 
-class Nodes(Protocol):
-    async def read_all(self) -> list[Node]: ...
-
-
 class Verdicts(Protocol):
+    async def read_pulses(self) -> tuple[int, list[Pulse]]: ...
+
     async def record(
-        self, probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits
+        self, ids: Iterable[NodeId], probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits
     ) -> list[tuple[Node, Node]]: ...
 
 
@@ -52,7 +54,6 @@ class HealthController:
         self,
         *,
         holder: str,
-        nodes: Nodes,
         verdicts: Verdicts,
         leases: Leases,
         bus: Requests,
@@ -64,7 +65,6 @@ class HealthController:
     ) -> None:
         """`also` runs with every full pass of the holder: upkeep that must not depend on anyone asking."""
         self._holder = holder
-        self._nodes = nodes
         self._verdicts = verdicts
         self._leases = leases
         self._bus = bus
@@ -114,16 +114,12 @@ class HealthController:
         if self._lease != lease or self._listening_since_s is None:
             self._listening_since_s = self._clock.monotonic_s()
         self._lease = lease
-        nodes = await self._nodes.read_all()
+        now_ms, pulses = await self._verdicts.read_pulses()
         probes = await self._probe(
-            [node for node in nodes if should_probe(node) and (full or node.presence is not Presence.LIVE)]
+            [pulse for pulse in pulses if pulse.expected_on_bus and (full or pulse.presence is not Presence.LIVE)]
         )
-        changes = await self._verdicts.record(
-            probes,
-            lease=lease,
-            listened_s=self._clock.monotonic_s() - self._listening_since_s,
-            limits=self._limits,
-        )
+        listened_s = self._clock.monotonic_s() - self._listening_since_s
+        changes = await self._judge(pulses, probes, lease, now_ms=now_ms, listened_s=listened_s)
         for before, after in changes:
             log.info(
                 "node.status_changed",
@@ -137,20 +133,41 @@ class HealthController:
         if full:
             await self._also()
 
-    async def _probe(self, nodes: list[Node]) -> list[BusProbe]:
+    async def _judge(
+        self, pulses: list[Pulse], probes: list[BusProbe], lease: Lease, *, now_ms: int, listened_s: float
+    ) -> list[tuple[Node, Node]]:
+        """A quiet herd costs the one read that has been made: only nodes about which there is news are written."""
+        by_id = {probe.node_id: probe for probe in probes}
+        limits = self._limits
+        news = []
+        for number, pulse in enumerate(pulses):
+            if number % JUDGE_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a large herd must not delay requests
+            judged = judge_pulse(pulse, by_id.get(pulse.node_id), now_ms=now_ms, listened_s=listened_s, limits=limits)
+            if judged != pulse:
+                news.append(pulse.node_id)
+        changes = []
+        for start in range(0, len(news), RECORD_AT_ONCE):
+            part = news[start : start + RECORD_AT_ONCE]
+            seen = [by_id[node_id] for node_id in part if node_id in by_id]
+            changes += await self._verdicts.record(part, seen, lease=lease, listened_s=listened_s, limits=limits)
+        return changes
+
+    async def _probe(self, pulses: list[Pulse]) -> list[BusProbe]:
         if not self._bus.connected:
             return []
         limit = asyncio.Semaphore(PROBES_AT_ONCE)
 
-        async def probe(node: Node) -> BusProbe | None:
+        async def probe(node_id: NodeId) -> BusProbe | None:
             async with limit:
                 try:
-                    await self._bus.request(node_subject(node.id, MODELS_RUNNING), b"{}", within_s=PROBE_WITHIN_S)
+                    await self._bus.request(node_subject(node_id, MODELS_RUNNING), b"{}", within_s=PROBE_WITHIN_S)
                 except NoResponders:
-                    return BusProbe(node.id, answered=False, no_responders=True)
+                    return BusProbe(node_id, answered=False, no_responders=True)
                 except CorralError:
                     # When our own link broke meanwhile, the failure says nothing about the node.
-                    return BusProbe(node.id, answered=False) if self._bus.connected else None
-                return BusProbe(node.id, answered=True)
+                    return BusProbe(node_id, answered=False) if self._bus.connected else None
+                return BusProbe(node_id, answered=True)
 
-        return [result for result in await asyncio.gather(*map(probe, nodes)) if result is not None]
+        results = await asyncio.gather(*(probe(pulse.node_id) for pulse in pulses))
+        return [result for result in results if result is not None]

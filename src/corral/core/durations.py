@@ -7,16 +7,17 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_duration_s(text: str) -> float:
-    """Seconds; raises ValueError with what would have been right."""
+    """Seconds, negative ones too: whether that makes sense is the setting's to say. Raises ValueError."""
     stripped = text.strip()
     try:
         return float(stripped)
     except ValueError:
         pass
+    sign = -1.0 if stripped.startswith("-") else 1.0
     parts = _PART.findall(stripped)
-    if not parts or "".join(number + unit for number, unit in parts) != stripped:
+    if not parts or "".join(number + unit for number, unit in parts) != stripped.removeprefix("-"):
         raise ValueError(f"{text!r} is not a duration; write for example 30s, 15m, 1h30m or a number of seconds")
-    return sum(float(number) * _UNIT_S[unit] for number, unit in parts)
+    return sign * sum(float(number) * _UNIT_S[unit] for number, unit in parts)
 
 
 def format_age(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.presence import Evidence, Limits, classify_evidence, next_presence
+from corral.core.presence import Evidence, Limits, Presence, classify_evidence, next_presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,36 +13,81 @@ class BusProbe:
     no_responders: bool = False
 
 
-def should_probe(node: Node) -> bool:
-    """Agents do not serve the bus, and a node that waits for approval has no way onto it."""
-    return node.approved and node.node_type is NodeType.BACKEND
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """The part of a node that health is judged by: little, because every pass reads it of every node."""
+
+    node_id: NodeId
+    node_type: NodeType
+    approved: bool
+    presence: Presence
+    presence_reason: str
+    last_heartbeat: int | None
+    bus_answered: bool
+    bus_failures: int
+    bus_no_responders: bool
+
+    @property
+    def expected_on_bus(self) -> bool:
+        """Agents do not serve the bus, and a node that waits for approval has no way onto it."""
+        return self.approved and self.node_type is NodeType.BACKEND
 
 
-def judge_node(node: Node, probe: BusProbe | None, *, now_ms: int, listened_s: float, limits: Limits) -> Node:
-    """The node as it should be stored after this round trip (None: we could not try)."""
-    if probe is not None and probe.answered:
-        node = replace(node, bus_answered=True, bus_failures=0, bus_no_responders=False)
-    elif probe is not None:
-        # Counted up to the limit only: a node that stays away is not rewritten at every pass.
-        failures = min(node.bus_failures + 1, limits.bus_failures)
-        node = replace(node, bus_failures=failures, bus_no_responders=probe.no_responders)
-    beat_age_s = None if node.last_heartbeat is None else max(0, now_ms - node.last_heartbeat) / 1000
+def pulse_of(node: Node) -> Pulse:
+    return Pulse(
+        node_id=node.id,
+        node_type=node.node_type,
+        approved=node.approved,
+        presence=node.presence,
+        presence_reason=node.presence_reason,
+        last_heartbeat=node.last_heartbeat,
+        bus_answered=node.bus_answered,
+        bus_failures=node.bus_failures,
+        bus_no_responders=node.bus_no_responders,
+    )
+
+
+def with_pulse(node: Node, pulse: Pulse) -> Node:
+    return replace(
+        node,
+        presence=pulse.presence,
+        presence_reason=pulse.presence_reason,
+        bus_answered=pulse.bus_answered,
+        bus_failures=pulse.bus_failures,
+        bus_no_responders=pulse.bus_no_responders,
+    )
+
+
+def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s: float, limits: Limits) -> Pulse:
+    """The pulse as it should be stored after this round trip (None: we could not try)."""
+    pulse = _with_probe(pulse, probe, limits)
+    beat_age_s = None if pulse.last_heartbeat is None else max(0, now_ms - pulse.last_heartbeat) / 1000
     verdict = classify_evidence(
         Evidence(
             beat_silence_s=None if beat_age_s is None else min(beat_age_s, listened_s),
             listened_s=listened_s,
-            expected_on_bus=should_probe(node),
-            bus_answered=node.bus_answered,
-            bus_failures=node.bus_failures,
-            bus_no_responders=node.bus_no_responders,
+            expected_on_bus=pulse.expected_on_bus,
+            bus_answered=pulse.bus_answered,
+            bus_failures=pulse.bus_failures,
+            bus_no_responders=pulse.bus_no_responders,
         ),
         limits,
     )
-    if verdict is None or (not node.approved and verdict.event.proves):
+    if verdict is None or (not pulse.approved and verdict.event.proves):
         # Nothing can be proven of a machine that may not work yet.
-        return node
-    presence = next_presence(node.presence, verdict.event)
-    if presence is node.presence:
+        return pulse
+    presence = next_presence(pulse.presence, verdict.event)
+    if presence is pulse.presence:
         # The same verdict again: its text may have aged ("silent for 40 s"), but nothing happened.
-        return node
-    return replace(node, presence=presence, presence_reason=verdict.reason)
+        return pulse
+    return replace(pulse, presence=presence, presence_reason=verdict.reason)
+
+
+def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
+    if probe is None or (probe.answered and pulse.bus_answered and not pulse.bus_failures):
+        return pulse
+    if probe.answered:
+        return replace(pulse, bus_answered=True, bus_failures=0, bus_no_responders=False)
+    # Counted up to the limit only: a node that stays away is not rewritten at every pass.
+    failures = min(pulse.bus_failures + 1, limits.bus_failures)
+    return replace(pulse, bus_failures=failures, bus_no_responders=probe.no_responders)

@@ -35,7 +35,7 @@ class ChangeSource(Protocol):
 
 def _event(now_ms: int, changed: list[Node], removed: list[NodeId]) -> bytes:
     data = {
-        "changed": [view_node(node, now_ms=now_ms).model_dump(mode="json") for node in changed],
+        "changed": [view_node(node, now_ms=now_ms) for node in changed],
         "removed": removed,
     }
     return b"id: %d\nevent: nodes\ndata: %s\n\n" % (now_ms, msgspec.json.encode(data))

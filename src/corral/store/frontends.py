@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from corral.store.database import Database, Tx
 
+FRONTEND_LIVE_WITHIN_S = 20.0
+"""A frontend reports every five seconds; one that missed this many is not told to anyone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendRow:

@@ -1,46 +1,61 @@
-"""What the health pass found: bus round trips and heartbeat ages become presence."""
+"""What the health pass reads and finds: bus round trips and heartbeat ages become presence."""
 
 from collections.abc import Iterable
 
-from corral.core.health import BusProbe, judge_node
-from corral.core.nodes import Node, NodeId
-from corral.core.presence import Limits
+from corral.core.health import BusProbe, Pulse, judge_pulse, pulse_of, with_pulse
+from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.presence import Limits, Presence
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
 from corral.store.leases import Lease, check_fence
-from corral.store.node_rows import SELECT_NODE, lock_nodes, read_node_row, store_now_ms, update_node
+from corral.store.node_rows import lock_nodes, store_now_ms, update_node
 
 
 class HealthStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def record(
-        self, probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits
-    ) -> list[tuple[Node, Node]]:
-        """Judge every node; (before, after) of those whose status changed. A quiet herd costs one read."""
-        by_id = {probe.node_id: probe for probe in probes}
+    async def read_pulses(self) -> tuple[int, list[Pulse]]:
+        """The store's time, and every node's pulse."""
 
-        async def find(tx: Tx) -> list[NodeId]:
-            now = await store_now_ms(tx)
-            nodes = [read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL")]
-            judged = (
-                (node, judge_node(node, by_id.get(node.id), now_ms=now, listened_s=listened_s, limits=limits))
-                for node in nodes
+        async def body(tx: Tx) -> tuple[int, list[Pulse]]:
+            rows = await tx.fetch(
+                "SELECT id, node_type, approved, presence, presence_reason, last_heartbeat, bus_answered, bus_failures,"
+                " bus_no_responders FROM nodes WHERE removed_at IS NULL"
             )
-            return [before.id for before, after in judged if before != after]
+            pulses = [
+                Pulse(
+                    node_id=NodeId(row["id"]),
+                    node_type=NodeType(row["node_type"]),
+                    approved=bool(row["approved"]),
+                    presence=Presence(row["presence"]),
+                    presence_reason=row["presence_reason"],
+                    last_heartbeat=row["last_heartbeat"],
+                    bus_answered=bool(row["bus_answered"]),
+                    bus_failures=row["bus_failures"],
+                    bus_no_responders=bool(row["bus_no_responders"]),
+                )
+                for row in rows
+            ]
+            return await store_now_ms(tx), pulses
 
-        ids = await self._database.read(find)
-        if not ids:
-            return []
+        return await self._database.read(body)
+
+    async def record(
+        self, ids: Iterable[NodeId], probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits
+    ) -> list[tuple[Node, Node]]:
+        """Judge these nodes again, as they are now; (before, after) of those whose status changed."""
+        by_id = {probe.node_id: probe for probe in probes}
 
         async def change(tx: Tx) -> list[tuple[Node, Node]]:
             await check_fence(tx, lease)
             now = await store_now_ms(tx)
             changes = []
             for before in (await lock_nodes(tx, ids)).values():
-                judged = judge_node(before, by_id.get(before.id), now_ms=now, listened_s=listened_s, limits=limits)
-                after = await update_node(tx, before, judged)
+                pulse = judge_pulse(
+                    pulse_of(before), by_id.get(before.id), now_ms=now, listened_s=listened_s, limits=limits
+                )
+                after = await update_node(tx, before, with_pulse(before, pulse))
                 if after.status is not before.status:
                     changes.append((before, after))
                     await _announce(tx, before, after)

@@ -1,14 +1,14 @@
 """PostgreSQL over asyncpg: a bounded pool, read-committed transactions with explicit row locks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
 import structlog
 
-from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.database import CONFLICT_TRIES, Body, Row, StoreConflict, conflict_delay_s
 from corral.store.migrations import apply_migrations
 from corral.system import Clock, Ids
@@ -18,6 +18,10 @@ log = structlog.get_logger()
 
 ACQUIRE_WITHIN_S = 5.0
 STATEMENT_WITHIN_S = 10.0
+# The server ends a slow statement itself; only one that does not even do that is given up on.
+GRACE_S = 2.0
+# A frontend that is frozen inside a transaction must not keep its row locks from the others.
+IDLE_IN_TRANSACTION_S = 5.0
 HELD_LONG_S = 1.0
 MIGRATION_LOCK = 0x0C0_22A1
 
@@ -34,12 +38,17 @@ _UNREACHABLE = (
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
 )
+# What a connection says that died while it lay in the pool.
+_DIED = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE = "BEGIN"
 _NOW_MS = (
     "CREATE OR REPLACE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE AS"
     " $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$"
@@ -70,76 +79,121 @@ class _PostgresTx:
 class PostgresDatabase:
     dialect = "postgresql"
 
-    def __init__(self, pool: Any, location: str, *, clock: Clock, ids: Ids) -> None:
+    def __init__(self, pool: Any, location: str, *, clock: Clock, ids: Ids, acquire_within_s: float) -> None:
         self._pool = pool
         self.location = location
         self._clock = clock
         self._ids = ids
+        self._acquire_within_s = acquire_within_s
 
     @classmethod
-    async def connect(cls, url: str, location: str, *, connections: int, clock: Clock, ids: Ids) -> "PostgresDatabase":
+    async def connect(
+        cls,
+        url: str,
+        location: str,
+        *,
+        connections: int,
+        clock: Clock,
+        ids: Ids,
+        acquire_within_s: float = ACQUIRE_WITHIN_S,
+        statement_within_s: float = STATEMENT_WITHIN_S,
+    ) -> "PostgresDatabase":
         try:
             pool = await asyncpg.create_pool(
                 url,
                 min_size=1,
                 max_size=connections,
-                command_timeout=STATEMENT_WITHIN_S,
-                timeout=ACQUIRE_WITHIN_S,
-                server_settings={"application_name": "corral"},
+                command_timeout=statement_within_s + GRACE_S,
+                timeout=acquire_within_s,
+                server_settings={
+                    "application_name": "corral",
+                    "statement_timeout": str(int(statement_within_s * 1000)),
+                    "idle_in_transaction_session_timeout": str(int(IDLE_IN_TRANSACTION_S * 1000)),
+                },
             )
         except (*_UNREACHABLE, asyncpg.PostgresError, ValueError) as error:
             raise Unavailable(
                 f"cannot reach the store {location}: {str(error) or type(error).__name__}."
                 " Check that PostgreSQL runs there, and the name and password in the setting `store`."
             ) from error
-        return cls(pool, location, clock=clock, ids=ids)
+        return cls(pool, location, clock=clock, ids=ids, acquire_within_s=acquire_within_s)
 
     async def read(self, body: Body[T]) -> T:
-        try:
-            async with self._pool.acquire(timeout=ACQUIRE_WITHIN_S) as connection:
-                return await body(_PostgresTx(connection))
-        except _UNREACHABLE as error:
-            raise self._unreachable(error) from error
+        return await self._run_once(_BEGIN_READ, body)
 
     async def write(self, body: Body[T]) -> T:
-        async def transaction(connection: Any) -> T:
-            return await body(_PostgresTx(connection))
-
         last: Exception | None = None
         for attempt in range(CONFLICT_TRIES):
             try:
-                return await self._write_once(transaction)
+                return await self._run_once(_BEGIN_WRITE, body)
             except _CONFLICTS as error:
                 last = error
                 await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
         raise StoreConflict(f"others kept changing the same rows of {self.location}; try again ({last})") from last
 
-    async def _write_once(self, transaction: Callable[[Any], Awaitable[T]]) -> T:
+    async def _run_once(self, begin: str, body: Body[T]) -> T:
         committing = False
         try:
-            async with self._pool.acquire(timeout=ACQUIRE_WITHIN_S) as connection:
-                began = self._clock.monotonic_s()
-                await connection.execute("BEGIN")
-                try:
-                    result = await transaction(connection)
-                    committing = True
-                    await connection.execute("COMMIT")
-                except BaseException:
-                    await self._rollback(connection)
-                    raise
-                held_s = self._clock.monotonic_s() - began
+            connection = await self._begin(begin)
+            began = self._clock.monotonic_s()
+            try:
+                result = await body(_PostgresTx(connection))
+                committing = begin == _BEGIN_WRITE
+                ended = await connection.execute("COMMIT")
+            except BaseException as error:
+                await self._abandon(connection, error)
+                raise
+            finally:
+                await self._pool.release(connection)
+            held_s = self._clock.monotonic_s() - began
+        except asyncpg.DataError as error:
+            raise InvalidInput(f"a value does not fit into the store: {error}") from error
         except _UNREACHABLE as error:
             if committing:
                 raise OutcomeUnknown(
                     f"the connection to {self.location} was lost during a commit; it may or may not have happened"
                 ) from error
             raise self._unreachable(error) from error
+        if ended != "COMMIT":
+            # PostgreSQL answers the commit of a transaction in which a statement failed with a rollback, not an error.
+            raise RuntimeError("a transaction went on after one of its statements had failed; nothing was written")
         if held_s > HELD_LONG_S:
             log.warning("store.held_long", held_s=round(held_s, 3))
         return result
 
-    async def _rollback(self, connection: Any) -> None:
-        # A connection that is gone has rolled back by itself; the error that brought us here is the one to tell.
+    async def _begin(self, how: str) -> Any:
+        """A connection with a transaction open on it.
+
+        Connections that died in the pool (the server was restarted) are replaced, all at once and only once: nothing
+        was asked of them yet, so there is nothing that might have been done."""
+        try:
+            return await self._begin_on_any(how)
+        except TimeoutError:
+            raise
+        except _DIED:
+            await self._pool.expire_connections()
+            return await self._begin_on_any(how)
+
+    async def _begin_on_any(self, how: str) -> Any:
+        try:
+            connection = await self._pool.acquire(timeout=self._acquire_within_s)
+        except TimeoutError:
+            raise TimeoutError(f"no connection to it became free within {self._acquire_within_s:g} s") from None
+        try:
+            await connection.execute(how)
+        except BaseException as error:
+            await self._abandon(connection, error)
+            await self._pool.release(connection)
+            raise
+        return connection
+
+    async def _abandon(self, connection: Any, error: BaseException) -> None:
+        """Roll back. The error that brought us here is the one to tell."""
+        if isinstance(error, TimeoutError):
+            # Nobody answers there: asking for a rollback would be one more wait.
+            connection.terminate()
+            return
+        # A connection that is gone has rolled back by itself.
         with suppress(*_UNREACHABLE):
             if connection.is_in_transaction():
                 await connection.execute("ROLLBACK")
@@ -152,7 +206,8 @@ class PostgresDatabase:
         async def body(tx: Any) -> list[str]:
             # Held to the end of this transaction: of several frontends that start at once, one migrates.
             await tx.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-            if await tx.fetch_one("SELECT 1 AS found FROM pg_proc WHERE proname = 'now_ms'") is None:
+            # Looked up as a statement would: a function of that name elsewhere in the database is not ours.
+            if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
                 await tx.execute(_NOW_MS)
             return [migration.name for migration in await apply_migrations(tx, self.dialect)]
 

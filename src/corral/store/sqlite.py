@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.database import CONFLICT_TRIES, Body, Row, StoreConflict, conflict_delay_s
 from corral.store.migrations import apply_migrations
 from corral.system import Clock, Ids
@@ -21,7 +21,13 @@ from corral.system import Clock, Ids
 T = TypeVar("T")
 log = structlog.get_logger()
 
+LOCKED_WITHIN_S = 5.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary code: `SQLITE_BUSY_SNAPSHOT` and its like are busy too."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 @cache
@@ -31,7 +37,22 @@ def _translate(sql: str) -> str:
 
 
 def _bind(args: Sequence[Any]) -> dict[str, Any]:
+    """What PostgreSQL would refuse is refused here too."""
+    for value in args:
+        if isinstance(value, str) and "\0" in value:
+            raise InvalidInput("a value does not fit into the store: text with a NUL character")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise InvalidInput("a value does not fit into the store: a whole number of more than 64 bits")
     return {str(position): value for position, value in enumerate(args, 1)}
+
+
+def _is_mistake(error: sqlite3.DatabaseError) -> bool:
+    """Our SQL or its use is wrong; the database is fine."""
+    return isinstance(error, sqlite3.ProgrammingError) or _code(error) == sqlite3.SQLITE_ERROR
+
+
+class _Locked(Exception):
+    """Another process is writing; nothing was changed here."""
 
 
 class _SqliteTx:
@@ -66,10 +87,11 @@ def _run_to_end(body: Coroutine[Any, Any, T]) -> T:
 class SqliteDatabase:
     dialect = "sqlite"
 
-    def __init__(self, path: Path, *, clock: Clock, ids: Ids) -> None:
+    def __init__(self, path: Path, *, clock: Clock, ids: Ids, locked_within_s: float = LOCKED_WITHIN_S) -> None:
         self.location = str(path)
         self._clock = clock
         self._ids = ids
+        self._locked_within_s = locked_within_s
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._writer = self._connect(path)
@@ -84,7 +106,7 @@ class SqliteDatabase:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
 
     def _connect(self, path: Path) -> sqlite3.Connection:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=self._locked_within_s)
         connection.row_factory = sqlite3.Row
         connection.create_function("now_ms", 0, self._clock.now_ms)
         connection.execute("PRAGMA foreign_keys=ON")
@@ -96,15 +118,18 @@ class SqliteDatabase:
             try:
                 return _run_to_end(body(_SqliteTx(self._reader)))
             finally:
-                self._reader.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+                if self._reader.in_transaction:
+                    self._reader.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            if _is_mistake(error):
+                raise
             raise Unavailable(f"cannot read the database {self.location}: {error}") from error
 
     async def write(self, body: Body[T]) -> T:
         for attempt in range(CONFLICT_TRIES):
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, self._write_once, body)
-            except StoreConflict:
+            except _Locked:
                 await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
         raise StoreConflict(f"the database {self.location} stayed locked by another process; try again")
 
@@ -117,9 +142,13 @@ class SqliteDatabase:
                 self._rollback()
                 raise
             self._commit()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in _BUSY:
-                raise StoreConflict(str(error)) from error
+        except sqlite3.IntegrityError as error:
+            raise StoreConflict(f"the database {self.location} already holds another such row: {error}") from error
+        except sqlite3.DatabaseError as error:
+            if _is_mistake(error):
+                raise
+            if _code(error) in _BUSY:
+                raise _Locked(str(error)) from error
             raise Unavailable(
                 f"cannot write to the database {self.location}: {error}. Nothing was changed."
                 " Check free space and permissions of its directory."

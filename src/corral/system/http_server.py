@@ -1,4 +1,4 @@
-"""Serves an ASGI app on a socket that is already bound, until cancelled."""
+"""Serves an ASGI app on a socket that already listens, until cancelled."""
 
 import asyncio
 import socket
@@ -20,7 +20,6 @@ class _Server(uvicorn.Server):
 
 async def serve_http(app: ASGIApp, listener: socket.socket, *, on_stop: Callable[[], None] = lambda: None) -> None:
     """`on_stop` is told first when this is cancelled, so that endless responses can end."""
-    listener.listen(2048)
     config = uvicorn.Config(
         app,
         http="httptools",

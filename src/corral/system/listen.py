@@ -5,16 +5,18 @@ import socket
 from corral.core.errors import Unavailable
 
 Listener = socket.socket
-"""A bound TCP socket, handed on without a look inside."""
+"""A listening TCP socket, handed on without a look inside."""
 
 
 def bind_socket(host: str, port: int, *, setting: str) -> socket.socket:
-    """A bound TCP socket, or an error that names the address and what to do."""
+    """A listening TCP socket, or an error that names the address and what to do."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # Two processes may both bind while neither listens: only listening makes the port ours.
+        listener.listen(2048)
     except OSError as error:
         listener.close()
         raise Unavailable(

@@ -1,6 +1,6 @@
 """Calls a frontend's node API, Corral's or LocalAI's."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import httpx
@@ -28,16 +28,24 @@ CALL_WITHIN_S = 10.0
 
 
 class FrontendClient:
+    """Knows every frontend. All calls are idempotent, so one that fails on the way is simply made to the next."""
+
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
         self._client = client
-        self._url = url
+        self._given = url
+        self._urls = [url]
+
+    def learn(self, urls: Sequence[str]) -> None:
+        """The one given by a person stays in the list for ever: the others are what it told us."""
+        current = self._urls[0]
+        self._urls = list(dict.fromkeys([current, self._given, *urls]))
 
     async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply:
         response = await self._post("/api/node/register", msgspec.json.encode(request), bearer)
         try:
             return decode_register_reply(response.content)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"{self._url} does not answer like a frontend ({error}); check --join") from None
+            raise Unavailable(f"{self._urls[0]} does not answer like a frontend ({error}); check --join") from None
 
     async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> None:
         await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
@@ -52,15 +60,34 @@ class FrontendClient:
         headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
         if instance:
             headers[INSTANCE_HEADER] = instance
+        failures: list[CorralError] = []
+        for url in list(self._urls):
+            try:
+                response = await self._post_to(url + path, body, headers)
+            except (Unavailable, OutcomeUnknown) as error:
+                failures.append(error)
+                continue
+            if url != self._urls[0]:
+                # Who answered is asked first from now on.
+                self._urls.sort(key=lambda other: other != url)
+            return response
+        raise failures[0]
+
+    async def _post_to(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         try:
-            response = await self._client.post(self._url + path, content=body, headers=headers)
+            response = await self._client.post(url, content=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unavailable(f"cannot reach the frontend {self._url}: {str(error) or type(error).__name__}") from error
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"cannot reach the frontend {_origin(url)}: {why}") from error
         except httpx.HTTPError as error:
-            raise OutcomeUnknown(f"no answer from {self._url}: {str(error) or type(error).__name__}") from error
+            raise OutcomeUnknown(f"no answer from {_origin(url)}: {str(error) or type(error).__name__}") from error
         if response.status_code >= 300:
             raise _error(response)
         return response
+
+
+def _origin(url: str) -> str:
+    return url.partition("/api/")[0]
 
 
 def _error(response: httpx.Response) -> CorralError:

@@ -156,15 +156,21 @@ class Worker:
     async def _beat_always(self) -> None:
         """Ends when nobody knows us any more, or when a newer process speaks for this machine (Fenced)."""
         every_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
+        told = ""
         while True:
             try:
                 await self._membership.beat()
+                if told:
+                    log.info("worker.heartbeat_arrives_again")
+                told = ""
             except Fenced:
                 raise
             except NotFound:
                 raise Rejoin("the frontend no longer knows this machine") from None
             except CorralError as error:
-                log.warning("worker.heartbeat_failed", error=str(error))
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("worker.heartbeat_failed", error=told)
             await asyncio.sleep(every_s or HEARTBEAT_EVERY_S)
 
     async def _keep_credential(self, bus: Bus) -> None:

@@ -1,6 +1,7 @@
 """Belonging to a fleet: registering, waiting for approval, renewing the bus credential, beating, leaving."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +27,8 @@ RENEW_RETRY_S = 5.0
 
 
 class Frontend(Protocol):
+    def learn(self, urls: Sequence[str]) -> None: ...
+
     async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply: ...
 
     async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> None: ...
@@ -133,6 +136,8 @@ class Membership:
             if token is None:
                 raise
             reply = await self._frontend.register(request, bearer=token)
+        if reply.corral is not None:
+            self._frontend.learn(reply.corral.frontends)
         self._member = self._read(reply, token)
         return self._member
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, StrictStr
 from corral.core.nodes import Node
 from corral.frontend.admin.node_view import NodeView, view_node
 from corral.frontend.admin.principal import Actor
+from corral.frontend.answers import MsgspecJson
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
 from corral.store.stores import Stores
 
@@ -43,14 +44,14 @@ def node_routes(stores: Stores, authority: BusAuthority, hint: Callable[[], Awai
     router = APIRouter(prefix="/api/nodes", tags=["nodes"])
     nodes = stores.nodes
 
-    @router.get("")
-    async def list_nodes() -> list[NodeView]:
+    @router.get("", response_model=list[NodeView])
+    async def list_nodes() -> Response:
         now_ms = await nodes.now_ms()
-        return [view_node(node, now_ms=now_ms) for node in await nodes.read_all()]
+        return MsgspecJson([view_node(node, now_ms=now_ms) for node in await nodes.read_all()])
 
-    @router.get("/{node_id}")
-    async def show_node(node_id: str) -> NodeView:
-        return view_node(await nodes.read_one(node_id), now_ms=await nodes.now_ms())
+    @router.get("/{node_id}", response_model=NodeView)
+    async def show_node(node_id: str) -> Response:
+        return MsgspecJson(view_node(await nodes.read_one(node_id), now_ms=await nodes.now_ms()))
 
     @router.delete("/{node_id}")
     async def remove_node(node_id: str, actor: Actor) -> Message:

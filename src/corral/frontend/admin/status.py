@@ -14,9 +14,8 @@ from corral.core.nodes import NodeStatus
 from corral.frontend.feed import NodeFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings import FrontendSettings, redact_url
+from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.stores import Stores
-
-LIVE_WITHIN_S = 20.0
 
 
 class Link(Protocol):
@@ -76,7 +75,7 @@ def status_routes(me: Self, stores: Stores, feed: NodeFeed, tokens: JoinTokens) 
     @router.get("/api/status")
     async def show_status() -> StatusView:
         counts = Counter(node.status for node in await stores.nodes.read_all())
-        live = await stores.frontends.read_live(within_s=LIVE_WITHIN_S)
+        live = await stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
         return StatusView(
             version=__version__,
             frontend_id=me.id,

@@ -23,23 +23,16 @@ from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
 from corral.core.presence import Presence
 from corral.core.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
+from corral.frontend.answers import MsgspecJson
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings import FrontendSettings, is_loopback_host
 from corral.store.access import hash_secret
+from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for
 from corral.store.stores import Stores
 from corral.system import Ids
-
-
-class Struct(Response):
-    """A msgspec value as JSON."""
-
-    media_type = "application/json"
-
-    def render(self, content: object) -> bytes:
-        return msgspec.json.encode(content)
 
 
 def rfc3339(at_ms: int) -> str:
@@ -103,7 +96,8 @@ class NodeRoutes:
         await self._hint()
         if outcome.new_process:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
-        return Struct(self._reply(request, wanted, outcome.node, key, seed), status_code=201)
+        others = [row.url for row in await self._stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)]
+        return MsgspecJson(self._reply(request, wanted, outcome.node, key, seed, others), status_code=201)
 
     def _bus_key(self, wanted: RegisterRequest) -> tuple[str | None, str | None]:
         """The public key the credential will be for, and the seed where we have to make it."""
@@ -115,7 +109,13 @@ class NodeRoutes:
         return user.public, user.seed
 
     def _reply(
-        self, request: Request, wanted: RegisterRequest, node: Node, key: str | None, seed: str | None
+        self,
+        request: Request,
+        wanted: RegisterRequest,
+        node: Node,
+        key: str | None,
+        seed: str | None,
+        frontends: list[str],
     ) -> RegisterReply:
         credential = self._authority.issue(node, key, seed=seed) if key else None
         welcome = None
@@ -126,6 +126,7 @@ class NodeRoutes:
                 bus_anonymous=self._authority.anonymous,
                 credential_ttl_s=self._authority.ttl_s if credential else None,
                 heartbeat_interval_s=self._settings.heartbeat_interval_s,
+                frontends=frontends,
             )
         # A worker that has just registered cannot have been seen on the bus yet. LocalAI's workers know two answers
         # only, "pending" and anything else; what was observed is what `/api/nodes` shows.

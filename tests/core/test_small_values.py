@@ -1,0 +1,81 @@
+"""Durations, sizes, budgets, labels and waits, as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corral.core.backoff import restart_delay_s
+from corral.core.durations import format_age, parse_duration_s
+from corral.core.errors import InvalidInput
+from corral.core.labels import check_labels
+from corral.core.sizes import format_bytes, parse_budget_bytes
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("15m", 900), ("1h30m", 5400), ("250ms", 0.25), ("2.5", 2.5), ("1d", 86400), (" 10s ", 10)],
+)
+def test_parse_duration(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "5 minutes", "10x", "1h 30m", "--5", "1e"])
+def test_what_is_not_a_duration_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match="15m"):
+        parse_duration_s(text)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (2e5, "2d")])
+def test_format_age(seconds: float, text: str) -> None:
+    assert format_age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("80%", int(24 * GIB * 0.8)),
+        ("0.5", 12 * GIB),
+        ("12GB", 12 * 10**9),
+        ("12GiB", 12 * GIB),
+        ("1048576", 1 << 20),
+        ("99GiB", 24 * GIB),
+        ("100%", 24 * GIB),
+    ],
+)
+def test_parse_budget(text: str, expected: int) -> None:
+    assert parse_budget_bytes(text, total_bytes=24 * GIB) == expected
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-5GB", "120%", "0%", "0", "5 parsecs", "%"])
+def test_a_budget_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="memory"):
+        parse_budget_bytes(text, total_bytes=24 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (432013312, "412.0 MiB"), (GIB << 12, "4.0 TiB")],
+)
+def test_format_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"": "x"}, {"a b": "x"}, {"-a": "x"}, {"a\n": "x"}, {"a": "x\ny"}, {"a": "x" * 256}, {"a" * 128: "x"}],
+    ids=["empty", "space", "dash-first", "newline-in-key", "newline-in-value", "long-value", "long-key"],
+)
+def test_a_label_that_could_confuse_a_reader_is_refused(labels: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        check_labels(labels)
+
+
+def test_labels_as_people_use_them_are_fine() -> None:
+    check_labels({"room": "b2", "gpu.vendor": "nvidia", "team/owner": "Ærø & sons"})
+
+
+@given(failures=st.integers(-3, 10_000), draw=st.floats(0, 1))
+def test_a_restart_is_never_at_once_and_never_later_than_the_cap(failures: int, draw: float) -> None:
+    assert 0.25 <= restart_delay_s(failures, draw=draw) <= 30.0

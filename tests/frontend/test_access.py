@@ -1,0 +1,131 @@
+"""Every route is denied unless it was declared open (S-01, S-02), and what people send is bounded."""
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from harness.programs import Admin, call
+from harness.routes import admin_routes, fill
+from harness.waiting import wait_until
+
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/session"), ("DELETE", "/api/session")}
+
+
+def test_no_route_answers_an_anonymous_caller_but_the_open_ones(frontend: Any) -> None:
+    routes = admin_routes(frontend.admin)
+    assert len(routes) > 25
+    answered = {(m, p) for m, p in routes if call(m, frontend.url + fill(p), body={}).status not in (401, 403)}
+    # A sign-in without a key is malformed, not refused; signing out has nothing to protect.
+    assert answered == {(method, path) for method, path in OPEN if path.startswith("/api")}
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/metrics", "/api", "/api/", "/anything", "/v1/models"])
+def test_an_unknown_path_is_as_closed_as_a_known_one(frontend: Any, path: str) -> None:
+    assert call("GET", frontend.url + path).status == 401
+
+
+def test_a_user_key_opens_no_admin_route(frontend: Any) -> None:
+    key = frontend.admin.call("POST", "/api/keys", body={"name": "someone", "scope": "user"}).json()["key"]
+    user = Admin(frontend.url, key)
+    for method, path in admin_routes(frontend.admin):
+        if path.startswith(("/api/node/", "/api/session")):
+            continue
+        answer = user.call(method, fill(path), body={})
+        assert answer.status == 403, (method, path, answer.body)
+        assert "admin key" in answer.message
+    audit = frontend.admin.call("GET", "/api/audit?limit=500").json()
+    refused = [event for event in audit if event["action"] == "access.refused"]
+    assert {event["actor"] for event in refused} == {"key someone"}
+
+
+def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
+    assert call("GET", f"{frontend.url}/api/nodes", key="corral-wrong").status == 401
+    made = frontend.admin.call("POST", "/api/keys", body={"name": "short-lived", "scope": "admin"}).json()
+    other = Admin(frontend.url, made["key"])
+    assert other.call("GET", "/api/nodes").status == 200
+    assert frontend.admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
+    assert other.call("GET", "/api/nodes").status == 401
+
+
+def test_keys_are_kept_hashed_and_shown_once(frontend: Any) -> None:
+    made = frontend.admin.call("POST", "/api/keys", body={"name": "secret", "scope": "user"}).json()
+    listed = frontend.admin.call("GET", "/api/keys").body.decode()
+    assert made["key"] not in listed
+    stored = b"".join(path.read_bytes() for path in frontend.data.glob("corral.db*"))
+    for secret in (made["key"], frontend.admin.key, "test-registration-token"):
+        assert secret.encode() not in stored
+
+
+def test_a_browser_session_needs_the_client_header_to_change_anything(frontend: Any) -> None:
+    signed_in = call("POST", f"{frontend.url}/api/session", body={"api_key": frontend.admin.key})
+    cookie = signed_in.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    jar = {"Cookie": cookie.partition(";")[0]}
+    assert call("GET", f"{frontend.url}/api/nodes", headers=jar).status == 200
+    body = {"name": "by-browser", "scope": "user"}
+    forged = call("POST", f"{frontend.url}/api/keys", body=body, headers=jar)
+    assert forged.status == 403
+    meant = call("POST", f"{frontend.url}/api/keys", body=body, headers={**jar, "X-Corral-Client": "ui"})
+    assert meant.status == 201
+    assert call("DELETE", f"{frontend.url}/api/session", headers=jar).status == 204
+    assert call("GET", f"{frontend.url}/api/nodes", headers=jar).status == 401
+
+
+def test_a_wrong_key_does_not_sign_in(frontend: Any) -> None:
+    answer = call("POST", f"{frontend.url}/api/session", body={"api_key": "nope"})
+    assert (answer.status, "set-cookie" in answer.headers) == (401, False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "raw", "status"),
+    [
+        ("POST", "/api/keys", b"{", 400),
+        ("POST", "/api/keys", b"[]", 400),
+        ("POST", "/api/keys", b'{"name":"","scope":"user"}', 400),
+        ("POST", "/api/keys", b'{"name":"x","scope":"king"}', 400),
+        ("POST", "/api/keys", b"[" * 100_000, 400),
+        ("POST", "/api/keys", b'{"name":"' + b"x" * (2 << 20) + b'"}', 413),
+        ("POST", "/api/nodes/nope/approve", b"", 404),
+        ("PUT", "/api/nodes/nope/labels", b'{"a":1}', 400),
+        ("DELETE", "/api/keys/nope", None, 404),
+        ("POST", "/api/nodes", b"{}", 405),
+        ("GET", "/api/nothing", None, 404),
+        ("GET", "/api/audit?limit=0", None, 400),
+    ],
+)
+def test_bad_input_gets_a_clear_4xx(frontend: Any, method: str, path: str, raw: bytes | None, status: int) -> None:
+    answer = frontend.admin.call(method, path, raw=raw)
+    assert answer.status == status, answer.body
+    assert answer.message
+    assert "Traceback" not in answer.body.decode()
+
+
+def test_a_body_of_unknown_length_is_cut_off_at_the_limit(frontend: Any) -> None:
+    host, port = frontend.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(
+            b"POST /api/keys HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+            b"Content-Type: application/json\r\nAuthorization: Bearer " + frontend.admin.key.encode() + b"\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        try:
+            for _ in range(64):
+                connection.sendall(chunk)
+        except OSError:
+            pass  # it may hang up while we still send
+        answer = connection.recv(4096)
+    assert b"413" in answer.split(b"\r\n")[0]
+
+
+def test_the_frontend_is_still_well_after_all_that(frontend: Any) -> None:
+    assert frontend.admin.call("GET", "/api/status").json()["bus"]["connected"]
+    wait_until(lambda: call("GET", f"{frontend.url}/readyz").status == 200, what="ready")
+    assert "Traceback" not in frontend.program.output()
+
+
+def test_the_description_of_the_api_is_published_to_administrators(frontend: Any) -> None:
+    described = json.loads(frontend.admin.call("GET", "/openapi.json").body)
+    assert "/api/nodes" in described["paths"]

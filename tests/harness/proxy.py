@@ -1,0 +1,106 @@
+"""A small TCP proxy that fails in the ways a network does: cut, swallow, refuse."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class Proxy:
+    """Between a client and a server on loopback. All switches may be thrown while connections are open."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._cut_on: tuple[bytes, bool] | None = None
+        self._answers_flow = asyncio.Event()
+        self._answers_flow.set()
+        self.port = 0
+        self.refusing = False
+        self.did_cut = asyncio.Event()
+
+    def cut_when_sent(self, marker: bytes, *, forward: bool) -> None:
+        """End all connections as soon as a client sends `marker`.
+
+        `forward`: the server gets it and answers, and the answer is what is lost; otherwise the server never sees it.
+        """
+        self.did_cut.clear()
+        self._cut_on = (marker, forward)
+
+    def swallow(self) -> None:
+        """From now on no answer arrives, and nobody is told: a link that went silent."""
+        self._answers_flow.clear()
+
+    def mend(self) -> None:
+        self.refusing = False
+        self._answers_flow.set()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self.refusing:
+            writer.transport.abort()
+            return
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._writers |= {writer, there_writer}
+        with suppress(OSError):
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._up(reader, there_writer, there_reader))
+                    both.create_task(self._down(there_reader, writer))
+            except* (OSError, EOFError, asyncio.CancelledError):
+                pass
+        for end in (writer, there_writer):
+            self._writers.discard(end)
+            end.transport.abort()
+
+    async def _up(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: asyncio.StreamReader
+    ) -> None:
+        while data := await reader.read(65536):
+            if self._cut_on is not None and self._cut_on[0] in data:
+                _, forward = self._cut_on
+                self._cut_on = None
+                if forward:
+                    # Nothing is passed back any more; the server is done when its answer has arrived here.
+                    self._answers_flow.clear()
+                    writer.write(data)
+                    await writer.drain()
+                    await self._first_answer
+                    self._answers_flow.set()
+                self.did_cut.set()
+                self.cut()
+                raise EOFError
+            writer.write(data)
+            await writer.drain()
+        raise EOFError
+
+    async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if not self._answers_flow.is_set():
+                if not self._first_answer.done():
+                    self._first_answer.set_result(None)
+                await self._answers_flow.wait()
+            writer.write(data)
+            await writer.drain()
+        raise EOFError
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Proxy"]:
+        self._first_answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut()
+            for task in set(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)

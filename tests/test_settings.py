@@ -1,0 +1,140 @@
+"""Settings: where they come from, and how a wrong one is named."""
+
+from pathlib import Path
+
+import pytest
+
+from corral.core.errors import InvalidSetting
+from corral.settings import (
+    FrontendSettings,
+    RoleSettings,
+    UpSettings,
+    WorkerSettings,
+    environment_names,
+    is_loopback_host,
+    load_settings,
+    redact_url,
+    split_host_port,
+)
+
+ROLES: tuple[type[RoleSettings], ...] = (FrontendSettings, WorkerSettings, UpSettings)
+
+
+def load(flags: dict[str, object] | None = None, environ: dict[str, str] | None = None, file: Path | None = None):
+    return load_settings(WorkerSettings, flags=flags or {}, environ=environ or {}, file=file)
+
+
+def test_flags_go_before_environment_before_file_before_default(tmp_path: Path) -> None:
+    file = tmp_path / "corral.toml"
+    file.write_text('[worker]\nname = "file"\ndrain_timeout = "7s"\nhost = "file"\n')
+    environ = {"CORRAL_NAME": "environment", "CORRAL_HOST": "environment"}
+    settings = load({"name": "flag"}, environ, file)
+    assert (settings.name, settings.host, settings.drain_timeout_s) == ("flag", "environment", 7.0)
+    assert settings.max_replicas_per_model == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("LOCALAI_REGISTER_TO", "http://10.0.0.2:8080/", "join", "http://10.0.0.2:8080"),
+        ("LOCALAI_HEARTBEAT_INTERVAL", "15s", "heartbeat_interval_s", 15.0),
+        ("LOCALAI_NODE_NAME", "worker-1", "name", "worker-1"),
+        ("LOCALAI_MAX_REPLICAS_PER_MODEL", "2", "max_replicas_per_model", 2),
+        ("LOCALAI_NATS_URL", "nats://a:4222", "bus", "nats://a:4222"),
+    ],
+)
+def test_localai_names_are_accepted(name: str, value: str, field: str, expected: object) -> None:
+    assert getattr(load(environ={name: value}), field) == expected
+
+
+def test_corrals_own_name_goes_before_localais() -> None:
+    settings = load(environ={"LOCALAI_NODE_NAME": "theirs", "CORRAL_NAME": "ours"})
+    assert settings.name == "ours"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CORRAL_DRAIN_TIMEOUT", "-5", "positive"),
+        ("CORRAL_DRAIN_TIMEOUT", "0", "positive"),
+        ("CORRAL_DRAIN_TIMEOUT", "inf", "positive"),
+        ("CORRAL_DRAIN_TIMEOUT", "soon", "not a duration"),
+        ("CORRAL_PORT", "80000", "65534"),
+        ("CORRAL_PORT", "http", "integer"),
+        ("CORRAL_JOIN", "10.0.0.2:8080", "http://"),
+        ("CORRAL_BUS", "http://x", "nats://"),
+        ("CORRAL_TOKEN", "", "empty"),
+        ("CORRAL_LABELS", "fast", "tier=fast"),
+        ("CORRAL_LOG_LEVEL", "loud", "debug"),
+        ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
+    ],
+)
+def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: str, words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words) as caught:
+        load(environ={name: value})
+    assert str(caught.value).startswith(f"{name}:")
+
+
+def test_a_misspelt_key_in_the_file_is_named_with_the_right_one(tmp_path: Path) -> None:
+    file = tmp_path / "corral.toml"
+    file.write_text('[worker]\ndrain_timout = "7s"\n')
+    with pytest.raises(InvalidSetting, match="did you mean 'drain_timeout'"):
+        load(file=file)
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "cannot read"), ("not toml [", "not TOML")])
+def test_a_settings_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "corral.toml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InvalidSetting, match=words) as caught:
+        load(file=file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_secret_may_come_from_a_file_and_is_never_printed(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("s3cret\n")
+    settings = load(environ={"CORRAL_TOKEN_FILE": str(secret)})
+    assert settings.token is not None
+    assert settings.token.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(settings)
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.role)
+def test_every_setting_has_a_text_for_people_and_a_name_of_ours(role: type[RoleSettings]) -> None:
+    for field, info in role.model_fields.items():
+        assert info.description, f"{role.__name__}.{field} has no docstring"
+        assert environment_names(field, info)[0].startswith("CORRAL_")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("[::1]:80", ("::1", 80)),
+        (":80", ("0.0.0.0", 80)),
+        ("80", ("127.0.0.1", 80)),
+    ],
+)
+def test_split_host_port(text: str, expected: tuple[str, int]) -> None:
+    assert split_host_port(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:port", "host:99999", "host:-1"])
+def test_what_is_not_an_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not an address"):
+        split_host_port(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("localhost.example.com", False)],
+)  # fmt: skip
+def test_only_loopback_counts_as_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback_host(host) is loopback
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    assert redact_url("postgresql://user:pw@host/db") == "postgresql://host/db"
