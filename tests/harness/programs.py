@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 class Program:
-    def __init__(self, *arguments: str, log: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *arguments: str, log: Path, environment: dict[str, str] | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """`inside`: words to put before the command, for example to run it in a network namespace."""
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "corral", *arguments],
+                [*inside, sys.executable, "-m", "corral", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -3,10 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -40,12 +40,16 @@ def up_command(**flags: Any) -> None:
     """Run everything on this machine: message bus, frontend, web UI and one worker."""
     settings = read_settings(UpSettings, flags)
     check_exposure(settings.listen, auth=settings.auth)
-    run_until_signal(lambda: Up(settings, clock=SystemClock(), ids=SystemIds()).run())
+    run_until_signal(lambda: Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds()).run())
 
 
 def say(text: str = "") -> None:
     click.echo(text)
     sys.stdout.flush()
+
+
+class Spawn(Protocol):
+    async def __call__(self, command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> Child: ...
 
 
 @dataclass(slots=True)
@@ -73,8 +77,9 @@ class PartFailed(CorralError):
 
 
 class Up:
-    def __init__(self, settings: UpSettings, *, clock: Clock, ids: Ids) -> None:
+    def __init__(self, settings: UpSettings, *, spawn: Spawn, clock: Clock, ids: Ids) -> None:
         self._settings = settings
+        self._spawn = spawn
         self._clock = clock
         self._ids = ids
         self._data = settings.data_dir
@@ -174,7 +179,7 @@ class Up:
         failures = 0
         while True:
             started_s = self._clock.monotonic_s()
-            part.child = await spawn_child(part.command, environment=part.environment, log_path=part.log_path)
+            part.child = await self._spawn(part.command, environment=part.environment, log_path=part.log_path)
             code = await part.child.wait()
             if not part.ready.is_set() and code in HOPELESS:
                 raise PartFailed(f"the {part.name} cannot start:\n{part.child.read_log_tail()}")
