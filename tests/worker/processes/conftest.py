@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,7 +25,9 @@ from corral.worker.processes.tree import find_marked
 
 SERVER = Path(__file__).with_name("serving_child.py")
 READY = Readiness(kind="http", path="/health", refuses_wrong_token=True, within_s=20, quiet_within_s=10)
-FIRST_PORT = 21000
+# Each test has ports of its own: those of the test before still hold closed connections, which we would skip.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_FIRST_PORTS = itertools.cycle(range(20000 + 4000 * (_WORKER % 3), 24000 + 4000 * (_WORKER % 3), 40))
 
 
 def server(key: str = "model#0", *arguments: str, **changes: object) -> ProcessSpec:
@@ -48,11 +51,11 @@ def script(key: str, text: str, **changes: object) -> ProcessSpec:
 class Bench:
     state: Path
     groups: Groups | None
-    first_port: int = FIRST_PORT
+    first_port: int = field(default_factory=lambda: next(_FIRST_PORTS))
     port_count: int = 40
     quarantine_s: float = 15.0
-    policy: RestartPolicy = RestartPolicy(base_s=0.02, cap_s=0.1, budget=3)
-    log_limits: LogLimits = LogLimits()
+    policy: RestartPolicy = field(default_factory=lambda: RestartPolicy(base_s=0.02, cap_s=0.1, budget=3))
+    log_limits: LogLimits = field(default_factory=LogLimits)
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
     changes: list[ProcessView] = field(default_factory=list)
     grace_s: float = 1.0
@@ -143,5 +146,5 @@ def _bench(tmp_path: Path, groups: Groups | None) -> Iterator[Bench]:
 
 async def until(is_so: Callable[[], object], *, within_s: float = 10.0) -> None:
     async with asyncio.timeout(within_s):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110  what we wait for is in another process
             await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
 """A backend for the tests: answers /health to whoever has its token. Its arguments make it misbehave.
 
-    port [ignore-term] [helper] [escaped-helper] [flood] [exit-after-ready CODE] [slow SECONDS] [no-token]
+port [ignore-term] [helper] [escaped-helper] [flood] [exit-after-ready CODE] [slow SECONDS] [no-token]
 """
 
 import os
@@ -43,11 +43,12 @@ with socket.create_server(("127.0.0.1", port), reuse_port=False) as listener:
     while True:
         connection, _ = listener.accept()
         with connection:
+            print("request", flush=True)
             request = connection.recv(65536).decode(errors="replace")
             allowed = "no-token" in behaviour or f"Bearer {token}\r\n" in request
             line = "200 OK" if allowed else "401 Unauthorized"
             body = f"{os.getpid()} {os.getppid()}"
             connection.sendall(f"HTTP/1.1 {line}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        if "exit-after-ready" in behaviour:
+        if "exit-after-ready" in behaviour and not allowed:  # a wrong token is the last thing a probe tries
             print("I cannot go on", file=sys.stderr, flush=True)
             sys.exit(int(behaviour[behaviour.index("exit-after-ready") + 1]))

@@ -42,8 +42,8 @@ class LocalProcess:
         return self.tree.started.main_pid if self.tree.started is not None else None
 
     def is_alive(self) -> bool:
-        """From the kernel, now. Cheap: two small files."""
-        return self.tree.main_is_alive
+        """From the kernel, now. Cheap: two small files. Without its keeper a process is about to be ended."""
+        return self.tree.main_is_alive and self.tree.keeper_is_alive
 
     def is_kept(self) -> bool:
         return self.tree.keeper_is_alive

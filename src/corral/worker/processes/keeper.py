@@ -32,6 +32,7 @@ F_SETPIPE_SZ = 1031
 RATE_BYTES_S = 1 << 20  # what a flooding backend may write to disk each second ...
 BURST_BYTES = 8 << 20  # ... after this much at once
 TAIL_BYTES = 1 << 16  # of what is dropped, the end is kept: it tells why a process died
+PREFIX_BYTES = 16
 IDLE_FLUSH_S = 1.0
 DRAIN_S = 1.0  # how long output is still read after the process has ended
 PR_SET_CHILD_SUBREAPER = 36
@@ -50,7 +51,7 @@ class Orders:
         self.user = [int(part) for part in named["user"].split(",") if part]  # uid, gid, other gids
         self.groups = [part for part in named["groups"].split("\n") if part]
         self.oom_score = named["oom_score"]
-        self.rotate_bytes, self.rotate_count = int(named["rotate_bytes"]), int(named["rotate_count"])
+        self.rotate_bytes, self.rotate_count = int(named["rotate_bytes"]), max(1, int(named["rotate_count"]))
         rest = fields[len(ORDER_NAMES) :]
         count = int(rest[0])
         self.command = rest[1 : 1 + count]
@@ -82,12 +83,23 @@ class Log:
         self.fd = None
         for number in range(self.rotate_count - 1, -1, -1):
             with contextlib.suppress(OSError):
-                os.rename(self.path(number), self.path(number + 1))
-        with contextlib.suppress(OSError):
-            os.unlink(self.path(self.rotate_count))
+                os.rename(self.path(number), self.path(number + 1))  # the oldest is overwritten
+        self.size = 0
         self.open()
 
     def write(self, records: bytes) -> None:
+        """Whole lines, in pieces that fit: no file grows beyond its limit, unless by one line."""
+        while records:
+            room = self.rotate_bytes - self.size
+            end = len(records) if len(records) <= room else records.rfind(b"\n", 0, max(room, 0)) + 1
+            if end == 0 and self.size == 0:
+                end = records.find(b"\n") + 1
+            self.append(records[:end])
+            records = records[end:]
+            if records and self.fd is not None:
+                self.rotate(self.fd)
+
+    def append(self, records: bytes) -> None:
         if self.fd is None:
             self.open()
         if self.fd is None:
@@ -98,16 +110,12 @@ class Log:
             try:
                 written = os.write(self.fd, view)
             except OSError as problem:
-                if problem.errno == errno.EINTR:
-                    continue
                 if problem.errno == errno.ENOSPC:  # make room by giving up the oldest lines; if that fails, these
                     self.forget_oldest()
                 self.lost_bytes += len(view)
                 return
             self.size += written
             view = view[written:]
-        if self.size >= self.rotate_bytes:
-            self.rotate(self.fd)
 
     def forget_oldest(self) -> None:
         for number in range(self.rotate_count, 0, -1):
@@ -156,7 +164,8 @@ class Stream:
 
     def take(self, data: bytes) -> None:
         self.budget.refill()
-        if self.dropped_bytes or self.budget.left < len(data):
+        cost = len(data) + PREFIX_BYTES * data.count(b"\n")  # an empty line is seventeen bytes on disk
+        if self.dropped_bytes or self.budget.left < cost:
             self.dropped_bytes += len(data)
             self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
             if self.budget.left >= BURST_BYTES / 8:

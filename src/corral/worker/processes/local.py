@@ -25,7 +25,7 @@ from corral.worker.processes.handle import LocalProcess
 from corral.worker.processes.logs import LogLimits, ProcessLogs
 from corral.worker.processes.records import ProcessRecord, RecordDirectory, Records, Started, read_boot_id
 from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage
-from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree, find_marked
+from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree
 
 log = structlog.get_logger()
 
@@ -148,6 +148,7 @@ class LocalProcesses:
         for directory in self._records.all():
             record = directory.read()
             if record is None:
+                self._end_strays(directory)
                 self._sweep(directory, reason="it has no readable record")
             elif record.boot_id != self._boot_id:
                 self._sweep(directory, reason="it belongs to an earlier boot of this machine")
@@ -169,13 +170,21 @@ class LocalProcesses:
         return None
 
     def _sweep(self, directory: RecordDirectory, *, reason: str) -> None:
-        tree = ProcessTree(directory.path.name, directory.read_started())
-        if reason.startswith("it has"):
-            tree.kill_keeper()
-            for pid in (*tree.kill(), *find_marked(directory.path.name)):
-                log.warning("process.stray_ended", pid=pid, marker=directory.path.name)
         log.info("process.record_swept", marker=directory.path.name, reason=reason)
         directory.remove()
+
+    def _end_strays(self, directory: RecordDirectory) -> None:
+        """Without its record a process cannot be taken over: nobody knows what it serves."""
+        marker = directory.path.name
+        group = self._make_group(marker)
+        tree = ProcessTree(marker, directory.read_started(), group)
+        until_s = self._clock.monotonic_s() + _KEEPER_WITHIN_S
+        tree.kill_keeper()
+        while (strays := tree.kill()) and self._clock.monotonic_s() < until_s:
+            log.warning("process.strays_killed", pids=strays, marker=marker)
+            select.select([], [], [], 0.02)
+        if group is not None:
+            group.remove()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,16 @@ _FILE_NAME = re.compile(r"(\d+|current)\.log")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLimits:
     rotate_bytes: int = 4 << 20
-    rotate_count: int = 2  # files besides the current one
+    rotate_count: int = 2  # files besides the current one; at least one
     keys: int = 200  # whose logs are kept after they stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a reader is: a file, whatever its name is now, and how far into it."""
+
+    inode: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +42,28 @@ class ProcessLog:
 
     def tail(self, count: int = KEPT_LINES, *, stream: Stream | None = None) -> list[LogLine]:
         """The last lines, oldest first. Reads no more of the files than needed."""
+        return self._tail(count, stream, None)
+
+    def snapshot(self, count: int = KEPT_LINES) -> tuple[list[LogLine], Place]:
+        """The last lines and the place after them, from which `follow` goes on without gap or repetition."""
+        place = self._end()
+        return self._tail(count, None, place), place
+
+    def _tail(self, count: int, stream: Stream | None, place: Place | None) -> list[LogLine]:
         lines: list[LogLine] = []
         for path in self._files():
-            found = _read_tail(path, count - len(lines), stream)
-            lines = found + lines
+            lines = _read_tail(path, count - len(lines), stream, place) + lines
             if len(lines) >= count:
                 break
         return lines[-count:] if count > 0 else []
 
     def written_bytes(self) -> int:
         """Changes with every line written; not a size, since files go."""
-        inode, size = self._end()
-        return inode + size
+        place = self._end()
+        return place.inode + place.offset
 
-    async def follow(self) -> AsyncIterator[list[LogLine]]:
-        """New lines from now on, in batches. A reader slower than the writer misses lines and never slows it."""
-        place = await asyncio.to_thread(self._end)
+    async def follow(self, place: Place) -> AsyncIterator[list[LogLine]]:
+        """New lines in batches. A reader slower than the writer misses lines and never slows it."""
         while True:
             await asyncio.sleep(_FOLLOW_EVERY_S)
             lines, place = await asyncio.to_thread(self._read_on, place)
@@ -67,15 +81,18 @@ class ProcessLog:
         except FileNotFoundError:
             return []
 
-    def _end(self) -> tuple[int, int]:
+    def _end(self) -> Place:
         try:
-            status = (self.directory / "current.log").stat()
-        except FileNotFoundError:
-            return 0, 0
-        return status.st_ino, status.st_size
+            with (self.directory / "current.log").open("rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(max(0, status.st_size - _BLOCK_BYTES))
+                unfinished = len(file.read().rpartition(b"\n")[2])
+        except OSError:
+            return Place(0, 0)
+        return Place(status.st_ino, status.st_size - unfinished)
 
-    def _read_on(self, place: tuple[int, int]) -> tuple[list[LogLine], tuple[int, int]]:
-        inode, offset = place
+    def _read_on(self, place: Place) -> tuple[list[LogLine], Place]:
+        inode, offset = place.inode, place.offset
         lines: list[LogLine] = []
         for path in (self.directory / "1.log", self.directory / "current.log"):
             try:
@@ -90,17 +107,20 @@ class ProcessLog:
                 continue
             whole, _, _ = records.rpartition(b"\n")
             lines += [line for record in whole.split(b"\n") if (line := parse_record(record))]
-            inode, offset = status.st_ino, status.st_size - (len(records) - len(whole) - 1 if whole else len(records))
-        return lines, (inode, offset)
+            unfinished = len(records) - len(whole) - 1 if whole else len(records)
+            inode, offset = status.st_ino, max(start, status.st_size - _FOLLOW_BYTES) + len(records) - unfinished
+        return lines, Place(inode, offset)
 
 
-def _read_tail(path: Path, count: int, stream: Stream | None) -> list[LogLine]:
+def _read_tail(path: Path, count: int, stream: Stream | None, place: Place | None) -> list[LogLine]:
     try:
         file = path.open("rb")
-    except FileNotFoundError:
+    except OSError:  # absent, or not to be read: no lines, rather than no answer
         return []
     with file:
         position = file.seek(0, os.SEEK_END)
+        if place is not None and os.fstat(file.fileno()).st_ino == place.inode:
+            position = min(position, place.offset)
         pending = b""
         lines: list[LogLine] = []
         while position > 0 and len(lines) < count:

@@ -38,8 +38,10 @@ class Ports:
 
 
 def can_bind(port: int) -> bool:
-    """On all addresses and without reuse: a listener on one address only stands out too, and so do closed connections."""
+    """On all addresses, so that a listener on one of them stands out; with the option servers set, so that connections
+    closed a minute ago do not."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("0.0.0.0", port))
         except OSError:

@@ -71,6 +71,7 @@ def _words(problem: Exception) -> str:
 
 
 async def _get_status(target: ProbeTarget, path: str, token: str) -> int:
+    """We close, not the server: who closes first keeps the port busy for a minute, and the port is the server's."""
     reader, writer = await asyncio.open_connection(target.host, target.port, limit=_STATUS_LINE_BYTES)
     try:
         host = f"[{target.host}]" if ":" in target.host else target.host
@@ -79,7 +80,6 @@ async def _get_status(target: ProbeTarget, path: str, token: str) -> int:
             f"Host: {host}:{target.port}",
             f"Authorization: Bearer {token}",
             "Accept: */*",
-            "Connection: close",
         )
         writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
         await writer.drain()
