@@ -66,6 +66,26 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """What is on disk about a launch, so that a worker that was killed is continued by the next."""
+
+    spec: ProcessSpec
+    marker: str
+    token: str = field(repr=False)
+    port: int
+    boot_id: str
+    launched_ms: int
+    group: str | None = None  # the directory of its control group
+    directory_id: tuple[int, int] | None = None  # device and inode of the directory it was started from
+    wanted: Literal["running", "stopped"] = "running"
+    reason: str = ""
+    was_ready: bool = False
+    counted: bool = False  # its crash is in `crashes_s` already
+    restarts: int = 0
+    crashes_s: tuple[float, ...] = ()  # on the machine's monotonic clock, which the boot id belongs to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
     """How a process ended. None of the three means that nobody was there to see it."""
 
@@ -157,8 +177,8 @@ class StartFailed(CorralError):
 
     def __init__(self, key: ProcessKey, failed: Failed) -> None:
         tail = "".join(f"\n    {line}" for line in failed.stderr_tail)
-        said = f" Its last words:{tail}" if tail else " It wrote nothing to its error output."
-        super().__init__(f"{key} did not start: {failed.reason}.{said}")
+        said = f" Its last words:{tail}" if tail else "" if failed.last.problem else " It wrote nothing."
+        super().__init__(f"{key} did not start: {failed.reason.rstrip('.')}.{said}")
         self.failed = failed
 
 
@@ -166,11 +186,12 @@ class AlreadyRunning(Conflict):
     code = "already_running"
 
     def __init__(self, key: ProcessKey, *, running: ProcessSpec, wanted: ProcessSpec) -> None:
-        difference = (
-            f"from version {running.version_digest}, not {wanted.version_digest}"
-            if running.version_digest != wanted.version_digest
-            else "with another command"
-        )
+        if running.version_digest != wanted.version_digest:
+            difference = f"from version {running.version_digest}, not {wanted.version_digest}"
+        elif running != wanted:
+            difference = "with another command"
+        else:
+            difference = "from a directory that has been replaced since"
         super().__init__(f"{key} already runs {difference}. Stop it first.")
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -150,7 +152,7 @@ async def test_crashes_beyond_the_budget_end_as_failed_with_the_reason(bench: Be
 
 
 async def test_a_stop_while_waiting_to_restart_is_obeyed(bench: Bench) -> None:
-    bench.policy = type(bench.policy)(base_s=60, budget=3)
+    bench.policy = replace(bench.policy, base_s=60, cap_s=60)
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server())
         os.kill(running.pid, signal.SIGKILL)
@@ -249,7 +251,7 @@ async def test_an_unload_that_hangs_or_fails_does_not_block_the_stop(bench: Benc
         raise RuntimeError("unload failed")
 
     async with bench.supervisor() as supervisor:
-        supervisor._around = type(supervisor._around)(**{**vars(supervisor._around), "before_stop_within_s": 0.2})
+        supervisor._around = replace(supervisor._around, before_stop_within_s=0.2)
         for before in (hang, fail):
             await supervisor.start(server())
             assert await supervisor.stop(KEY, reason="test", before=before)
@@ -332,6 +334,49 @@ async def test_a_foreign_listener_is_skipped(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", bench.first_port)):
         async with bench.supervisor() as supervisor:
             assert (await supervisor.start(server())).port == bench.first_port + 1
+
+
+async def test_a_restart_that_finds_no_port_waits_and_tries_again(bench: Bench) -> None:
+    bench.port_count, bench.quarantine_s = 1, 0.3
+    bench.policy = replace(bench.policy, base_s=0.1, cap_s=0.2, budget=9)
+    async with bench.supervisor() as supervisor:
+        first = await supervisor.start(server())
+        await kill(first.pid)
+        second = await supervisor.start(server())
+        assert second.pid != first.pid
+        problems = [view.state.last.problem or "" for view in bench.changes if isinstance(view.state, BackingOff)]
+        assert any("resting after use" in problem for problem in problems)
+    assert bench.markers() == []
+
+
+async def test_a_process_from_a_replaced_directory_is_not_called_running(bench: Bench, tmp_path: Path) -> None:
+    directory = tmp_path / "version"
+    directory.mkdir()
+    spec = server(directory=str(directory))
+    async with bench.supervisor() as supervisor:
+        running = await supervisor.start(spec)
+        assert supervisor.running(KEY) == running
+        directory.rename(tmp_path / "old")
+        directory.mkdir()
+        assert supervisor.running(KEY) is None
+        with pytest.raises(AlreadyRunning, match="a directory that has been replaced"):
+            await supervisor.start(spec)
+        await supervisor.stop(KEY, reason="replaced")
+        assert (await supervisor.start(spec)).pid != running.pid
+
+
+async def test_without_descriptors_a_start_is_refused_and_works_again_later(bench: Bench) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with bench.supervisor() as supervisor:
+        await supervisor.start(server("warm#0"))  # threads and modules are there
+        resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 2, limit[1]))
+        try:
+            with pytest.raises(StartFailed, match=r"cannot start another process now: .*Too many"):
+                await supervisor.start(server())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        await supervisor.start(server())
+        assert len(bench.left_over()) == 4  # two servers and their keepers
 
 
 async def test_memory_and_processor_time_of_the_tree_are_sampled(bench: Bench) -> None:

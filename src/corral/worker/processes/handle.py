@@ -3,17 +3,16 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Iterable, Mapping
 
 import structlog
 
 from corral.core.log_lines import LogLine
-from corral.core.processes import Exit
-from corral.worker.processes.listeners import Listener, find_listener
+from corral.core.processes import Exit, ProcessRecord, ProcessSpec, TreeUsage
+from corral.worker.processes.listeners import find_listener
 from corral.worker.processes.logs import ProcessLog
-from corral.worker.processes.records import ProcessRecord, RecordDirectory
+from corral.worker.processes.port import Listener
+from corral.worker.processes.records import RecordDirectory
 from corral.worker.processes.stats import read_tree_usage
 from corral.worker.processes.tree import ProcessTree
 
@@ -26,7 +25,7 @@ _TAIL_LINES = 20
 
 
 class LocalProcess:
-    """Leaving a handle alone leaves the process alone: it is on disk, and the next worker finds it."""
+    """Leaving it alone leaves it running: it is on disk, and the next worker finds it."""
 
     def __init__(
         self,
@@ -48,19 +47,17 @@ class LocalProcess:
     def is_kept(self) -> bool:
         return self.tree.keeper_is_alive
 
+    def is_current(self) -> bool:
+        return self.record.directory_id == read_directory_id(self.record.spec)
+
     async def wait(self) -> Exit:
         """Until the keeper is gone, which is a moment after the main process."""
         await self._keeper_gone()
         return self._directory.read_exit() or Exit(problem="its keeper was killed, so it was ended as well")
 
-    async def update(self, **changes: object) -> None:
-        """Written before the change is acted upon."""
-        self.record = replace(self.record, **changes)  # type: ignore[arg-type]
-        await asyncio.to_thread(self._directory.write, self.record)
-
-    async def want_stopped(self, reason: str) -> None:
-        wanted: Literal["stopped"] = "stopped"
-        await self.update(wanted=wanted, reason=reason)
+    async def update(self, record: ProcessRecord) -> None:
+        await asyncio.to_thread(self._directory.write, record)
+        self.record = record
 
     async def stop_tree(self, *, grace_s: float, within_s: float) -> tuple[int, ...]:
         """TERM, a bounded wait, KILL. Answers who is left; nobody, unless the kernel holds them."""
@@ -100,12 +97,14 @@ class LocalProcess:
 
         return await asyncio.to_thread(find_listener, self.record.port, members, main_pid=pid)
 
+    def read_usage(self, gpu_memory: Mapping[int, int] | None) -> TreeUsage:
+        return read_tree_usage(self.tree.members(search=False), gpu_memory)
+
     async def activity(self) -> tuple[float, int]:
         """Processor time and log size: while either grows, the process is at work."""
 
         def read() -> tuple[float, int]:
-            usage = read_tree_usage(self.tree.members(search=False), None)
-            return round(usage.cpu_s, 1), self._log.written_bytes()
+            return round(self.read_usage(None).cpu_s, 1), self._log.written_bytes()
 
         return await asyncio.to_thread(read)
 
@@ -140,6 +139,17 @@ class LocalProcess:
             if pidfd is not None:
                 os.close(pidfd)
         _reap((started.keeper_pid,))
+
+
+def read_directory_id(spec: ProcessSpec) -> tuple[int, int] | None:
+    """None for a process with a private directory, and for one whose directory is gone."""
+    if spec.directory is None:
+        return None
+    try:
+        status = os.stat(spec.directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _reap(pids: Iterable[int]) -> None:

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, Unavailable
 from corral.core.processes import (
     BackingOff,
     Exit,
@@ -22,9 +22,7 @@ from corral.core.processes import (
 )
 from corral.core.restarts import GiveUp, RestartPolicy, plan_restart, recent_crashes
 from corral.system import Clock, Ids
-from corral.worker.processes.handle import LocalProcess
-from corral.worker.processes.listeners import Listener
-from corral.worker.processes.local import LocalProcesses
+from corral.worker.processes.port import Listener, Process, Processes
 from corral.worker.processes.ports import Ports
 from corral.worker.processes.probes import Probe
 from corral.worker.processes.racing import first_of
@@ -42,7 +40,7 @@ BeforeStop = Callable[[ProcessView], Awaitable[None]]
 class Surroundings:
     """What every life is handed."""
 
-    processes: LocalProcesses
+    processes: Processes
     ports: Ports
     clock: Clock
     ids: Ids
@@ -62,7 +60,7 @@ class StopOrder:
 
 
 class Life:
-    def __init__(self, spec: ProcessSpec, around: Surroundings, *, found: LocalProcess | None = None) -> None:
+    def __init__(self, spec: ProcessSpec, around: Surroundings, *, found: Process | None = None) -> None:
         self.spec = spec
         self.state: ProcessState = Starting(attempt=0)
         self.process = found
@@ -74,7 +72,7 @@ class Life:
         self._restarts = 0
         self._was_ready = False
         self._foreign_ports: frozenset[int] = frozenset()
-        self._previous: LocalProcess | None = None  # crashed, and about to be replaced
+        self._previous: Process | None = None  # crashed, and about to be replaced
         self._log = log.bind(process=spec.key, backend=spec.backend)
         if found is not None:
             record = found.record
@@ -122,12 +120,17 @@ class Life:
 
     async def _live(self) -> None:
         while True:
-            process = self.process or await self._launch()
-            ended = await self._serve(process)
+            process: Process | None = None
+            ended: Exit | NotReady | StopOrder
+            match self.process or await self._launch():
+                case Exit() as ended:
+                    pass
+                case process:
+                    ended = await self._serve(process)
             match ended:
                 case StopOrder():
                     return await self._stop(process, ended)
-                case NotReady(port_is_foreign=True) if len(self._foreign_ports) < _OTHER_PORTS:
+                case NotReady(port_is_foreign=True) if process is not None and len(self._foreign_ports) < _OTHER_PORTS:
                     self._log.warning("process.port_taken", port=process.record.port)
                     self._foreign_ports |= {process.record.port}
                     await self._clear(process)
@@ -137,27 +140,29 @@ class Life:
             if not await self._recover(process, ended):
                 return None
 
-    async def _launch(self) -> LocalProcess:
+    async def _launch(self) -> Process | Exit:
+        """A restart that finds no port or no memory counts as a crash; the first start tells its caller instead."""
         around = self._around
         self._become(Starting(attempt=self._restarts))
-        port = around.ports.take(self.key, avoid=self._foreign_ports)
+        port = None
         try:
+            port = around.ports.take(self.key, avoid=self._foreign_ports)
             process = await around.processes.launch(
                 self.spec, port=port, restarts=self._restarts, crashes_s=self._crashes_s
             )
-        except BaseException:
-            around.ports.release(port)
+        except BaseException as problem:
+            if port is not None:
+                around.ports.release(port)
+            if isinstance(problem, Unavailable) and self._was_ready:
+                return Exit(problem=str(problem))
             raise
-        finally:
-            # The record of a crash goes only now: a worker killed before leaves the wish to start again behind.
-            if self._previous is not None:
-                await self._previous.forget()
-                self._previous = None
         self.process = process
         self._log.info("process.launched", pid=process.pid, port=port, attempt=self._restarts)
+        # The record of a crash goes only now: a worker killed before leaves the wish to start again behind.
+        await self._forget_previous()
         return process
 
-    async def _serve(self, process: LocalProcess) -> Exit | NotReady | StopOrder:
+    async def _serve(self, process: Process) -> Exit | NotReady | StopOrder:
         """Until something ends it. An order to stop counts more than an exit that came at the same time."""
         record = process.record
         if record.wanted == "stopped":
@@ -167,7 +172,7 @@ class Life:
             outcome = await first_of(self._ordered(), process.wait(), await_ready(process, probe, self.spec.readiness))
             if not isinstance(outcome, BecameReady):
                 return outcome
-            await process.update(was_ready=True)
+            await process.update(replace(record, was_ready=True))
         self._was_ready = True
         self._become(Ready(port=record.port, token=record.token))
         self._log.info("process.ready", pid=process.pid, port=record.port)
@@ -176,38 +181,49 @@ class Life:
     async def _ordered(self) -> StopOrder:
         return await asyncio.shield(self._order)
 
-    async def _recover(self, process: LocalProcess, ended: Exit) -> bool:
+    async def _recover(self, process: Process | None, ended: Exit) -> bool:
         """After a crash: True when it is time to start again. A first start is not repeated; whoever asked decides."""
         around = self._around
-        words = await process.last_words()
-        now_s = around.clock.monotonic_s()
-        if not process.record.counted:  # else an earlier worker did, and was killed while it waited
-            self._crashes_s = (*recent_crashes(around.policy, self._crashes_s, now_s=now_s), now_s)
-            await process.update(crashes_s=self._crashes_s, counted=True)
+        words = await process.last_words() if process is not None else ()
+        await self._count_crash(process)
         self._log.warning("process.ended", how=ended.describe(), crashes=len(self._crashes_s), last_words=words[-3:])
-        await self._end_tree(process, grace_s=0)
-        plan = plan_restart(around.policy, self._crashes_s, now_s=now_s, draw=around.ids.draw())
+        if process is not None:
+            await self._end_tree(process, grace_s=0, within_s=around.stop_within_s)
+            around.ports.release(process.record.port)
+        plan = plan_restart(around.policy, self._crashes_s, now_s=around.clock.monotonic_s(), draw=around.ids.draw())
         if not self._was_ready or isinstance(plan, GiveUp):
             reason = ended.describe() if not isinstance(plan, GiveUp) else f"{ended.describe()}; {plan.reason}"
             await self._fail(Failed(reason=reason, last=ended, stderr_tail=words))
             return False
-        around.ports.release(process.record.port)
         self._restarts += 1
         self._become(BackingOff(delay_s=plan.delay_s, attempt=plan.attempt, last=ended))
         order = await first_of(self._ordered(), asyncio.sleep(plan.delay_s))
         if order is not None:
             await self._stop(process, order)
             return False
-        self._previous, self.process = process, None
+        self._previous, self.process = process or self._previous, None
         return True
 
-    async def _stop(self, process: LocalProcess, order: StopOrder) -> None:
-        await process.want_stopped(order.reason)
+    async def _count_crash(self, process: Process | None) -> None:
+        if process is not None and process.record.counted:
+            return  # by an earlier worker, which was killed while it waited to start it again
+        now_s = self._around.clock.monotonic_s()
+        self._crashes_s = (*recent_crashes(self._around.policy, self._crashes_s, now_s=now_s), now_s)
+        if process is not None:
+            await process.update(replace(process.record, crashes_s=self._crashes_s, counted=True))
+
+    async def _stop(self, process: Process | None, order: StopOrder) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._around.stop_within_s
+        if process is not None:
+            await process.update(replace(process.record, wanted="stopped", reason=order.reason))
         was_ready = isinstance(self.state, Ready)
         self._become(Stopping(reason=order.reason))
         if order.before is not None and was_ready:
             await self._say_goodbye(order.before)
-        await self._clear(process, grace_s=order.grace_s)
+        if process is not None:
+            await self._clear(process, grace_s=order.grace_s, within_s=max(1.0, until_s - loop.time()))
+        await self._forget_previous()
         self._log.info("process.stopped", reason=order.reason)
         self._become(Stopped(reason=order.reason))
 
@@ -221,15 +237,16 @@ class Life:
         except Exception as problem:  # noqa: BLE001  a caller's code, and best effort
             self._log.warning("process.unload_failed", error=repr(problem), exc_info=True)
 
-    async def _clear(self, process: LocalProcess, *, grace_s: float = 0) -> None:
-        await self._end_tree(process, grace_s=grace_s)
+    async def _clear(self, process: Process, *, grace_s: float = 0, within_s: float | None = None) -> None:
+        await self._end_tree(process, grace_s=grace_s, within_s=within_s or self._around.stop_within_s)
         self._around.ports.release(process.record.port)
         await process.forget()
         self.process = None
 
-    async def _end_tree(self, process: LocalProcess, *, grace_s: float) -> None:
+    async def _end_tree(self, process: Process, *, grace_s: float, within_s: float) -> None:
         """Returns when nothing is left. What the kernel holds is tried again for as long as it takes."""
-        while left := await process.stop_tree(grace_s=grace_s, within_s=self._around.stop_within_s):
+        # Half of the time belongs to KILL, however long a grace was asked for.
+        while left := await process.stop_tree(grace_s=min(grace_s, within_s / 2), within_s=within_s):
             self.stuck, grace_s = left, 0
             self._log.error("process.will_not_end", pids=left)
             self._tell()
@@ -237,14 +254,19 @@ class Life:
         self.stuck = ()
 
     async def _fail(self, failed: Failed) -> None:
-        process = self.process
-        if process is not None:
-            try:
-                await self._clear(process)
-            except Exception:  # noqa: BLE001  the first failure is the one to tell
-                self._log.exception("process.clear_failed")
+        try:
+            if self.process is not None:
+                await self._clear(self.process)
+            await self._forget_previous()
+        except Exception:  # noqa: BLE001  the first failure is the one to tell
+            self._log.exception("process.clear_failed")
         self._log.error("process.failed", reason=failed.reason)
         self._become(failed)
+
+    async def _forget_previous(self) -> None:
+        if self._previous is not None:
+            await self._previous.forget()
+            self._previous = None
 
     def _become(self, state: ProcessState) -> None:
         self.state = state

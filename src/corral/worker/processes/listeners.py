@@ -3,19 +3,13 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from enum import Enum
 from pathlib import Path
 
 import psutil
 
+from corral.worker.processes.port import Listener
+
 _LISTEN = "0A"
-
-
-class Listener(Enum):
-    OURS = "ours"
-    FOREIGN = "foreign"
-    NOBODY = "nobody"
-    UNKNOWN = "unknown"  # another user's descriptors are hidden from us
 
 
 def find_listener(port: int, members: Callable[[], Iterable[int]], *, main_pid: int) -> Listener:

@@ -15,16 +15,17 @@ from pathlib import Path
 import structlog
 
 from corral.core.errors import InvalidInput, Unavailable
-from corral.core.processes import Fill, ProcessSpec, TreeUsage
+from corral.core.processes import Fill, ProcessRecord, ProcessSpec, TreeUsage
 from corral.system import Clock, Ids
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.processes import keeper as keeper_program
 from corral.worker.processes.environment import plan_environment
 from corral.worker.processes.groups import Group, Groups, open_group
-from corral.worker.processes.handle import LocalProcess
+from corral.worker.processes.handle import LocalProcess, read_directory_id
 from corral.worker.processes.logs import LogLimits, ProcessLogs
-from corral.worker.processes.records import ProcessRecord, RecordDirectory, Records, Started, read_boot_id
-from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage
+from corral.worker.processes.port import Process
+from corral.worker.processes.records import RecordDirectory, Records, Started, read_boot_id
+from corral.worker.processes.stats import read_gpu_memory_by_pid
 from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree
 
 log = structlog.get_logger()
@@ -51,30 +52,31 @@ class LocalProcesses:
         self._boot_id = read_boot_id()
         self.logs = ProcessLogs(settings.state / "logs", settings.log_limits)
 
-    async def launch(
-        self, spec: ProcessSpec, *, port: int, restarts: int = 0, crashes_s: Sequence[float] = ()
-    ) -> LocalProcess:
-        """Answers when the program runs, or has failed to: then `wait` tells at once."""
+    async def launch(self, spec: ProcessSpec, *, port: int, restarts: int, crashes_s: Sequence[float]) -> LocalProcess:
         record = ProcessRecord(
             spec=spec,
             marker=self._ids.uuid().replace("-", ""),
             token=self._ids.token(),
             port=port,
             boot_id=self._boot_id,
+            directory_id=read_directory_id(spec),
             launched_ms=self._clock.now_ms(),
             restarts=restarts,
             crashes_s=tuple(crashes_s),
         )
-        return await asyncio.to_thread(self._launch, record)
+        try:
+            return await asyncio.to_thread(self._launch, record)
+        except OSError as problem:  # no more descriptors, processes, memory or disk: there may be more later
+            raise Unavailable(f"this machine cannot start another process now: {problem}") from problem
 
     async def survivors(self) -> list[LocalProcess]:
         """What an earlier worker of this state directory left, alive or ended. Remains without a record are ended."""
         return await asyncio.to_thread(self._survivors)
 
-    async def sample(self, processes: Sequence[LocalProcess]) -> list[TreeUsage]:
+    async def sample(self, processes: Sequence[Process]) -> list[TreeUsage]:
         def read() -> list[TreeUsage]:
             gpu_memory = read_gpu_memory_by_pid(self._nvml) if self._nvml is not None else None
-            return [read_tree_usage(process.tree.members(search=False), gpu_memory) for process in processes]
+            return [process.read_usage(gpu_memory) for process in processes]
 
         return await asyncio.to_thread(read)
 
@@ -89,11 +91,17 @@ class LocalProcesses:
             orders = self._orders(record, directory, user, group)
             _start_keeper(directory, record.marker, orders, self._settings.environment)
         except BaseException:
-            directory.remove()
-            if group is not None:
-                group.remove()
+            self._abandon(directory, group)
             raise
         return self._handle(directory, record, directory.read_started(), group)
+
+    def _abandon(self, directory: RecordDirectory, group: Group | None) -> None:
+        try:
+            directory.remove()
+        except OSError as problem:  # what stopped the launch may stop this too; the next start sweeps it
+            log.warning("process.remains", directory=str(directory.path), error=str(problem))
+        if group is not None:
+            group.remove()
 
     def _make_group(self, marker: str) -> Group | None:
         if self._groups is None:

@@ -4,8 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from corral.core.processes import Readiness
-from corral.worker.processes.handle import LocalProcess
-from corral.worker.processes.listeners import Listener
+from corral.worker.processes.port import Listener, Process
 from corral.worker.processes.probes import Probe, ProbeTarget
 
 _FIRST_WAIT_S = 0.02
@@ -23,7 +22,7 @@ class NotReady:
     port_is_foreign: bool = False
 
 
-async def await_ready(process: LocalProcess, probe: Probe, readiness: Readiness) -> BecameReady | NotReady:
+async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> BecameReady | NotReady:
     """Who listens is settled before the process's token is sent anywhere: a stranger on our port must not learn it."""
     record = process.record
     target = ProbeTarget(host=_reachable(record.spec.host), port=record.port, token=record.token)

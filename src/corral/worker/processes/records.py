@@ -13,30 +13,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from corral.core.processes import Exit, ProcessSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
-    spec: ProcessSpec
-    marker: str
-    token: str = field(repr=False)
-    port: int
-    boot_id: str
-    launched_ms: int
-    group: str | None = None
-    wanted: Literal["running", "stopped"] = "running"
-    reason: str = ""
-    was_ready: bool = False
-    counted: bool = False  # its crash is in `crashes_s` already
-    restarts: int = 0
-    crashes_s: tuple[float, ...] = ()  # on the machine's monotonic clock, which the boot id belongs to
+from corral.core.processes import Exit, ProcessRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from corral.core.processes import (
 from corral.core.restarts import RestartPolicy
 from corral.system import Clock, Ids
 from corral.worker.processes.life import BeforeStop, Life, StopOrder, Surroundings
-from corral.worker.processes.local import LocalProcesses
 from corral.worker.processes.logs import ProcessLogs
+from corral.worker.processes.port import Processes
 from corral.worker.processes.ports import Ports
 from corral.worker.processes.probes import Probe, local_probe
 
@@ -55,7 +55,7 @@ class Supervisor:
     def __init__(
         self,
         tasks: asyncio.TaskGroup,
-        processes: LocalProcesses,
+        processes: Processes,
         ports: Ports,
         *,
         clock: Clock,
@@ -94,9 +94,12 @@ class Supervisor:
         return life.view if life is not None else None
 
     def running(self, key: ProcessKey) -> Running | None:
-        """Asks the kernel, not our memory: a process that was killed behind our back is not running."""
+        """Asks the kernel, not our memory. None for a process that was killed behind our back, and for one that was
+        started from a directory that has been replaced since."""
         life = self._lives.get(key)
-        return _running(life) if life is not None else None
+        if life is None or life.process is None or not life.process.is_current():
+            return None
+        return _running(life)
 
     async def start(self, spec: ProcessSpec) -> Running:
         """Idempotent: the same spec joins what is starting or running. A caller who leaves does not stop it."""
@@ -106,7 +109,7 @@ class Supervisor:
             life = self._lives.get(spec.key)
         if life is None or life.is_over:
             life = self._begin(Life(spec, self._around))
-        elif life.spec != spec:
+        elif life.spec != spec or (life.process is not None and not life.process.is_current()):
             raise AlreadyRunning(spec.key, running=life.spec, wanted=spec)
         await life.until(lambda it: it.is_over or _running(it) is not None)
         match life.state:
