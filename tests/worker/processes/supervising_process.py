@@ -18,6 +18,7 @@ async def main() -> None:
     bench = Bench(state=Path(state), groups=GROUPS[kind](), first_port=int(first_port))
     async with bench.supervisor(stop=False) as supervisor:
         specs = [server(f"model#{number}", *behaviour) for number in range(int(count))]
+        print("launching", flush=True)
         running = await asyncio.gather(*(supervisor.start(spec) for spec in specs))
         print(json.dumps([[one.pid, one.port, one.token] for one in running]), flush=True)
         if "stop" in behaviour:

@@ -34,16 +34,25 @@ class Found:
 async def start_worker(
     bench: Bench, kind: str, count: int, *behaviour: str
 ) -> tuple[asyncio.subprocess.Process, list[Found]]:
-    worker = await asyncio.create_subprocess_exec(
+    worker = await launch_worker(bench, kind, count, *behaviour)
+    line = await read_line(worker, b"[[")
+    return worker, [Found(*found) for found in json.loads(line)]
+
+
+async def launch_worker(bench: Bench, kind: str, count: int, *behaviour: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, str(WORKER), str(bench.state), str(bench.first_port), kind, str(count), *behaviour),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
     )
+
+
+async def read_line(worker: asyncio.subprocess.Process, start: bytes) -> bytes:
     assert worker.stdout is not None
     async with asyncio.timeout(30):
-        while not (line := await worker.stdout.readline()).startswith(b"[["):
-            assert line, "the worker ended before its processes were ready"
-    return worker, [Found(*found) for found in json.loads(line)]
+        while not (line := await worker.stdout.readline()).startswith(start):
+            assert line, "the worker ended before it had said anything"
+    return line
 
 
 async def kill_worker(worker: asyncio.subprocess.Process) -> None:
@@ -187,6 +196,31 @@ async def test_a_worker_killed_before_its_keeper_spoke_leaves_nothing_to_adopt(b
     async with bench.supervisor() as supervisor:
         assert await supervisor.adopt() == ()
     assert bench.markers() == []
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5, 10, 20, 30, 40, 60, 80, 120])
+async def test_a_worker_killed_at_any_moment_of_a_start_leaves_no_orphan(bench: Bench, delay_ms: int) -> None:
+    """The moments between record, keeper, note and program: what was started is adopted, the rest is swept."""
+    worker = await launch_worker(bench, "v2", 2, "escaped-helper")
+    await read_line(worker, b"launching")
+    await asyncio.sleep(delay_ms / 1000)  # not to wait for something, but to strike at another moment
+    await kill_worker(worker)
+    async with bench.supervisor() as supervisor:
+        adopted = await supervisor.adopt()
+        running = await asyncio.gather(*(supervisor.start(view.spec) for view in adopted))
+        assert len({one.port for one in running}) == len(adopted)
+    assert bench.markers() == []
+    assert not [pid for pid in psutil.pids() if _serves(pid, bench)]
+
+
+def _serves(pid: int, bench: Bench) -> bool:
+    """By its command line, which no one can lose: a server or helper of this test."""
+    try:
+        process = psutil.Process(pid)
+        ports = {str(port) for port in range(bench.first_port, bench.first_port + bench.port_count)}
+        return process.status() != psutil.STATUS_ZOMBIE and not ports.isdisjoint(process.cmdline())
+    except psutil.Error:
+        return False
 
 
 async def test_a_replaced_worker_leaves_its_processes_to_the_next(bench: Bench) -> None:

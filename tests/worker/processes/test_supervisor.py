@@ -25,6 +25,7 @@ from corral.core.processes import (
     Ready,
     StartFailed,
     Starting,
+    StopFailed,
     Stopped,
     Stopping,
 )
@@ -377,6 +378,21 @@ async def test_without_descriptors_a_start_is_refused_and_works_again_later(benc
             resource.setrlimit(resource.RLIMIT_NOFILE, limit)
         await supervisor.start(server())
         assert len(bench.left_over()) == 4  # two servers and their keepers
+
+
+async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.worker.processes.life._RETRY_STOP_AFTER_S", 0.05)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with bench.supervisor() as supervisor:
+        running = await supervisor.start(server("model#0", "ignore-term"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limit[1]))
+        try:
+            with pytest.raises(StopFailed, match=str(running.pid)):
+                await supervisor.stop(KEY, reason="test", grace_s=0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        await until(lambda: supervisor.list() == ())  # tried again by itself
+        assert not psutil.pid_exists(running.pid)
 
 
 async def test_memory_and_processor_time_of_the_tree_are_sampled(bench: Bench) -> None:

@@ -1,6 +1,7 @@
 """Control groups: a process cannot leave its group by forking or by setsid, so ending the group ends the tree."""
 
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -154,12 +155,20 @@ def _make(parent: Path, name: str) -> Path:
 
 
 def _members(directory: Path) -> list[int]:
-    """Of the group and of groups the backend made inside it."""
+    """Of the group and of groups the backend made inside it. A group that cannot be read is not called empty."""
     pids: list[int] = []
-    for place, _, _ in os.walk(directory):
-        with contextlib.suppress(OSError):  # a group inside may vanish while we look
+    for place, _, _ in os.walk(directory, onerror=_raise_unless_gone):
+        try:
             pids += [int(line) for line in (Path(place) / "cgroup.procs").read_text().split()]
+        except OSError as problem:
+            _raise_unless_gone(problem)
     return [pid for pid in pids if pid > 0]
+
+
+def _raise_unless_gone(problem: OSError) -> None:
+    """A group may vanish while we look; the kernel then says that the device is gone."""
+    if problem.errno not in (errno.ENOENT, errno.ENODEV):
+        raise problem
 
 
 def _signal_all(pids: list[int]) -> None:
@@ -170,10 +179,8 @@ def _signal_all(pids: list[int]) -> None:
 
 def _remove(directory: Path) -> bool:
     for place, _, _ in os.walk(directory, topdown=False):
-        try:
+        with contextlib.suppress(OSError):  # busy: a member is still on its way out
             Path(place).rmdir()
-        except FileNotFoundError:
-            continue
-        except OSError:  # busy: a member is still on its way out
-            return False
-    return True
+    with contextlib.suppress(OSError):  # without a free descriptor the walk above saw nothing
+        directory.rmdir()
+    return not directory.exists()

@@ -56,8 +56,8 @@ class LocalProcess:
         return self._directory.read_exit() or Exit(problem="its keeper was killed, so it was ended as well")
 
     async def update(self, record: ProcessRecord) -> None:
-        await asyncio.to_thread(self._directory.write, record)
         self.record = record
+        await asyncio.to_thread(self._directory.write, record)
 
     async def stop_tree(self, *, grace_s: float, within_s: float) -> tuple[int, ...]:
         """TERM, a bounded wait, KILL. Answers who is left; nobody, unless the kernel holds them."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # typing alone would double the time it takes to start
     from typing import NoReturn
 
 ORDER_NAMES = ("run_dir", "log_dir", "directory", "user", "groups", "oom_score", "rotate_bytes", "rotate_count")
+ORDERS_END = "end of orders"
 LINE_BYTES = 8192  # a longer line is broken, so that no backend makes us hold more
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
@@ -45,7 +46,9 @@ class Orders:
     """What the worker wants, as fields separated by zero bytes: no parser to import, no character to escape."""
 
     def __init__(self, data: bytes) -> None:
-        fields = [os.fsdecode(part) for part in data.split(b"\0")]
+        *fields, end = [os.fsdecode(part) for part in data.split(b"\0")]
+        if end != ORDERS_END:
+            sys.exit("the worker was killed while it gave its orders; nothing is started")
         named = dict(zip(ORDER_NAMES, fields, strict=False))
         self.run_dir, self.log_dir, self.directory = named["run_dir"], named["log_dir"], named["directory"]
         self.user = [int(part) for part in named["user"].split(",") if part]  # uid, gid, other gids

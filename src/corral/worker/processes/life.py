@@ -12,6 +12,7 @@ from corral.core.processes import (
     Exit,
     Failed,
     ProcessKey,
+    ProcessRecord,
     ProcessSpec,
     ProcessState,
     ProcessView,
@@ -172,7 +173,7 @@ class Life:
             outcome = await first_of(self._ordered(), process.wait(), await_ready(process, probe, self.spec.readiness))
             if not isinstance(outcome, BecameReady):
                 return outcome
-            await process.update(replace(record, was_ready=True))
+            await self._note(process, replace(record, was_ready=True))
         self._was_ready = True
         self._become(Ready(port=record.port, token=record.token))
         self._log.info("process.ready", pid=process.pid, port=record.port)
@@ -210,13 +211,13 @@ class Life:
         now_s = self._around.clock.monotonic_s()
         self._crashes_s = (*recent_crashes(self._around.policy, self._crashes_s, now_s=now_s), now_s)
         if process is not None:
-            await process.update(replace(process.record, crashes_s=self._crashes_s, counted=True))
+            await self._note(process, replace(process.record, crashes_s=self._crashes_s, counted=True))
 
     async def _stop(self, process: Process | None, order: StopOrder) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._around.stop_within_s
         if process is not None:
-            await process.update(replace(process.record, wanted="stopped", reason=order.reason))
+            await self._note(process, replace(process.record, wanted="stopped", reason=order.reason))
         was_ready = isinstance(self.state, Ready)
         self._become(Stopping(reason=order.reason))
         if order.before is not None and was_ready:
@@ -226,6 +227,14 @@ class Life:
         await self._forget_previous()
         self._log.info("process.stopped", reason=order.reason)
         self._become(Stopped(reason=order.reason))
+
+    async def _note(self, process: Process, record: ProcessRecord) -> None:
+        """Before it is acted upon. A full disk does not keep a process from being stopped; the next worker may then
+        take it for one to be kept, and is told so by whoever wants it gone."""
+        try:
+            await process.update(record)
+        except OSError as problem:
+            self._log.error("process.record_not_written", error=str(problem))
 
     async def _say_goodbye(self, before: BeforeStop) -> None:
         """Best effort: a backend that does not listen is stopped all the same."""
@@ -245,13 +254,20 @@ class Life:
 
     async def _end_tree(self, process: Process, *, grace_s: float, within_s: float) -> None:
         """Returns when nothing is left. What the kernel holds is tried again for as long as it takes."""
-        # Half of the time belongs to KILL, however long a grace was asked for.
-        while left := await process.stop_tree(grace_s=min(grace_s, within_s / 2), within_s=within_s):
+        while left := await self._stop_tree(process, grace_s=grace_s, within_s=within_s):
             self.stuck, grace_s = left, 0
             self._log.error("process.will_not_end", pids=left)
             self._tell()
             await asyncio.sleep(_RETRY_STOP_AFTER_S)
         self.stuck = ()
+
+    async def _stop_tree(self, process: Process, *, grace_s: float, within_s: float) -> tuple[int, ...]:
+        try:
+            # Half of the time belongs to KILL, however long a grace was asked for.
+            return await process.stop_tree(grace_s=min(grace_s, within_s / 2), within_s=within_s)
+        except OSError as problem:  # a machine out of descriptors cannot tell who is left: not knowing is not "nobody"
+            self._log.error("process.stop_interrupted", error=str(problem))
+            return (process.pid or 0,)
 
     async def _fail(self, failed: Failed) -> None:
         try:

@@ -143,12 +143,16 @@ class LocalProcesses:
         command = _command(record, environment["PATH"])
         pairs = [f"{name}={value}" for name, value in environment.items()]
         named = [fields[name] for name in keeper_program.ORDER_NAMES]
-        return b"\0".join(os.fsencode(part) for part in (*named, str(len(command)), *command, *pairs))
+        return b"\0".join(
+            os.fsencode(part) for part in (*named, str(len(command)), *command, *pairs, keeper_program.ORDERS_END)
+        )
 
     def _handle(
         self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
     ) -> LocalProcess:
-        tree = ProcessTree(record.marker, started, group)
+        # Joining the group may have been refused, and then the group is no proof.
+        grouped = group is not None and started is not None and started.main_pid in group.members()
+        tree = ProcessTree(record.marker, started, group, search_all=not grouped)
         return LocalProcess(record, directory, tree, self.logs.of(record.spec.key))
 
     def _survivors(self) -> list[LocalProcess]:
@@ -160,8 +164,11 @@ class LocalProcesses:
                 self._sweep(directory, reason="it has no readable record")
             elif record.boot_id != self._boot_id:
                 self._sweep(directory, reason="it belongs to an earlier boot of this machine")
+            elif (started := self._await_started(directory)) is None:
+                # Whoever asked for it got no answer, and asks again. If it was a restart, the crash has its own record.
+                self._end_strays(directory)
+                self._sweep(directory, reason="it was never started")
             else:
-                started = self._await_started(directory)
                 group = open_group(Path(record.group)) if record.group is not None else None
                 found.append(self._handle(directory, record, started, group))
         self.logs.sweep([process.record.spec.key for process in found])
@@ -191,8 +198,8 @@ class LocalProcesses:
         while (strays := tree.kill()) and self._clock.monotonic_s() < until_s:
             log.warning("process.strays_killed", pids=strays, marker=marker)
             select.select([], [], [], 0.02)
-        if group is not None:
-            group.remove()
+        while group is not None and not group.remove() and self._clock.monotonic_s() < until_s:
+            select.select([], [], [], 0.02)  # the dead leave their group a moment after they died
 
 
 @dataclass(frozen=True, slots=True)

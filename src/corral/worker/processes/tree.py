@@ -22,13 +22,16 @@ class ProcessTree:
     marker: str
     started: Started | None = None  # None: a worker was killed before the keeper had noted anything
     group: Group | None = None
+    # Nothing leaves a control group, so with one there is no need to look at every process of a machine with thousands.
+    search_all: bool = True
 
     def members(self, *, search: bool = True) -> list[psutil.Process]:
         """Living members. `search` looks at the environment of every process of the machine as well: helpers that
         left the tree keep their marker there. A heartbeat does without."""
         found: dict[int, psutil.Process] = {}
         keeper_pid = self.started.keeper_pid if self.started else None
-        for process in (*self._grouped(), *self._descendants(), *(self._marked() if search else ())):
+        marked = self._marked() if search and self.search_all else ()
+        for process in (*self._grouped(), *self._descendants(), *marked):
             if process.pid != keeper_pid and process.pid not in found and _is_alive(process):
                 found[process.pid] = process
         return list(found.values())
@@ -42,7 +45,7 @@ class ProcessTree:
     def kill(self) -> list[int]:
         """One round of KILL; answers who was alive. Repeated by the caller until nobody is."""
         if self.group is not None:
-            with contextlib.suppress(OSError):  # then they are signalled one by one, below
+            with contextlib.suppress(FileNotFoundError, PermissionError):  # then they are signalled one by one, below
                 self.group.kill()
         members = self.members()
         for process in members:
