@@ -1,6 +1,6 @@
 """A backend for the tests: answers /health to whoever has its token. Its arguments make it misbehave.
 
-port [ignore-term] [helper] [escaped-helper] [flood] [exit-after-ready CODE] [slow SECONDS] [no-token]
+port [ignore-term] [helper] [escaped-helper] [forgetful-helper] [exit-after-ready CODE] [slow SECONDS] [no-token]
 """
 
 import os
@@ -13,8 +13,9 @@ port, behaviour = int(sys.argv[1]), sys.argv[2:]
 token = os.environ.get("TOKEN", "")
 
 
-def helper(escape):
-    """A process that sleeps; escaped, it is in a session of its own and its parent is gone."""
+def helper(escape, forget=False):
+    """A process that sleeps; escaped, it is in a session of its own and its parent is gone. It may forget its
+    environment as well, and with it our mark."""
     if os.fork():
         return
     if escape:
@@ -24,6 +25,8 @@ def helper(escape):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(os.path.join(os.environ["HOME"], "helper"), "w") as file:
         file.write(str(os.getpid()))
+    if forget:
+        os.execve("/bin/sleep", ["sleep", "300"], {})
     while True:
         time.sleep(60)
 
@@ -32,8 +35,8 @@ if "ignore-term" in behaviour:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "helper" in behaviour:
     helper(escape=False)
-if "escaped-helper" in behaviour:
-    helper(escape=True)
+if "escaped-helper" in behaviour or "forgetful-helper" in behaviour:
+    helper(escape=True, forget="forgetful-helper" in behaviour)
     os.wait()
 if "slow" in behaviour:
     time.sleep(float(behaviour[behaviour.index("slow") + 1]))

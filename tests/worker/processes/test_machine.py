@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.hardware.test_hardware import ScriptedNvml
+from tests.worker.hardware.scripted_nvml import ScriptedNvml
 from tests.worker.processes.conftest import GROUPS, server, until
 
 from corral.core.errors import InvalidSetting

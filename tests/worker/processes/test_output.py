@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -122,14 +123,39 @@ async def test_a_follower_goes_on_where_the_snapshot_ended_also_across_rotation(
     assert [line.text for line in seen] == ["unfinished", "two", "three"]
 
 
-async def test_a_full_disk_loses_lines_and_not_the_backend(bench: Bench) -> None:
-    """The log directory is unusable from the start, which is what a full or read-only disk amounts to."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+async def test_a_full_disk_loses_lines_and_not_the_backend(bench: Bench, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    talking = "while true; do head -c 3000 /dev/zero | tr '\\0' z; echo; done & exec sleep 60"
+    mount = await asyncio.create_subprocess_exec("mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(small))
+    assert await mount.wait() == 0
+    try:
+        async with bench.supervisor() as supervisor:
+            bench.state.mkdir(exist_ok=True)
+            (bench.state / "logs").symlink_to(small)
+            starting = asyncio.ensure_future(supervisor.start(script("model#0", talking)))
+            await until(lambda: shutil.disk_usage(small).free == 0)
+            process = psutil.Process(supervisor.list()[0].pid)
+            talker = process.children()[0]
+            before_s = talker.cpu_times().children_user + talker.cpu_times().children_system
+            await until(lambda: sum(talker.cpu_times()[2:4]) > before_s + 0.05)  # it is not held up
+            assert process.is_running()
+            assert not starting.done()
+            await supervisor.stop(KEY, reason="seen")
+            await asyncio.wait([starting])
+    finally:
+        unmount = await asyncio.create_subprocess_exec("umount", "--lazy", str(small))
+        assert await unmount.wait() == 0
+
+
+async def test_a_log_that_cannot_be_written_does_not_keep_a_backend_from_serving(bench: Bench) -> None:
     async with bench.supervisor() as supervisor:
         directory = supervisor.logs.make(KEY).directory
         (directory / "current.log").mkdir()
         running = await supervisor.start(server())
-        assert psutil.pid_exists(running.pid)
         assert supervisor.running(KEY) == running
+        assert supervisor.logs.of(KEY).tail() == []
 
 
 def test_the_tail_is_the_same_however_the_blocks_fall(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ async def test_a_stop_of_what_is_not_there_is_no_error(bench: Bench) -> None:
         assert both == [True, True]
 
 
-@pytest.mark.parametrize("trick", ["ignore-term", "helper", "escaped-helper"])
+@pytest.mark.parametrize("trick", ["ignore-term", "helper", "escaped-helper", "forgetful-helper"])
 async def test_stop_ends_the_whole_tree_whatever_it_does(any_bench: Bench, trick: str) -> None:
     any_bench.grace_s = 0.3
     async with any_bench.supervisor() as supervisor:

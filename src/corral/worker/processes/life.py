@@ -286,8 +286,11 @@ class Life:
 
     def _become(self, state: ProcessState) -> None:
         self.state = state
-        self._around.changed(self.view)
         self._tell()
+        try:
+            self._around.changed(self.view)
+        except Exception:  # noqa: BLE001  a listener's trouble is not the process's
+            self._log.exception("process.listener_failed")
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()

@@ -27,7 +27,8 @@ async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> B
     record = process.record
     target = ProbeTarget(host=_reachable(record.spec.host), port=record.port, token=record.token)
     loop = asyncio.get_running_loop()
-    began_s = active_s = loop.time()
+    began_s = active_s = looked_s = loop.time()
+    look_every_s = min(1.0, readiness.quiet_within_s / 4)
     activity, wait_s, detail = (0.0, 0), _FIRST_WAIT_S, "nothing listens on its port"
     while True:
         match await process.find_listener():
@@ -43,10 +44,12 @@ async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> B
         now_s = loop.time()
         if now_s - began_s >= readiness.within_s:
             return NotReady(f"not ready within {readiness.within_s:.0f} s: {detail}")
-        if (seen := await process.activity()) != activity:
-            activity, active_s = seen, now_s
-        elif now_s - active_s >= readiness.quiet_within_s:
-            return NotReady(f"idle and silent for {readiness.quiet_within_s:.0f} s without being ready: {detail}")
+        if now_s - looked_s >= look_every_s:  # not at each turn: it reads the whole process table
+            looked_s = now_s
+            if (seen := await process.activity()) != activity:
+                activity, active_s = seen, now_s
+            elif now_s - active_s >= readiness.quiet_within_s:
+                return NotReady(f"idle and silent for {readiness.quiet_within_s:.0f} s without being ready: {detail}")
         await asyncio.sleep(wait_s)
         wait_s = min(_LONGEST_WAIT_S, wait_s * 1.5)
 
