@@ -15,7 +15,7 @@ def take(pool: PortPool, key: str, now_s: float) -> int:
 def test_a_released_port_rests_then_waits_for_its_key_then_is_anybodys() -> None:
     pool = PortPool([1, 2])
     assert take(pool, "a", 0) == 1
-    pool.release(1, now_s=10)
+    pool.release(1, "a", now_s=10)
     assert list(pool.candidates("a", now_s=24.9)) == [2]  # resting, for its own key too
     assert list(pool.candidates("a", now_s=25)) == [1, 2]  # its own comes first
     assert list(pool.candidates("b", now_s=25)) == [2, 1]  # a stranger gets it last
@@ -26,17 +26,26 @@ def test_the_port_kept_longest_is_the_first_to_be_taken_from_its_key() -> None:
     pool = PortPool([1, 2])
     take(pool, "a", 0)
     take(pool, "b", 0)
-    pool.release(2, now_s=1)
-    pool.release(1, now_s=2)
+    pool.release(2, "b", now_s=1)
+    pool.release(1, "a", now_s=2)
     assert list(pool.candidates("c", now_s=100)) == [2, 1]
 
 
 def test_releasing_twice_does_not_restart_the_rest() -> None:
     pool = PortPool([1])
     take(pool, "a", 0)
-    pool.release(1, now_s=0)
-    pool.release(1, now_s=14)
+    pool.release(1, "a", now_s=0)
+    pool.release(1, "a", now_s=14)
     assert list(pool.candidates("a", now_s=15)) == [1]
+
+
+def test_a_late_release_by_the_last_owner_does_not_take_the_port_from_the_next() -> None:
+    pool = PortPool([1])
+    take(pool, "a", 0)
+    pool.release(1, "a", now_s=0)
+    take(pool, "b", 400)
+    pool.release(1, "a", now_s=401)
+    assert pool.in_use == {1: "b"}
 
 
 def test_a_port_has_one_owner() -> None:
@@ -50,7 +59,7 @@ def test_exhaustion_says_what_holds_the_ports_and_what_to_do() -> None:
     pool = PortPool([5, 6, 7])
     take(pool, "a", 0)
     take(pool, "b", 0)
-    pool.release(6, now_s=1)
+    pool.release(6, "b", now_s=1)
     problem = pool.exhausted(now_s=2, foreign=1)
     assert isinstance(problem, NoPortLeft)
     assert problem.retryable
@@ -93,5 +102,5 @@ def test_whatever_happens_a_port_has_one_owner_and_rests_before_the_next(steps: 
                 held[key] = candidates[0]
         elif not start and key in held:
             released_s[held[key]] = now_s
-            pool.release(held.pop(key), now_s=now_s)
+            pool.release(held.pop(key), key, now_s=now_s)
     assert pool.in_use == {port: key for key, port in held.items()}

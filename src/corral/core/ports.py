@@ -101,10 +101,10 @@ class PortPool:
         self._owner[port] = key
         self._past.pop(port, None)
 
-    def release(self, port: int, *, now_s: float) -> None:
-        """Releasing twice is once: several exit paths may each make sure."""
-        key = self._owner.pop(port, None)
-        if key is not None:
+    def release(self, port: int, key: str, *, now_s: float) -> None:
+        """Releasing twice is once: several exit paths may each make sure, and the port may be another's by then."""
+        if self._owner.get(port) == key:
+            del self._owner[port]
             self._past[port] = _Past(key, now_s)
 
     def exhausted(self, *, now_s: float, foreign: int) -> NoPortLeft:

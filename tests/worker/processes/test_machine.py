@@ -99,9 +99,9 @@ def test_a_port_is_free_unless_somebody_listens_on_any_address() -> None:
 
 def test_ports_are_unique_and_come_back_only_after_their_rest() -> None:
     ports = Ports(read_port_pool(PortSpan(28500, 28502)), SystemClock())
-    taken = {ports.take(key) for key in "abc"}
-    assert len(taken) == 3
-    ports.release(taken.pop())
+    taken = {key: ports.take(key) for key in "abc"}
+    assert len(set(taken.values())) == 3
+    ports.release(taken["a"], "a")
     with pytest.raises(NoPortLeft, match="2 in use, 1 resting"):
         ports.take("d")
 

@@ -153,7 +153,7 @@ class Life:
             )
         except BaseException as problem:
             if port is not None:
-                around.ports.release(port)
+                around.ports.release(port, self.key)
             if isinstance(problem, Unavailable) and self._was_ready:
                 return Exit(problem=str(problem))
             raise
@@ -190,7 +190,7 @@ class Life:
         self._log.warning("process.ended", how=ended.describe(), crashes=len(self._crashes_s), last_words=words[-3:])
         if process is not None:
             await self._end_tree(process, grace_s=0, within_s=around.stop_within_s)
-            around.ports.release(process.record.port)
+            around.ports.release(process.record.port, self.key)
         plan = plan_restart(around.policy, self._crashes_s, now_s=around.clock.monotonic_s(), draw=around.ids.draw())
         if not self._was_ready or isinstance(plan, GiveUp):
             reason = ended.describe() if not isinstance(plan, GiveUp) else f"{ended.describe()}; {plan.reason}"
@@ -248,7 +248,7 @@ class Life:
 
     async def _clear(self, process: Process, *, grace_s: float = 0, within_s: float | None = None) -> None:
         await self._end_tree(process, grace_s=grace_s, within_s=within_s or self._around.stop_within_s)
-        self._around.ports.release(process.record.port)
+        self._around.ports.release(process.record.port, self.key)
         await process.forget()
         self.process = None
 

@@ -96,12 +96,14 @@ class LocalProcesses:
         return self._handle(directory, record, directory.read_started(), group)
 
     def _abandon(self, directory: RecordDirectory, group: Group | None) -> None:
+        """A keeper that did not speak in time may have started the backend all the same."""
         try:
+            self._end_strays(directory)
             directory.remove()
-        except OSError as problem:  # what stopped the launch may stop this too; the next start sweeps it
+        except OSError as problem:  # what stopped the launch may stop this too; the next worker sweeps it
             log.warning("process.remains", directory=str(directory.path), error=str(problem))
-        if group is not None:
-            group.remove()
+            if group is not None:
+                group.remove()
 
     def _make_group(self, marker: str) -> Group | None:
         if self._groups is None:
@@ -150,8 +152,10 @@ class LocalProcesses:
     def _handle(
         self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
     ) -> LocalProcess:
-        # Joining the group may have been refused, and then the group is no proof.
-        grouped = group is not None and started is not None and started.main_pid in group.members()
+        grouped = False
+        if group is not None and started is not None:
+            with contextlib.suppress(OSError):  # joining may have been refused, and then the group proves nothing
+                grouped = started.main_pid in group.members()
         tree = ProcessTree(record.marker, started, group, search_all=not grouped)
         return LocalProcess(record, directory, tree, self.logs.of(record.spec.key))
 

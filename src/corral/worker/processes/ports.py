@@ -33,8 +33,8 @@ class Ports:
         """For an adopted process, which has its port already."""
         self._pool.claim(port, key)
 
-    def release(self, port: int) -> None:
-        self._pool.release(port, now_s=self._clock.monotonic_s())
+    def release(self, port: int, key: str) -> None:
+        self._pool.release(port, key, now_s=self._clock.monotonic_s())
 
 
 def can_bind(port: int) -> bool:

@@ -105,7 +105,9 @@ class Supervisor:
         """Idempotent: the same spec joins what is starting or running. A caller who leaves does not stop it."""
         life = self._lives.get(spec.key)
         if life is not None and life.is_stopping:
-            await life.until(lambda it: it.is_over)
+            await life.until(lambda it: it.is_over or bool(it.stuck))
+            if life.stuck:
+                raise StopFailed(spec.key, pids=life.stuck, within_s=self._around.stop_within_s)
             life = self._lives.get(spec.key)
         if life is None or life.is_over:
             life = self._begin(Life(spec, self._around))
@@ -146,7 +148,8 @@ class Supervisor:
                 raise result
 
     async def adopt(self) -> tuple[ProcessView, ...]:
-        """Takes over what an earlier worker left: the living go on, the dead are restarted or their remains ended."""
+        """Takes over what an earlier worker left: the living go on, the dead are restarted or their remains ended.
+        Comes before the first start, which could otherwise be given the port of a survivor."""
         adopted = []
         # The living first: a worker killed just after a restart leaves two records of one key, and the older is done.
         for process in sorted(await self._processes.survivors(), key=lambda it: not it.is_kept()):
