@@ -29,6 +29,7 @@ from corral.core.processes import (
     Stopped,
     Stopping,
 )
+from corral.worker.processes.records import read_start_ticks
 
 KEY = ProcessKey("model#0")
 
@@ -217,9 +218,8 @@ async def test_the_backend_goes_when_its_keeper_is_killed_and_comes_back(any_ben
 
 async def kill(pid: int) -> None:
     """A signal is not a death: the process may run on for a moment."""
-    process = psutil.Process(pid)
-    process.kill()
-    await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: read_start_ticks(pid) is None)
 
 
 async def helper_of(bench: Bench) -> psutil.Process:
