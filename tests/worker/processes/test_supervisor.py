@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import READY, Bench, script, server, until
+from tests.worker.processes.conftest import READY, Bench, open_to_all, script, server, until
 
 from corral.core.errors import InvalidInput
 from corral.core.processes import (
@@ -309,8 +309,7 @@ async def test_no_option_loads_foreign_code_into_a_backend(bench: Bench) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")
 async def test_a_process_can_run_as_its_own_user(any_bench: Bench, tmp_path: Path) -> None:
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
+    open_to_all(tmp_path)
     async with any_bench.supervisor() as supervisor:
         with pytest.raises(StartFailed):
             await supervisor.start(script("model#0", "id -un; touch $HOME/mine && echo written; exit 1", user="nobody"))
