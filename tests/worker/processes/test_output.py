@@ -147,6 +147,10 @@ async def test_a_full_disk_loses_lines_and_not_the_backend(bench: Bench, tmp_pat
             await until(lambda: sum(talker.cpu_times()[2:4]) > before_s + 0.05)  # it is not held up
             assert process.is_running()
             assert not starting.done()
+            resize = await asyncio.create_subprocess_exec("mount", "-o", "remount,size=64m", str(small))
+            assert await resize.wait() == 0
+            log = supervisor.logs.of(KEY)
+            await until(lambda: any("no room on disk" in line.text for line in log.tail()))
             await supervisor.stop(KEY, reason="seen")
             await asyncio.wait([starting])
     finally:

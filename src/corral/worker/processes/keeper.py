@@ -124,6 +124,9 @@ class Log:
                 return
             self.size += written
             view = view[written:]
+        if self.lost_bytes:  # and now there is room again
+            lost, self.lost_bytes = self.lost_bytes, 0
+            self.append(b"%d e [corral: %d bytes of output lost, no room on disk]\n" % (now_ms(), lost))
 
     def forget_oldest(self) -> None:
         for number in range(self.rotate_count, 0, -1):
@@ -202,7 +205,7 @@ class Stream:
             self.partial = self.partial[LINE_BYTES:]
 
     def write_records(self, lines: bytes) -> None:
-        prefix = b"%d %b " % (time.time_ns() // 1_000_000, self.letter)
+        prefix = b"%d %b " % (now_ms(), self.letter)
         records = prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
         self.budget.left -= len(records)
         self.log.write(records)
@@ -224,6 +227,10 @@ class Stream:
         if self.dropped_bytes:
             self.recover()
         self.flush()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def write_file(directory: str, name: str, text: str) -> None:
