@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.presence import Evidence, Limits, classify_evidence, next_presence
+from corral.core.presence import Evidence, Limits, Presence, classify_evidence, next_presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,13 @@ def judge_node(node: Node, probe: BusProbe | None, *, now_ms: int, listened_s: f
         failures = min(node.bus_failures + 1, limits.bus_failures)
         node = replace(node, bus_failures=failures, bus_no_responders=probe.no_responders)
     beat_age_s = None if node.last_heartbeat is None else max(0, now_ms - node.last_heartbeat) / 1000
+    if beat_age_s is not None and beat_age_s >= limits.suspect_after_s:
+        if listened_s < limits.suspect_after_s:
+            # We have not listened long enough to hold the silence against it, and an old beat proves no life either.
+            return node
+        if node.presence is Presence.GONE and (probe is None or not probe.answered):
+            # Silent on both paths still, however short we have been listening: only a sign of life brings it back.
+            return node
     verdict = classify_evidence(
         Evidence(
             beat_silence_s=None if beat_age_s is None else min(beat_age_s, listened_s),
