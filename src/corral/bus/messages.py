@@ -3,7 +3,7 @@
 import msgspec
 
 
-class RunningModel(msgspec.Struct, frozen=True):
+class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     model_id: str
     replica_index: int
     address: str | None = None
