@@ -88,7 +88,7 @@ async def test_an_override_that_is_taken_back_uncovers_what_the_worker_reports(s
 async def test_changes_since_a_moment_are_found_and_removals_among_them(stores: Stores, rig: Rig) -> None:
     one = await register(stores, M)
     two = await register(stores, Machine(name="worker-2", secret="second"))
-    rig.advance(10)
+    await rig.advance(10)
     since = await stores.nodes.now_ms()
     assert await stores.nodes.read_changes(since) == (since, [], [])
     await stores.nodes.approve(one.id, actor="ann")
@@ -170,7 +170,7 @@ async def test_a_session_ends_by_time_by_sign_out_and_with_its_key(stores: Store
     for number in range(3):
         await stores.access.open_session("k1", f"{SESSION}{number}", ttl_s=60 * (number + 1))
     hashes = [hash_secret(f"{SESSION}{number}") for number in range(3)]
-    rig.advance(60)
+    await rig.advance(60)
     assert [await stores.access.find_session(one) is not None for one in hashes] == [False, True, True]
     await stores.access.close_session(hashes[1])
     assert [await stores.access.find_session(one) is not None for one in hashes] == [False, False, True]
@@ -190,10 +190,10 @@ async def test_join_tokens_are_known_by_hash_and_say_whether_they_approve(stores
 
 async def test_frontends_are_live_while_they_report(stores: Stores, rig: Rig) -> None:
     await stores.frontends.report(id="one", url="http://one", version="1")
-    rig.advance(20)
+    await rig.advance(20)
     await stores.frontends.report(id="two", url="http://two", version="1")
     assert [(row.id, row.age_s) for row in await stores.frontends.read_live(within_s=30)] == [("one", 20), ("two", 0)]
-    rig.advance(15)
+    await rig.advance(15)
     assert [row.id for row in await stores.frontends.read_live(within_s=30)] == ["two"]
     await stores.frontends.leave("two")
     assert await stores.frontends.read_live(within_s=30) == []

@@ -22,7 +22,7 @@ FULL = {
 async def test_each_beat_of_a_batch_has_its_own_outcome(stores: Stores, rig: Rig) -> None:
     second = Machine(name="worker-2", secret="second")
     one, two = await join(stores, M), await join(stores, second)
-    rig.advance(10)
+    await rig.advance(10)
     thief = replace(M, secret="guessed")
     outcomes = await stores.registration.beat(
         [
@@ -57,7 +57,7 @@ async def test_absent_values_keep_the_known_ones_and_zero_is_a_value(stores: Sto
 
 async def test_a_beat_is_timed_by_the_stores_clock_and_changes_no_status(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
-    rig.advance(3600)
+    await rig.advance(3600)
     await beat(stores, M, node)
     after = await stores.nodes.read_one(node.id)
     assert after.last_heartbeat == await stores.nodes.now_ms()

@@ -33,7 +33,7 @@ async def test_of_many_who_ask_at_once_one_holds(stores: Stores) -> None:
 async def test_keeping_a_lease_moves_its_end_and_not_its_fence(stores: Stores, rig: Rig) -> None:
     first = await stores.leases.hold("health", "one", ttl_s=15)
     for _ in range(3):
-        rig.advance(10)
+        await rig.advance(10)
         assert await stores.leases.hold("health", "one", ttl_s=15) == first
     assert first is not None
     await check(stores, first)
@@ -45,17 +45,17 @@ async def test_the_fence_grows_with_every_change_of_hands(stores: Stores, rig: R
         lease = await stores.leases.hold("health", holder, ttl_s=15)
         assert lease is not None
         fences.append(lease.fence)
-        rig.advance(15)
+        await rig.advance(15)
     assert fences == [1, 2, 3, 4]
 
 
 async def test_a_lease_is_held_to_its_last_millisecond_and_not_beyond(stores: Stores, rig: Rig) -> None:
     lease = await stores.leases.hold("health", "one", ttl_s=15)
     assert lease is not None
-    rig.advance(14.999)
+    await rig.advance(14.999)
     assert await stores.leases.hold("health", "two", ttl_s=15) is None
     await check(stores, lease)
-    rig.advance(0.001)
+    await rig.advance(0.001)
     with pytest.raises(Fenced):
         await check(stores, lease)
     assert await stores.leases.hold("health", "two", ttl_s=15) == Lease("health", "two", 2)
@@ -63,9 +63,9 @@ async def test_a_lease_is_held_to_its_last_millisecond_and_not_beyond(stores: St
 
 async def test_a_holder_that_was_replaced_cannot_write_even_if_it_takes_over_again(stores: Stores, rig: Rig) -> None:
     old = await stores.leases.hold("health", "one", ttl_s=15)
-    rig.advance(15)
+    await rig.advance(15)
     await stores.leases.hold("health", "two", ttl_s=15)
-    rig.advance(15)
+    await rig.advance(15)
     new = await stores.leases.hold("health", "one", ttl_s=15)
     assert old is not None
     assert new is not None
@@ -99,7 +99,7 @@ async def test_a_released_lease_is_free_at_once(stores: Stores) -> None:
 
 async def test_releasing_late_takes_nothing_from_the_next_holder(stores: Stores, rig: Rig) -> None:
     late = await stores.leases.hold("health", "one", ttl_s=15)
-    rig.advance(15)
+    await rig.advance(15)
     current = await stores.leases.hold("health", "two", ttl_s=15)
     assert late is not None
     assert current is not None
@@ -109,7 +109,7 @@ async def test_releasing_late_takes_nothing_from_the_next_holder(stores: Stores,
 
 async def test_a_refused_fence_writes_nothing(stores: Stores, rig: Rig) -> None:
     lease = await stores.leases.hold("health", "one", ttl_s=15)
-    rig.advance(15)
+    await rig.advance(15)
 
     async def body(tx: Tx) -> None:
         await tx.execute("UPDATE leases SET holder = 'nobody'")
@@ -134,9 +134,9 @@ async def test_a_frontend_whose_own_clock_is_off_decides_the_same(stores: Stores
     held = await stores.leases.hold("health", "one", ttl_s=15)
     assert held is not None
     assert await astray.leases.hold("health", "astray", ttl_s=15) is None
-    rig.advance(15)
+    await rig.advance(15)
     taken = await astray.leases.hold("health", "astray", ttl_s=15)
     assert taken == Lease("health", "astray", 2)
     assert await stores.leases.hold("health", "one", ttl_s=15) is None
-    rig.advance(15)
+    await rig.advance(15)
     assert await stores.leases.hold("health", "one", ttl_s=15) == Lease("health", "one", 3)

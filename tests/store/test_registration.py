@@ -20,7 +20,7 @@ GO = Machine(name="go-worker", secret=None)
 
 
 async def vanish(stores: Stores, rig: Rig, node: Node) -> None:
-    rig.advance(120)
+    await rig.advance(120)
     await judge(stores, nobody=(node.id,))
     await judge(stores, nobody=(node.id,))
     assert (await stores.nodes.read_one(node.id)).presence is Presence.GONE
@@ -79,7 +79,7 @@ async def test_a_renewal_keeps_what_runs(stores: Stores) -> None:
 
 async def test_a_new_process_is_a_new_epoch_and_the_old_ones_credentials_are_void(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M, bus_key="UA")
-    rig.advance(5)
+    await rig.advance(5)
     again = await try_register(stores, M.restarted(), bus_key="UB")
     assert isinstance(again, Registered)
     assert again.new_process
@@ -176,7 +176,7 @@ async def test_approval_cannot_be_got_by_a_detour(stores: Stores, rig: Rig, mach
             await stores.registration.set_draining(node.id, True)
             await stores.registration.set_draining(node.id, False)
         case "stale":
-            rig.advance(3600)
+            await rig.advance(3600)
             await judge(stores, nobody=(node.id,))
         case "restart":
             machine = machine.restarted()
@@ -246,7 +246,7 @@ async def test_names_with_wildcards_of_the_bus_are_names_like_any_other(stores: 
 async def test_removing_a_node_voids_every_credential_it_holds_and_no_others(stores: Stores, rig: Rig) -> None:
     first = await join(stores, M, bus_key="UA")
     await join(stores, Machine(name="worker-2", secret="second"), bus_key="UC")
-    rig.advance(3)
+    await rig.advance(3)
     await register(stores, M, bus_key="UB")
     await stores.nodes.remove(first.id, actor="ann")
     now_s = await stores.nodes.now_ms() // 1000
@@ -256,9 +256,9 @@ async def test_removing_a_node_voids_every_credential_it_holds_and_no_others(sto
 async def test_a_revocation_is_remembered_as_long_as_the_credential_could_be_used(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M, bus_key="UA", bus_ttl_s=600)
     await stores.nodes.remove(node.id, actor="ann")
-    rig.advance(600 + 299)  # frontends' and servers' clocks may be minutes apart
+    await rig.advance(600 + 299)  # frontends' and servers' clocks may be minutes apart
     assert list(await stores.bus_credentials.read_revoked()) == ["UA"]
-    rig.advance(3600)
+    await rig.advance(3600)
     assert await stores.bus_credentials.read_revoked() == {}
     await register(stores, M, auto_approve=True, bus_key="UB")
     assert rig.run_sql("SELECT public_key FROM bus_credentials") == ["UB"]
@@ -270,10 +270,10 @@ async def test_a_worker_that_was_removed_may_join_again_with_its_key_and_be_remo
     node = await join(stores, M, bus_key="UA")
     await stores.nodes.remove(node.id, actor="ann")
     first = (await stores.bus_credentials.read_revoked())["UA"]
-    rig.advance(10)
+    await rig.advance(10)
     again = await join(stores, M, bus_key="UA")
     assert await stores.bus_credentials.read_revoked() == {"UA": first}  # what it was handed since is valid
-    rig.advance(10)
+    await rig.advance(10)
     await stores.nodes.remove(again.id, actor="ann")
     assert await stores.bus_credentials.read_revoked() == {"UA": first + 20}
 
