@@ -24,6 +24,7 @@ from corral.system import Clock, Ids
 log = structlog.get_logger()
 
 CLAIMS_UPDATE = "$SYS.REQ.CLAIMS.UPDATE"
+REVOKE_AHEAD_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,10 @@ class BusAuthority:
         )
         return NodeCredential(jwt, seed)
 
-    async def forget_pushed(self) -> None:
+    async def enforce_anew(self, revocations: RevocationSource) -> None:
         """The bus may have restarted without what it was told."""
         self._pushed = {}
+        await enforce_quietly(self, revocations)
 
     async def enforce(self, revocations: RevocationSource) -> None:
         """Tell the bus which credentials are void. Level-triggered: says nothing when it has already said so."""
@@ -132,10 +134,11 @@ class BusAuthority:
         if keys is None or keys.operator is None or keys.system is None:
             return
         wanted = await revocations.read_revoked()
-        if not wanted.keys() - self._pushed.keys():
-            return
-        await self._push(keys, keys.operator, keys.system, wanted)
-        self._pushed = wanted
+        while not wanted.items() <= self._pushed.items():
+            await self._push(keys, keys.operator, keys.system, wanted)
+            self._pushed = wanted
+            # Another frontend may have pushed a newer list while ours was on its way, and ours has now replaced it.
+            wanted = await revocations.read_revoked()
 
     async def _push(self, keys: BusKeys, operator: KeyPair, system: KeyPair, revoked: dict[str, int]) -> None:
         now_s = self._now_s()
@@ -149,7 +152,10 @@ class BusAuthority:
             credentials=lambda: Credentials(jwt, user),
             ca_file=self._settings.bus_ca_file,
         )
-        claims = account_jwt(operator, keys.account.public, name="corral", now_s=now_s, revocations=revoked)
+        # A revocation voids what was issued up to its time. No key is ever used for a second node, so that time may lie
+        # ahead: a credential from a frontend whose clock runs fast is void as well.
+        ahead = {key: at_s + REVOKE_AHEAD_S for key, at_s in revoked.items()}
+        claims = account_jwt(operator, keys.account.public, name="corral", now_s=now_s, revocations=ahead)
         async with connect_bus(options) as bus:
             answer = await bus.request(CLAIMS_UPDATE, claims.encode(), within_s=5.0)
         if b'"error"' in answer:

@@ -96,6 +96,8 @@ class Membership:
 
     async def join(self) -> Member:
         """Register, as often as it takes, until this machine may work. Raises what only a person can mend."""
+        # A key of its own for every identity: the one of a machine that was removed is void for good.
+        self._bus_key = make_key("user", self._ids.seed())
         began_s = self._clock.monotonic_s()
         failures, announced = 0, ""
         while True:
