@@ -174,8 +174,7 @@ async def test_a_revoked_credential_is_cut_off_within_a_second_and_stays_out(
     # The server forgets nothing that it is told again after a restart.
     nats.stop()
     nats.start()
-    await enforcer.forget_pushed()
-    await enforcer.enforce(revocations)
+    await enforcer.enforce(revocations, anew=True)
     assert await refused(nats.options(revoked, inbox=node_inbox(NODE)))
     assert not victim.connected
 
@@ -186,9 +185,8 @@ async def test_enforcing_the_same_list_again_asks_nothing_of_the_bus(nats: Nats,
     await enforcer.enforce(revocations)
     nats.stop()
     await enforcer.enforce(revocations)
-    await enforcer.forget_pushed()
     with pytest.raises(Unavailable):
-        await enforcer.enforce(revocations)
+        await enforcer.enforce(revocations, anew=True)
 
 
 def test_the_end_of_a_credential_can_be_read_from_it(nats: Nats) -> None:

@@ -160,7 +160,7 @@ async def _run_parts(
         ids=ids,
         hint=hint,
     )
-    bus.on_reconnect(lambda: authority.enforce_anew(stores.bus_credentials))
+    bus.on_reconnect(lambda: enforce_quietly(authority, stores.bus_credentials, anew=True))
     await bus.serve(NODES_CHANGED, on_hint, concurrency=8)
 
     async def report() -> None:

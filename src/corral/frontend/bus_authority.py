@@ -123,13 +123,12 @@ class BusAuthority:
         )
         return NodeCredential(jwt, seed)
 
-    async def enforce_anew(self, revocations: RevocationSource) -> None:
-        """The bus may have restarted without what it was told."""
-        self._pushed = {}
-        await enforce_quietly(self, revocations)
+    async def enforce(self, revocations: RevocationSource, *, anew: bool = False) -> None:
+        """Tell the bus which credentials are void. Level-triggered: says nothing when it has already said so.
 
-    async def enforce(self, revocations: RevocationSource) -> None:
-        """Tell the bus which credentials are void. Level-triggered: says nothing when it has already said so."""
+        `anew`: the bus may have restarted without what it was told."""
+        if anew:
+            self._pushed = {}
         keys = self._keys
         if keys is None or keys.operator is None or keys.system is None:
             return
@@ -163,9 +162,9 @@ class BusAuthority:
         log.info("bus.revocations_pushed", count=len(revoked))
 
 
-async def enforce_quietly(authority: BusAuthority, revocations: RevocationSource) -> None:
+async def enforce_quietly(authority: BusAuthority, revocations: RevocationSource, *, anew: bool = False) -> None:
     """For callers whose own work is done: the next health pass tries again."""
     try:
-        await authority.enforce(revocations)
+        await authority.enforce(revocations, anew=anew)
     except CorralError as error:
         log.warning("bus.revocation_failed", error=str(error))
