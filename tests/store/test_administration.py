@@ -1,8 +1,10 @@
 """What administrators change, who did it, and what is kept of secrets."""
 
+import asyncio
+
 import pytest
 
-from corral.core.errors import InvalidInput, NotFound
+from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes import NodeStatus
 from corral.store.access import Scope, hash_secret
 from corral.store.database import StoreConflict
@@ -113,6 +115,11 @@ async def add_key(stores: Stores, *, id: str = "k1", name: str = "main", key: st
     await stores.access.add_key(id=id, name=name, scope=Scope.ADMIN, key=key, actor="first start")
 
 
+async def add_another_admin(stores: Stores) -> None:
+    """So that the key under test is not the last one, which cannot be revoked."""
+    await add_key(stores, id="spare", name="spare", key="the spare key")
+
+
 async def test_no_secret_is_kept_in_plain_anywhere(stores: Stores, rig: Rig) -> None:
     await add_key(stores)
     await stores.access.open_session("k1", SESSION, ttl_s=60)
@@ -129,6 +136,7 @@ async def test_no_secret_is_kept_in_plain_anywhere(stores: Stores, rig: Rig) -> 
 
 
 async def test_a_key_is_found_by_its_hash_until_it_is_revoked(stores: Stores) -> None:
+    await add_another_admin(stores)
     await add_key(stores)
     found = await stores.access.find_key(hash_secret(KEY))
     assert found is not None
@@ -141,6 +149,7 @@ async def test_a_key_is_found_by_its_hash_until_it_is_revoked(stores: Stores) ->
 
 
 async def test_offering_the_same_key_again_changes_nothing_not_even_a_revocation(stores: Stores) -> None:
+    await add_another_admin(stores)
     await add_key(stores)
     await stores.access.revoke_key("k1", actor="ann")
     await add_key(stores, id="k2")
@@ -152,6 +161,19 @@ async def test_the_same_id_for_another_key_is_a_conflict(stores: Stores) -> None
     await add_key(stores)
     with pytest.raises(StoreConflict):
         await add_key(stores, key="another key")
+
+
+async def test_the_last_admin_key_cannot_be_revoked_even_by_two_at_once(stores: Stores) -> None:
+    await add_key(stores)
+    await add_key(stores, id="k2", name="second", key="another key")
+    await stores.access.add_key(id="k3", name="reader", scope=Scope.USER, key="a user's key", actor="ann")
+    ended = await asyncio.gather(
+        stores.access.revoke_key("k1", actor="ann"), stores.access.revoke_key("k2", actor="bob"), return_exceptions=True
+    )
+    assert sorted(isinstance(one, Conflict) for one in ended) == [False, True]
+    left = [key.id for key in await stores.access.read_keys() if key.revoked_at is None]
+    assert len(left) == 2
+    assert "k3" in left
 
 
 async def test_a_name_two_keys_share_revokes_neither(stores: Stores) -> None:
@@ -166,6 +188,7 @@ async def test_a_name_two_keys_share_revokes_neither(stores: Stores) -> None:
 
 
 async def test_a_session_ends_by_time_by_sign_out_and_with_its_key(stores: Stores, rig: Rig) -> None:
+    await add_another_admin(stores)
     await add_key(stores)
     for number in range(3):
         await stores.access.open_session("k1", f"{SESSION}{number}", ttl_s=60 * (number + 1))

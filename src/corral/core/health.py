@@ -86,7 +86,7 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
         return pulse
     presence = next_presence(pulse.presence, verdict.event)
     if presence is pulse.presence:
-        # The same verdict again: its text may have aged ("silent for 40 s"), but nothing happened.
+        # The same verdict again: nothing happened.
         return pulse
     return replace(pulse, presence=presence, presence_reason=verdict.reason)
 

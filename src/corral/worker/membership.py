@@ -70,6 +70,7 @@ class Membership:
         *,
         name: str,
         node_key: str,
+        token: str | None,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -79,6 +80,7 @@ class Membership:
         self._addresses = addresses
         self._name = name
         self._node_key = node_key
+        self._token = token
         self._clock = clock
         self._ids = ids
         self._bus_key: KeyPair = make_key("user", ids.seed())
@@ -114,11 +116,11 @@ class Membership:
             else:
                 if member.status != "pending":
                     return member
-                failures, problem = 0, "an administrator's approval"
+                failures, problem = 0, f"an administrator's approval: corral nodes approve {self._name}"
             self.waiting_for = problem
             if problem != announced:
                 announced = problem
-                log.warning("worker.waiting", waiting_for=problem)
+                log.warning("worker.waiting", name=self._name, waiting_for=problem)
             await asyncio.sleep(self._wait_s(failures, pending=failures == 0 and problem.startswith("an admin")))
             failures += 1
 
@@ -129,7 +131,7 @@ class Membership:
         return longest * (0.5 + 0.5 * self._ids.draw())
 
     async def _register(self) -> Member:
-        token = self._settings.token.get_secret_value() if self._settings.token else None
+        token = self._token
         request = self._request(token)
         try:
             reply = await self._frontend.register(request, bearer=self._node_key)
