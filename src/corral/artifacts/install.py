@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from corral.artifacts.blobs import BlobStore
+from corral.artifacts.blobs import Blob, BlobStore
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, digest_of
@@ -163,16 +163,24 @@ class Installer:
             if isinstance(piece, TreePiece) or piece.blob.digest:
                 pieces.append(piece)
                 continue
-            with self.ledger.promise(self.blobs.bytes_missing(piece.blob), piece.blob.name, self._reclaim):
+            with self.ledger.promise(self.blobs.bytes_missing(piece.blob), piece.blob.name, self.reclaim):
                 digest = self.blobs.fetch(piece.blob, cancel, meter)
-            if piece.blob.git_oid:
-                check_git_oid(self.blobs.path(digest).read_bytes(), piece.blob.git_oid, piece.blob.name)
+            self.check_git(piece.blob, digest)
             pieces.append(with_digest(piece, digest))
         found = resolved.digest
         if found is None:
             digests = [piece.digest if isinstance(piece, TreePiece) else piece.blob.digest for piece in pieces]
             found = digests[0] if len(digests) == 1 else digest_of("\n".join(map(str, digests)).encode())
         return replace(resolved, digest=found, pieces=tuple(pieces))
+
+    def check_git(self, blob: Blob, digest: Digest) -> None:
+        if not blob.git_oid:
+            return
+        try:
+            check_git_oid(self.blobs.path(digest).read_bytes(), blob.git_oid, blob.name)
+        except DigestMismatch:
+            self.blobs.remove(digest)
+            raise
 
     def _build(
         self,
@@ -187,7 +195,7 @@ class Installer:
         traces = _Traces(pieces=resolved.pieces)
         staged = self.staging.new_path()
         try:
-            with self.ledger.promise(self._needed(resolved), request.name, self._reclaim):
+            with self.ledger.promise(self._needed(resolved), request.name, self.reclaim):
                 layers = self._assembled(resolved, staged, cancel, meter, traces)
                 manifest = self._finish_tree(request, resolved, staged, digest)
                 cancel.check()
@@ -361,7 +369,7 @@ class Installer:
         for key in traces.layers:
             self.layers.remove(key)
 
-    def _reclaim(self, missing: int) -> None:
+    def reclaim(self, missing: int) -> None:
         """Room for an install at the cost of packed bytes whose content is unpacked already."""
         for digest in list(self.blobs.digests()):
             if missing <= 0:
