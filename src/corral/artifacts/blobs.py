@@ -143,12 +143,8 @@ class BlobStore:
         """Brings the blob into the store and reads it nowhere else."""
         for last_try in (False, True):
             try:
-                found = blob.digest
-                for found, _ in self._stream(blob, cancel, meter):
-                    pass
-                if found is None:
-                    raise AssertionError("a finished stream names its digest")
-                return found
+                found = [digest for digest, _ in self._stream(blob, cancel, meter) if digest is not None]
+                return found[-1]
             except DigestMismatch:
                 if last_try:
                     raise
@@ -162,9 +158,7 @@ class BlobStore:
             if chunk:
                 yield chunk
 
-    def _stream(
-        self, blob: Blob, cancel: CancelToken, meter: ProgressMeter
-    ) -> Iterator[tuple[Digest | None, bytes]]:
+    def _stream(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[tuple[Digest | None, bytes]]:
         with held(self._locks, blob.key, cancel):
             if blob.digest is not None and (path := self.find(blob.digest)):
                 yield from self._from_disk(blob, path, cancel, meter)
@@ -211,6 +205,7 @@ class BlobStore:
                 meter.taken_back(attempt.offset)
                 raise DigestMismatch(_mismatch(blob, found, attempt))
             with disk_errors(f"storing {blob.name}"):
+                os.fchmod(descriptor, 0o444)  # weights are this very file under another name
                 partial.replace(self.path(found))
             yield found, b""
         except (DiskFull, DiskFault, DigestMismatch, PolicyRefused, SourceRejected):
@@ -238,10 +233,8 @@ class BlobStore:
             yield chunk
         attempt.resumed_at = attempt.offset
 
-    def _downloaded(
-        self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter
-    ) -> Iterator[bytes]:
-        """The rest, from the first source that has it. Progress earns new tries; a definite no goes to the next source."""
+    def _downloaded(self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
+        """The rest, from the first source that has it. Progress earns new tries; a definite no, the next source."""
         problems: list[ArtifactError] = []
         for source in blob.sources:
             failures = 0

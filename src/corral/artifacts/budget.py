@@ -30,7 +30,9 @@ class Budget:
         if self._bytes > self._most_bytes:
             if self._by_disk:
                 raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that the disk has room for.")
-            raise BudgetExceeded(f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have.")
+            raise BudgetExceeded(
+                f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have."
+            )
 
     def time(self) -> None:
         if self._clock.monotonic_s() > self._until_s:

@@ -167,7 +167,9 @@ class Outbound:
             was_used = connection.used
             try:
                 connection.used = True
-                connection.request(method, path, headers={"User-Agent": "corral", "Accept-Encoding": "identity", **headers})
+                connection.request(
+                    method, path, headers={"User-Agent": "corral", "Accept-Encoding": "identity", **headers}
+                )
                 response = connection.getresponse()
                 connection.watch.headers_complete()
                 return connection, response

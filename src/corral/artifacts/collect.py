@@ -50,7 +50,7 @@ def _unneeded(installer: Installer, cancel: CancelToken) -> tuple[int, int]:
     if not installer.settings.keep_blobs:
         needed_blobs.clear()
     layers = blobs = 0
-    for key in installer.layers.keys():
+    for key in installer.layers.stored_keys():
         cancel.check()
         if key not in needed_layers:
             installer.layers.remove(key)

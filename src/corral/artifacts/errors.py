@@ -1,24 +1,24 @@
 """What can go wrong between a name and verified bytes on disk.
 
-    CorralError
-    └── ArtifactError
-        ├── BadReference           (InvalidInput)   a location we cannot read; says which forms exist
-        ├── BadGallery             (InvalidInput)   an index that is malformed or hostile
-        ├── BadManifest            (InvalidInput)   a start description that cannot be followed
-        ├── NoVariantFits          (InvalidInput)   no entry for this capability
-        ├── NoPlatformFits         (InvalidInput)   the image has no build for this os and architecture
-        ├── PolicyRefused          (Forbidden)      address, scheme, redirect or signature rule says no
-        ├── SourceRejected         (NotFound)       the far side answered and the answer is no: 401, 403, 404
-        ├── SourceUnavailable      (Unavailable)    transient; trying again helps
-        │   └── Stalled                             connected, but too few bytes in the stall window
-        ├── DigestMismatch         (Unavailable)    the bytes are not those that were promised
-        ├── UnsafeArchive          (InvalidInput)   a member that would leave the root, a device, ...
-        │   └── BudgetExceeded                      too many bytes, members, seconds or too high a ratio
-        ├── DiskFull               (Unavailable)    this one artifact does not fit
-        ├── DiskFault              (Unavailable)    read-only, input/output error, no inodes
-        ├── VersionInUse           (Conflict)       a process still runs from it
-        ├── NotInstalled           (NotFound)
-        └── Cancelled                               asked to stop: by a person or by a shutdown
+CorralError
+└── ArtifactError
+    ├── BadReference           (InvalidInput)   a location we cannot read; says which forms exist
+    ├── BadGallery             (InvalidInput)   an index that is malformed or hostile
+    ├── BadManifest            (InvalidInput)   a start description that cannot be followed
+    ├── NoVariantFits          (InvalidInput)   no entry for this capability
+    ├── NoPlatformFits         (InvalidInput)   the image has no build for this os and architecture
+    ├── PolicyRefused          (Forbidden)      address, scheme, redirect or signature rule says no
+    ├── SourceRejected         (NotFound)       the far side answered and the answer is no: 401, 403, 404
+    ├── SourceUnavailable      (Unavailable)    transient; trying again helps
+    │   └── Stalled                             connected, but too few bytes in the stall window
+    ├── DigestMismatch         (Unavailable)    the bytes are not those that were promised
+    ├── UnsafeArchive          (InvalidInput)   a member that would leave the root, a device, ...
+    │   └── BudgetExceeded                      too many bytes, members, seconds or too high a ratio
+    ├── DiskFull               (Unavailable)    this one artifact does not fit
+    ├── DiskFault              (Unavailable)    read-only, input/output error, no inodes
+    ├── VersionInUse           (Conflict)       a process still runs from it
+    ├── NotInstalled           (NotFound)
+    └── Cancelled                               asked to stop: by a person or by a shutdown
 """
 
 import errno

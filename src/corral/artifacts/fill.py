@@ -118,7 +118,9 @@ class Filler:
             self.blobs.fetch(piece.blob, self.cancel, self.meter)
             raise
         if piece.diff_id is not None and found != piece.diff_id:
-            raise UnsafeArchive(f"{piece.blob.name} unpacks to {found}, not to the {piece.diff_id} its config promises.")
+            raise UnsafeArchive(
+                f"{piece.blob.name} unpacks to {found}, not to the {piece.diff_id} its config promises."
+            )
         return guard.packed
 
     def _untar(self, piece: TarPiece, tree: TreeWriter, guard: RatioGuard) -> Digest:

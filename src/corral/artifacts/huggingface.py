@@ -79,7 +79,9 @@ class HuggingFaceHub:
         )
         return ResolvedArtifact(
             digest=piece.blob.digest,
-            source=str(HuggingFace(repository=reference.repository, path=reference.path, revision=commit or reference.revision)),
+            source=str(
+                HuggingFace(repository=reference.repository, path=reference.path, revision=commit or reference.revision)
+            ),
             pieces=(piece,),
             verified_by="sha256 from gallery" if sha256 else ("hub sha256" if piece.blob.digest else "git object id"),
             version=commit[:12],

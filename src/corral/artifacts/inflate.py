@@ -1,20 +1,23 @@
 """Decompression in bounded pieces: a small input never becomes a large allocation."""
 
 import bz2
+import importlib
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import zstandard
 
 from corral.artifacts.errors import UnsafeArchive
 
-try:
-    from isal import isal_zlib as fast_zlib
-except ImportError:  # not built for every architecture; the standard library is slower and as correct
-    fast_zlib = zlib
+fast_zlib: Any = zlib
+with suppress(ImportError):  # not built for every architecture; the standard library is slower and as correct
+    fast_zlib = importlib.import_module("isal.isal_zlib")
+
+DAMAGED: tuple[type[Exception], ...] = (zlib.error, fast_zlib.error, lzma.LZMAError, OSError, EOFError)
 
 OUTPUT_BYTES = 1 << 20
 ZSTD_WINDOW_BYTES = 1 << 27
@@ -57,16 +60,6 @@ def inflate(chunks: Iterable[bytes], compression: Compression) -> Iterator[bytes
             return _members(chunks, lambda: _Eager(lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES)), "xz")
         case Compression.BZIP2:
             return _members(chunks, lambda: _Eager(bz2.BZ2Decompressor()), "bzip2")
-
-
-class _Decompressor(Protocol):
-    """As `zlib.decompressobj`: what did not fit into the output waits in `unconsumed_tail`."""
-
-    eof: bool
-    unused_data: bytes
-    unconsumed_tail: bytes
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 class _Eager:
@@ -114,7 +107,7 @@ def _members(chunks: Iterable[bytes], new: Any, name: str) -> Iterator[bytes]:
                     data = current.unconsumed_tail
         while current is not None and not current.eof and (out := current.decompress(b"", OUTPUT_BYTES)):
             yield out  # output that waited inside for room
-    except (zlib.error, fast_zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+    except DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise UnsafeArchive(f"The {name} data is damaged: {error}.") from error
@@ -137,7 +130,7 @@ class _Pull:
 
 
 def _zstd(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    source = _Pull(chunks)
+    source: Any = _Pull(chunks)
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
     reader = decompressor.stream_reader(source, read_size=256 * 1024, read_across_frames=True)
     try:

@@ -250,9 +250,7 @@ class Installer:
                 remove_tree(staged)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _link_as_ready(
-        self, pieces: Sequence[Piece], staged: Path, filler: Filler, traces: _Traces
-    ) -> list[Layer]:
+    def _link_as_ready(self, pieces: Sequence[Piece], staged: Path, filler: Filler, traces: _Traces) -> list[Layer]:
         """Unpacks layers in parallel and links each as soon as all below it are in."""
         done: list[Layer] = []
         with ThreadPoolExecutor(self.settings.parallel_layers, thread_name_prefix="layer") as pool:
@@ -338,9 +336,7 @@ class Installer:
             verified_by=resolved.verified_by,
             platform=resolved.platform,
             layers=[layer.key for layer in layers],
-            blobs=[
-                str(piece.blob.digest) for piece in resolved.pieces if not isinstance(piece, TreePiece)
-            ],
+            blobs=[str(piece.blob.digest) for piece in resolved.pieces if not isinstance(piece, TreePiece)],
             python_lock=list(resolved.python_lock),
             manifest=manifest,
         )
@@ -387,7 +383,9 @@ def _known(resolved: ResolvedArtifact) -> Digest:
 
 
 def _timestamp(clock: Clock) -> str:
-    return datetime.fromtimestamp(clock.now_ms() / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(clock.now_ms() / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
 
 
 def read_manifest(root: Path) -> Manifest | None:

@@ -69,7 +69,7 @@ class LayerStore:
         path = self._root / key
         return Layer(key, path) if (path / "index").is_file() else None
 
-    def keys(self) -> list[str]:
+    def stored_keys(self) -> list[str]:
         return sorted(path.name for path in self._root.iterdir() if not path.name.startswith("."))
 
     def ensure(self, key: str, fill: Fill, cancel: CancelToken) -> Layer:
@@ -208,7 +208,9 @@ class _Overlay:
         try:
             source = os.dup(self._onto.enter(target[:-1], create=False))
         except FileNotFoundError as error:
-            raise UnsafeArchive(f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which is not there.") from error
+            raise UnsafeArchive(
+                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which is not there."
+            ) from error
         try:
             status = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
             if (status.st_mode & 0o170000) != 0o100000:
@@ -218,7 +220,9 @@ class _Overlay:
                 self._clear(parent, parts[-1], parts)
                 os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError as error:
-            raise UnsafeArchive(f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which is not there.") from error
+            raise UnsafeArchive(
+                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which is not there."
+            ) from error
         finally:
             os.close(source)
 

@@ -12,7 +12,15 @@ from corral.artifacts.copytree import measure_tree
 from corral.artifacts.digests import Digest, digest_of, hex_of, parse_digest
 from corral.artifacts.errors import BadReference, UnsafeArchive
 from corral.artifacts.inflate import classify_compression, inflate
-from corral.artifacts.oci import INDEX_TYPES, MANIFEST_BYTES, MANIFEST_TYPES, Index, OciPlatform, Repository, resolve_image
+from corral.artifacts.oci import (
+    INDEX_TYPES,
+    MANIFEST_BYTES,
+    MANIFEST_TYPES,
+    Index,
+    OciPlatform,
+    Repository,
+    resolve_image,
+)
 from corral.artifacts.references import OciLayout
 from corral.artifacts.resolved import FilePiece, Piece, ResolvedArtifact, TarPiece, TreePiece, ZipPiece
 from corral.artifacts.tar import unpack_tar
@@ -72,7 +80,10 @@ def _layout_repository(path: Path) -> Repository:
         return (FileSource(blob_path(digest)),)
 
     return Repository(
-        name=str(path), read_manifest=lambda digest: (read(digest, MANIFEST_BYTES), ""), read_small=read, sources=sources
+        name=str(path),
+        read_manifest=lambda digest: (read(digest, MANIFEST_BYTES), ""),
+        read_small=read,
+        sources=sources,
     )
 
 

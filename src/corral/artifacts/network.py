@@ -75,7 +75,9 @@ def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> 
         return None
     parsed = ipaddress.ip_address(address.partition("%")[0])
     plain = embedded_address(parsed)
-    if any(plain.version == network.version and plain in network for network in _trusted_networks(policy.trusted_hosts)):
+    if any(
+        plain.version == network.version and plain in network for network in _trusted_networks(policy.trusted_hosts)
+    ):
         return None
     why = refusal_of(parsed)
     return None if why is None else f"{host} lies at {address}, which is {why}"

@@ -1,8 +1,8 @@
 """OCI images and indexes: which manifest, which layers, and proof that they are the ones the digest names."""
 
 from collections.abc import Callable
-from typing import TypeVar
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -202,7 +202,9 @@ def _file_pieces(repository: Repository, manifest: Manifest, *, ollama: bool) ->
             continue
         title = layer.annotations.get(_TITLE, "")
         if not title:
-            raise UnsafeArchive(f"{repository.name} has a layer of type {layer.media_type[:100]!r} without a file name.")
+            raise UnsafeArchive(
+                f"{repository.name} has a layer of type {layer.media_type[:100]!r} without a file name."
+            )
         pieces.append(FilePiece(blob=_blob(repository, layer), path=title))
     if not pieces:
         raise UnsafeArchive(f"{repository.name} holds no files.")

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import sys_tags
+from packaging.tags import Tag, sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
@@ -159,9 +159,7 @@ class PypiIndex:
         wanted = Version(reference.version)
         fitting = [wheel for wheel in self.wheels(reference.package, cancel) if wheel.version == wanted]
         if not fitting:
-            raise NoPlatformFits(
-                f"{reference.package} {reference.version}: {self.why_none(reference.package)}."
-            )
+            raise NoPlatformFits(f"{reference.package} {reference.version}: {self.why_none(reference.package)}.")
         wheel = self.sized(fitting[0], cancel)
         return ResolvedArtifact(
             digest=wheel.sha256,
@@ -204,10 +202,14 @@ def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
     return page.files
 
 
-def _usable(name: str, file: _JsonFile, url: str, ranks: dict[object, int]) -> Wheel | str | None:
+def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Wheel | str | None:
     """The wheel, or why it is none for us, or None for what is not even an offer."""
     if not file.filename.endswith(".whl"):
-        return "only source packages, which would have to be built" if file.filename.endswith((".tar.gz", ".zip")) else None
+        return (
+            "only source packages, which would have to be built"
+            if file.filename.endswith((".tar.gz", ".zip"))
+            else None
+        )
     try:
         package, version, _, tags = parse_wheel_filename(file.filename)
     except InvalidWheelFilename:

@@ -52,7 +52,9 @@ def pick_wheels(index: Index, requirements: Sequence[Requirement], cancel: Cance
     except resolvelib.ResolutionImpossible as error:
         raise NoPlatformFits(_explain(index, error.causes)) from error
     except resolvelib.ResolutionTooDeep as error:
-        raise NoPlatformFits("No set of versions was found that satisfies all requirements; pin some of them.") from error
+        raise NoPlatformFits(
+            "No set of versions was found that satisfies all requirements; pin some of them."
+        ) from error
     chosen = {candidate.wheel.package: candidate.wheel for candidate in result.mapping.values()}
     return [chosen[package] for package in sorted(chosen)]
 
@@ -74,7 +76,7 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 @dataclass(slots=True)
-class _Provider(resolvelib.AbstractProvider):  # type: ignore[misc, type-arg]
+class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
     index: Index
     cancel: CancelToken
     _dependencies: dict[tuple[str, frozenset[str]], list[Requirement]] = field(default_factory=dict)
@@ -85,7 +87,12 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[misc, type-arg]
         return canonicalize_name(requirement_or_candidate.name), frozenset(requirement_or_candidate.extras)
 
     def get_preference(
-        self, identifier: Any, resolutions: Any, candidates: Mapping[Any, Iterator[Any]], information: Any, backtrack_causes: Any
+        self,
+        identifier: Any,
+        resolutions: Any,
+        candidates: Mapping[Any, Iterator[Any]],
+        information: Any,
+        backtrack_causes: Any,
     ) -> tuple[bool, int]:
         """Few choices first: they fail early and cheaply."""
         pinned = any(
@@ -96,7 +103,10 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[misc, type-arg]
         return not pinned, sum(1 for _ in candidates[identifier])
 
     def find_matches(
-        self, identifier: tuple[str, frozenset[str]], requirements: Mapping[Any, Iterator[Requirement]], incompatibilities: Any
+        self,
+        identifier: tuple[str, frozenset[str]],
+        requirements: Mapping[Any, Iterator[Requirement]],
+        incompatibilities: Any,
     ) -> list[_Candidate]:
         self.cancel.check()
         package, extras = identifier
@@ -104,7 +114,9 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[misc, type-arg]
         for requirement in requirements[identifier]:
             specifiers &= requirement.specifier
         excluded = {candidate.wheel.version for candidate in incompatibilities[identifier]}
-        return [_Candidate(wheel, extras) for wheel in self._allowed(package, specifiers) if wheel.version not in excluded]
+        return [
+            _Candidate(wheel, extras) for wheel in self._allowed(package, specifiers) if wheel.version not in excluded
+        ]
 
     def _allowed(self, package: str, specifiers: SpecifierSet) -> "list[Wheel]":
         offered = self.index.wheels(package, self.cancel)
@@ -162,7 +174,9 @@ def _metadata_by_range(outbound: Outbound, wheel: "Wheel", cancel: CancelToken) 
     file = _RangeFile(outbound, wheel.url, cancel)
     try:
         with zipfile.ZipFile(file) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA") and name.count("/") == 1]
+            names = [
+                name for name in archive.namelist() if name.endswith(".dist-info/METADATA") and name.count("/") == 1
+            ]
             if len(names) != 1 or archive.getinfo(names[0]).file_size > METADATA_BYTES:
                 raise UnsafeArchive(f"{wheel.filename} has no usable metadata.")
             return archive.read(names[0])

@@ -93,14 +93,21 @@ class Registry:
             if accept:
                 headers["Accept"] = accept
             response, body = self.outbound.fetch(
-                url, cancel=cancel, limit=MANIFEST_BYTES, headers=headers, accept_statuses=frozenset({401}), method=method
+                url,
+                cancel=cancel,
+                limit=MANIFEST_BYTES,
+                headers=headers,
+                accept_statuses=frozenset({401}),
+                method=method,
             )
             if response.status != 401:
                 return response, body
             if logged_in:
                 break
             self._log_in(repository, response.headers.get("www-authenticate", ""), cancel)
-        raise SourceRejected(f"{self.host} refuses to show {repository}; it wants a login that may read it.", status=401)
+        raise SourceRejected(
+            f"{self.host} refuses to show {repository}; it wants a login that may read it.", status=401
+        )
 
     def _log_in(self, repository: str, challenge: str, cancel: CancelToken) -> None:
         scheme, _, rest = challenge.partition(" ")

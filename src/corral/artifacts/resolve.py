@@ -97,6 +97,4 @@ class Resolver:
         piece = found.pieces[0]
         if sha256 is None or found.digest is not None or isinstance(piece, TreePiece):
             return found
-        return replace(
-            found, digest=sha256, pieces=(with_digest(piece, sha256),), verified_by="sha256 from gallery"
-        )
+        return replace(found, digest=sha256, pieces=(with_digest(piece, sha256),), verified_by="sha256 from gallery")

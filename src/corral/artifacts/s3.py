@@ -26,9 +26,7 @@ MAX_PAGES = 100
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
-def sign(
-    settings: S3Settings, method: str, url: str, headers: Mapping[str, str], *, at: datetime
-) -> dict[str, str]:
+def sign(settings: S3Settings, method: str, url: str, headers: Mapping[str, str], *, at: datetime) -> dict[str, str]:
     """The headers with a signature over them. Without keys the request stays anonymous."""
     if not settings.access_key:
         return dict(headers)
@@ -41,7 +39,15 @@ def sign(
     names = ";".join(sorted(covered))
     query = "&".join(sorted(parts.query.split("&"))) if parts.query else ""
     canonical = "\n".join(
-        [method, parts.path or "/", query, *(f"{name}:{covered[name]}" for name in sorted(covered)), "", names, _UNSIGNED]
+        [
+            method,
+            parts.path or "/",
+            query,
+            *(f"{name}:{covered[name]}" for name in sorted(covered)),
+            "",
+            names,
+            _UNSIGNED,
+        ]
     )
     scope = f"{day}/{settings.region}/s3/aws4_request"
     to_sign = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
@@ -76,7 +82,11 @@ class S3Client:
         length = response.headers.get("content-length", "")
         digest = sha256 or _checksum(response.headers)
         blob = self._blob(
-            reference.bucket, reference.key, int(length) if length.isdigit() else None, response.headers.get("etag", ""), digest
+            reference.bucket,
+            reference.key,
+            int(length) if length.isdigit() else None,
+            response.headers.get("etag", ""),
+            digest,
         )
         return ResolvedArtifact(
             digest=digest,
@@ -110,7 +120,9 @@ class S3Client:
             if token:
                 query["continuation-token"] = token
             url = f"{self._url(reference.bucket, '')}?{urlencode(sorted(query.items()), quote_via=quote)}"
-            _, body = self._outbound.fetch(url, cancel=cancel, limit=LISTING_BYTES, headers=self._signed("GET", url, {}))
+            _, body = self._outbound.fetch(
+                url, cancel=cancel, limit=LISTING_BYTES, headers=self._signed("GET", url, {})
+            )
             page, token = _listing(body)
             found += page
             if not token:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
@@ -86,7 +87,9 @@ class Artifacts:
         """Every backend gallery. One that cannot be reached answers from its cached copy, with its age."""
         return await self._run(lambda token: read_backends(self._sources, self.settings.galleries, token))
 
-    def request_for(self, catalogue: Catalogue, name: str, capability: str, *, substitute: bool = False) -> BackendRequest:
+    def request_for(
+        self, catalogue: Catalogue, name: str, capability: str, *, substitute: bool = False
+    ) -> BackendRequest:
         """The install of a gallery name on a node of that capability. Raises NoVariantFits, with the reason."""
         resolution = catalogue.resolve(name, capability, substitute=substitute)
         if not isinstance(resolution, Chosen):
@@ -197,10 +200,8 @@ class Artifacts:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             token.cancel("the task was cancelled", keep_partials=True)
-            try:
+            with suppress(Cancelled):
                 await asyncio.shield(future)
-            except Cancelled:
-                pass
             raise
         finally:
             self._running.discard(token)

@@ -134,7 +134,7 @@ class ArtifactSettings:
     keep_versions: int = 2
     """Versions of one backend that garbage collection leaves, the current one included."""
     keep_blobs: bool = True
-    """Keep packed bytes after unpacking so that other workers can fetch them here. Dropped first when space is short."""
+    """Keep packed bytes after unpacking, for other workers to fetch. They go first when space is short."""
     disk_reserve_bytes: int = 256 * MIB
     """Space that no install may use, so that the node stays usable."""
     require_digest: bool = False

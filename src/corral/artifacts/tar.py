@@ -89,7 +89,14 @@ def unpack_tar(chunks: Iterable[bytes], tree: TreeWriter, *, depth: int, whiteou
 
 
 def _member(
-    header: bytes, kind: bytes, extension: _Extension, reader: ChunkReader, tree: TreeWriter, *, depth: int, whiteouts: bool
+    header: bytes,
+    kind: bytes,
+    extension: _Extension,
+    reader: ChunkReader,
+    tree: TreeWriter,
+    *,
+    depth: int,
+    whiteouts: bool,
 ) -> None:
     parts = member_parts(extension.path if extension.path is not None else _name(header), depth=depth)
     size = extension.size if extension.size is not None else _number(header[124:136])

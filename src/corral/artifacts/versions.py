@@ -214,7 +214,7 @@ class VersionStore:
                     stray.unlink(missing_ok=True)
 
     def _restore(self, backup: Path) -> None:
-        """LocalAI moves the old directory aside before it puts the new one in; a crash between leaves only the aside."""
+        """LocalAI moves the old directory aside first; a crash then leaves only what was moved aside."""
         suffix = next(suffix for suffix in LOCALAI_BACKUPS if backup.name.endswith(suffix))
         original = backup.with_name(backup.name.removesuffix(suffix))
         if original.exists():

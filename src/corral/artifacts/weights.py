@@ -16,7 +16,7 @@ from corral.artifacts.install import Installer
 from corral.artifacts.locks import held
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
-from corral.artifacts.resolved import FilePiece, MemberPiece, Piece, TreePiece
+from corral.artifacts.resolved import MemberPiece, Piece, TreePiece
 from corral.artifacts.tree import member_parts
 from corral.artifacts.zip import read_member
 from corral.system import Ids
@@ -37,7 +37,12 @@ class _Wanted:
 
 
 def install_files(
-    installer: Installer, files: Sequence[ModelFile], target_dir: Path, ids: Ids, cancel: CancelToken, meter: ProgressMeter
+    installer: Installer,
+    files: Sequence[ModelFile],
+    target_dir: Path,
+    ids: Ids,
+    cancel: CancelToken,
+    meter: ProgressMeter,
 ) -> list[PlacedFile]:
     """Every file under `target_dir`, by link from the blob store. Nothing is placed before all of them are verified."""
     meter.enter(Phase.RESOLVING)
@@ -158,4 +163,3 @@ class _MemberStream:
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
-

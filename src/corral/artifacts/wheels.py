@@ -77,8 +77,7 @@ def finish_environment(root: Path, final: Path) -> None:
             (bin_dir / name).unlink(missing_ok=True)
             (bin_dir / name).symlink_to(interpreter)
         (root / "pyvenv.cfg").write_text(
-            f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\n"
-            f"version = {python_version()}\n"
+            f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {python_version()}\n"
         )
         _rewrite_scripts(bin_dir, final)
         for entry_points in sorted((root / site_packages()).glob("*.dist-info/entry_points.txt")):
@@ -103,9 +102,13 @@ def _rewrite_scripts(bin_dir: Path, final: Path) -> None:
         script.chmod(0o755)
 
 
+class _CaseKeepingParser(configparser.ConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
 def _write_entry_points(entry_points: Path, bin_dir: Path, final: Path) -> None:
-    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment, method-assign]  names keep their case
+    parser = _CaseKeepingParser(delimiters=("=",), interpolation=None)
     try:
         parser.read_string(entry_points.read_text(encoding="utf-8"))
     except (configparser.Error, UnicodeDecodeError) as error:
@@ -114,8 +117,10 @@ def _write_entry_points(entry_points: Path, bin_dir: Path, final: Path) -> None:
         return
     for name, target in parser.items("console_scripts"):
         module, _, function = target.partition("[")[0].strip().partition(":")
-        if "/" in name or name in ("python", "python3") or not all(
-            part.isidentifier() for part in [*module.split("."), *function.split(".")]
+        if (
+            "/" in name
+            or name in ("python", "python3")
+            or not all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
         ):
             raise UnsafeArchive(f"{entry_points.parent.name} has the unusable entry point {name[:80]!a}.")
         script = bin_dir / name

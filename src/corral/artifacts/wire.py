@@ -196,7 +196,9 @@ class CheckedConnection(http.client.HTTPConnection):
                 self.sock = Wire(self._open(family, kind, protocol, address), self.watch)
                 return
             except ssl.SSLCertVerificationError as error:
-                raise PolicyRefused(f"{self.host} showed a certificate that is not trusted: {error.verify_message}.") from error
+                raise PolicyRefused(
+                    f"{self.host} showed a certificate that is not trusted: {error.verify_message}."
+                ) from error
             except OSError as error:
                 last = error
         if last is None and refused:

@@ -35,7 +35,7 @@ def _check_directory(path: Path, budget: Budget) -> None:
     _, _, _, _, members, directory_bytes, _, _ = struct.unpack("<4s4H2LH", tail[at : at + _END_SIZE])
     if members > budget.limits.members or (directory_bytes > _DIRECTORY_BYTES and directory_bytes != 0xFFFFFFFF):
         raise BudgetExceeded(f"The zip file lists {members} members in {directory_bytes} bytes.")
-    if 0xFFFF in (members,) or directory_bytes == 0xFFFFFFFF:
+    if members == 0xFFFF or directory_bytes == 0xFFFFFFFF:
         _check_zip64(tail, at, budget)
 
 
@@ -75,7 +75,9 @@ def _member(
     parts = member_parts(os.fsencode(info.orig_filename), depth=budget.limits.depth)
     mode = info.external_attr >> 16
     if (mode & 0o170000) not in (0, 0o100000, 0o040000):
-        raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} is a link or a device, which a zip file has no use for.")
+        raise UnsafeArchive(
+            f"Member {info.orig_filename[:120]!a} is a link or a device, which a zip file has no use for."
+        )
     if info.is_dir():
         if place is None:
             tree.directory(parts)

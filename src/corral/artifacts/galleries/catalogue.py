@@ -88,9 +88,7 @@ def shipped(name: str) -> bytes:
     return resources.files("corral.artifacts.default_gallery").joinpath(name).read_bytes()
 
 
-def read_backends(
-    sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken
-) -> Catalogue:
+def read_backends(sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken) -> Catalogue:
     """Corral's own gallery and those that are set. One that fails is reported and hides none of the others."""
     own = parse_backends(shipped("backends.yaml"), gallery=CORRAL_GALLERY, url="corral:backends")
     entries = list(own)

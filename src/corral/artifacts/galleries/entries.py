@@ -128,7 +128,8 @@ def parse_models(content: bytes, *, gallery: str = "") -> list[ModelEntry]:
 
 
 def parse_base(content: bytes) -> BaseFile:
-    return _parse(content, BaseFile)
+    base: BaseFile = _parse(content, BaseFile)
+    return base
 
 
 def _parse(content: bytes, kind: Any) -> Any:

@@ -171,5 +171,3 @@ def _bounded(path: Path) -> bytes:
         return path.read_bytes()
     except (FileNotFoundError, PermissionError) as error:
         raise SourceRejected(f"{path} cannot be read: {error.strerror}.", status=404) from error
-
-

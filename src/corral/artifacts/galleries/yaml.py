@@ -62,7 +62,11 @@ def _refuse_repeated_keys(node: Any) -> None:
 
 
 GalleryLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
+    ]
     for first, resolvers in Base.yaml_implicit_resolvers.items()
 }
 GalleryLoader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEANS, list("tTfF"))
@@ -131,7 +135,7 @@ def _measure(text: str) -> None:
     total = 0
     for event in yaml.parse(text, Base):
         if isinstance(event, yaml.AliasEvent):
-            total += sizes.get(event.anchor, 1)
+            total += sizes.get(event.anchor or "", 1)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             open_anchors.append((event.anchor, total))
             total += 1

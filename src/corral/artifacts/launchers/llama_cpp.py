@@ -5,15 +5,17 @@ the machine. It is taken out of the environment before the engine starts.
 """
 
 import argparse
+import importlib
 import os
 import signal
 import sys
 import threading
+from typing import Any
 
 TOKEN_VARIABLE = "CORRAL_PROCESS_TOKEN"
 
 
-def parse_arguments(arguments):
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="llama-cpp", allow_abbrev=False)
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
@@ -31,7 +33,7 @@ def parse_arguments(arguments):
     return parser.parse_args(arguments)
 
 
-def build_parameters(xllamacpp, options, token):
+def build_parameters(xllamacpp: Any, options: argparse.Namespace, token: str) -> Any:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.model
     parameters.hostnames = [options.host]
@@ -63,14 +65,13 @@ def build_parameters(xllamacpp, options, token):
     return parameters
 
 
-def main(arguments):
+def main(arguments: list[str]) -> None:
     options = parse_arguments(arguments)
     token = os.environ.pop(TOKEN_VARIABLE, "")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    import xllamacpp
-
+    xllamacpp = importlib.import_module("xllamacpp")
     server = xllamacpp.Server(build_parameters(xllamacpp, options, token))
     sys.stdout.write(f"llama-cpp listens at {server.listening_address}\n")
     sys.stdout.flush()

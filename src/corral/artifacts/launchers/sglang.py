@@ -8,7 +8,7 @@ import sys
 TOKEN_VARIABLE = "CORRAL_PROCESS_TOKEN"
 
 
-def main():
+def main() -> None:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if token:
         sys.argv += ["--api-key", token]
