@@ -1,6 +1,8 @@
 """Shared fixtures: a data directory, an installer that trusts loopback, and servers on loopback that end with the test."""
 
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +24,16 @@ AMD64 = OciPlatform(os="linux", architecture="amd64")
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> ArtifactSettings:
-    return fast_settings(tmp_path / "data")
+def data_dir() -> Iterator[Path]:
+    """In memory where there is such a place: each install flushes its filesystem, and a disk has other users."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as made:
+        yield Path(made) / "data"
+
+
+@pytest.fixture
+def settings(data_dir: Path) -> ArtifactSettings:
+    return fast_settings(data_dir)
 
 
 @pytest.fixture

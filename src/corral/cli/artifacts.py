@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
+import structlog
 
 from corral.artifacts import (
     LOCALAI_BACKENDS,
@@ -62,6 +63,9 @@ def artifacts_group(
     limit_rate: int | None,
 ) -> None:
     """Fetch, inspect, list and prune artifacts on this machine."""
+    if not structlog.is_configured():
+        # What a command prints is its answer, which `--json` promises to be JSON; events go beside it.
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(click.get_text_stream("stderr")))
     settings = settings_from_environment(data_dir.expanduser(), os.environ)
     listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
     context.obj = replace(
