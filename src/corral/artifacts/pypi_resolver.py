@@ -122,7 +122,7 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
         offered = self.index.wheels(package, self.cancel)
         pinned = any(specifier.operator in ("==", "===") for specifier in specifiers)
         fitting = [wheel for wheel in offered if not wheel.yanked or pinned]
-        final = [wheel for wheel in fitting if specifiers.contains(wheel.version)]
+        final = [wheel for wheel in fitting if specifiers.contains(wheel.version, prereleases=False)]
         chosen = final or [wheel for wheel in fitting if specifiers.contains(wheel.version, prereleases=True)]
         best: dict[object, Wheel] = {}
         for wheel in chosen:  # already ordered by fit within a version
