@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.errors import disk_errors
 
 POLL_S = 0.05
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
     """A descriptor that holds the lock until closed, or None when somebody else has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with disk_errors("taking a lock"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
