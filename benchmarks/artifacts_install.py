@@ -42,10 +42,11 @@ from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
 from corral.artifacts.workshop import build_installer
 from corral.system import SystemClock, SystemIds
 data_dir, uri = sys.argv[1:]
-trusted = NetworkPolicy(trusted_hosts=frozenset({"127.0.0.1"}))
-installer = build_installer(ArtifactSettings(data_dir=Path(data_dir), network=trusted), clock=SystemClock(), ids=SystemIds())
+settings = ArtifactSettings(data_dir=Path(data_dir), network=NetworkPolicy(trusted_hosts=frozenset({"127.0.0.1"})))
+installer = build_installer(settings, clock=SystemClock(), ids=SystemIds())
 before = set(installer.layers.stored_keys())
-version = installer.install(BackendRequest(name="bench", uris=(uri,)), CancelToken(), ProgressMeter(None, SystemClock()))
+meter = ProgressMeter(None, SystemClock())
+version = installer.install(BackendRequest(name="bench", uris=(uri,)), CancelToken(), meter)
 new = set(installer.layers.stored_keys()) - before
 installer.staging.close()
 rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -68,7 +69,7 @@ class Maker:
     def text(self, size: int) -> bytes:
         out = bytearray()
         while len(out) < size:
-            out += b" ".join(self._random.choices(self._words, k=50_000)) + b"\n"
+            out += b" ".join(self._random.choices(self._words, k=min(50_000, size // 4 + 1))) + b"\n"
         return bytes(out[:size])
 
     def noise(self, size: int) -> bytes:
@@ -156,7 +157,10 @@ def run(*command: str) -> None:
 def corral(data_dir: Path, uri: str) -> tuple[float, dict[str, int]]:
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", INSTALL, str(data_dir), uri], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", INSTALL, str(data_dir), uri],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     return time.monotonic() - started, json.loads(done.stdout)
 
@@ -176,7 +180,14 @@ def measure(home: Path, rounds: int, scale: float) -> int:
     rss = 0
     with registry(home) as host:
         for tag in ("one", "two"):
-            run("skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{home}/layout:{tag}", f"docker://{host}/bench:{tag}")
+            run(
+                "skopeo",
+                "copy",
+                "-q",
+                "--dest-tls-verify=false",
+                f"oci:{home}/layout:{tag}",
+                f"docker://{host}/bench:{tag}",
+            )
         for number in range(rounds):
             contestants: list[Callable[[], None]] = []
 
@@ -209,7 +220,11 @@ def report(times: dict[str, list[float]], rss: int, unpacked: int, last_layer: i
     median = {name: statistics.median(values) for name, values in times.items()}
     rows = [
         ("corral, full install", median["corral"], ""),
-        ("skopeo copy + umoci unpack", median["umoci unpack"], f"{median['corral'] / median['umoci unpack']:.2f} <= 0.33"),
+        (
+            "skopeo copy + umoci unpack",
+            median["umoci unpack"],
+            f"{median['corral'] / median['umoci unpack']:.2f} <= 0.33",
+        ),
         (
             "skopeo copy + umoci raw unpack",
             median["umoci raw unpack"],

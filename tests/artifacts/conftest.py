@@ -1,4 +1,4 @@
-"""Shared fixtures: a data directory, an installer that trusts loopback, and servers on loopback that end with the test."""
+"""Shared fixtures: a data directory, an installer that trusts loopback, and servers that end with the test."""
 
 import os
 import sys

@@ -56,9 +56,13 @@ def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeR
     )
 
 
-def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(registry: FakeRegistry, corral: Any, tmp_path: Path) -> None:
+def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
+    registry: FakeRegistry, corral: Any, tmp_path: Path
+) -> None:
     uri = registry.push(image(b"1"))
-    (tmp_path / "index.yaml").write_text(f"- {{name: mine, capabilities: {{default: c}}}}\n- {{name: c, uri: '{uri}'}}\n")
+    (tmp_path / "index.yaml").write_text(
+        f"- {{name: mine, capabilities: {{default: c}}}}\n- {{name: c, uri: '{uri}'}}\n"
+    )
     gallery = ("--gallery", f"local={tmp_path}", "--trust", "127.0.0.1")
     offered = corral(*gallery, "list", "--available", "--json")
     assert {"llama-cpp", "vllm", "sglang", "mine"} <= {item["name"] for item in offered}

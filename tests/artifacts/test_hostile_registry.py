@@ -101,7 +101,9 @@ def test_retry_after_is_honoured(status: int, registry: FakeRegistry, installer:
     assert time.monotonic() - started >= 0.4
 
 
-def test_a_retry_after_beyond_patience_fails_and_names_the_registry(registry: FakeRegistry, installer: Installer) -> None:
+def test_a_retry_after_beyond_patience_fails_and_names_the_registry(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     uri = registry.push(big())
 
     def busy(exchange: Exchange) -> None:
@@ -206,7 +208,9 @@ def test_wrong_bytes_twice_fail_and_are_never_promoted(registry: FakeRegistry, i
     assert leftovers(installer.settings.data_dir) == []
 
 
-def test_a_peer_with_wrong_bytes_is_passed_over(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_peer_with_wrong_bytes_is_passed_over(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     from corral.artifacts.settings import Peer
 
     image = big()
@@ -217,7 +221,9 @@ def test_a_peer_with_wrong_bytes_is_passed_over(registry: FakeRegistry, make_ins
     assert tree_of(install(installer, uri).path)["noise"] == NOISE
 
 
-def test_a_peer_that_has_the_blob_spares_the_registry(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_peer_that_has_the_blob_spares_the_registry(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     from corral.artifacts.settings import Peer
 
     image = big()
@@ -225,7 +231,9 @@ def test_a_peer_that_has_the_blob_spares_the_registry(registry: FakeRegistry, ma
     digest = image.layer_digests()[0]
     registry.pages[f"/artifacts/blobs/{digest}"] = (image.blobs[digest], {})
     install(make_installer(peers=(Peer(base_url=registry.url, token="secret"),)), uri)
-    asked = [(path, headers) for method, path, headers in registry.requests if path.endswith(digest) and method == "GET"]
+    asked = [
+        (path, headers) for method, path, headers in registry.requests if path.endswith(digest) and method == "GET"
+    ]
     assert [path for path, _ in asked] == [f"/artifacts/blobs/{digest}"]
     assert asked[0][1]["Authorization"] == "Bearer secret"
 
@@ -352,7 +360,9 @@ def bearer(realm: str) -> Callable[[Exchange], None]:
     return demand
 
 
-@pytest.mark.parametrize("login", [None, RegistryLogin(username="me", password="pw")], ids=["anonymous", "with-a-login"])
+@pytest.mark.parametrize(
+    "login", [None, RegistryLogin(username="me", password="pw")], ids=["anonymous", "with-a-login"]
+)
 def test_token_auth_works_and_renews_an_expired_token(
     login: RegistryLogin | None, registry: FakeRegistry, make_installer: Callable[..., Installer]
 ) -> None:

@@ -30,7 +30,13 @@ def test_everything_set_is_passed_on() -> None:
     full = StartRequest(
         host="h", port=1, model="m", model_name="n", context=512, slots=2, embeddings=True, options=(("temp", "0.5"),)
     )
-    assert plan_start(MANIFEST, Path("/v"), full).argv[5:] == ("--ctx=512", "--slots=2", "--name=n", "--embed", "--temp=0.5")
+    assert plan_start(MANIFEST, Path("/v"), full).argv[5:] == (
+        "--ctx=512",
+        "--slots=2",
+        "--name=n",
+        "--embed",
+        "--temp=0.5",
+    )
 
 
 @pytest.mark.parametrize("value", ["; rm -rf /", "$(id)", "--other-flag", "{dir}", "a b", "'"])

@@ -21,10 +21,13 @@ OPEN = NetworkPolicy()
 @pytest.mark.parametrize(
     "address",
     [
-        "127.0.0.1", "127.255.0.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
+        "127.0.0.1", "127.255.0.9", "0.0.0.0", "10.1.2.3", "::10.0.0.1",
+        "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
         "100.64.0.1", "192.0.0.8", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1", "fe80::1",
-        "fc00::1", "fd12:3456::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254",
-        "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::", "2001:0:1::", "::127.0.0.1", "::10.0.0.1",
+        "fc00::1", "fd12:3456::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
+        "::ffff:169.254.169.254",
+        "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::", "2001:0:1::",
+        "::127.0.0.1",
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
@@ -49,7 +52,8 @@ def test_an_operator_may_trust_a_host_or_a_network(trust: str) -> None:
     [
         "ftp://example.org/x", "file:///etc/passwd", "gopher://x/", "http://example.org/x", "https://2130706433/",
         "https://0x7f000001/", "https://0177.0.0.1/", "https://127.1/", "https://0x7f.1/", "https://user:pw@example.org/",
-        "https:///nohost", "https://example.org/a b", "https://example.org/\r\nX: y", "https://[::1", "javascript:alert(1)",
+        "https:///nohost", "https://example.org/a b", "https://example.org/\r\nX: y", "https://[::1",
+        "javascript:alert(1)",
     ],
 )  # fmt: skip
 def test_an_odd_address_is_refused_before_any_look_up(url: str) -> None:

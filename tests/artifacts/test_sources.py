@@ -51,7 +51,10 @@ RUN = b"#!/bin/sh\n"
     [
         ("quay.io/a/b:tag", OciImage(registry="quay.io", repository="a/b", tag="tag")),
         ("oci://localhost:5000/x", OciImage(registry="localhost:5000", repository="x", tag="latest")),
-        ("localai/localai-backends:t", OciImage(registry="registry-1.docker.io", repository="localai/localai-backends", tag="t")),
+        (
+            "localai/localai-backends:t",
+            OciImage(registry="registry-1.docker.io", repository="localai/localai-backends", tag="t"),
+        ),
         ("docker.io/redis", OciImage(registry="registry-1.docker.io", repository="library/redis", tag="latest")),
         ("github:o/r/p/f.yaml@master", HttpFile("https://raw.githubusercontent.com/o/r/master/p/f.yaml")),
         ("github://o/r/f", HttpFile("https://raw.githubusercontent.com/o/r/main/f")),
@@ -62,7 +65,10 @@ RUN = b"#!/bin/sh\n"
         ("pypi://a>=1,<2,b", PypiPackages(("a>=1,<2", "b"))),
         ("pypi://p==1/d/f", PypiFile(package="p", version="1", path="d/f")),
         ("s3://bucket/k/e/y", S3Object(bucket="bucket", key="k/e/y")),
-        ("ollama://gemma:2b", OciImage(registry="registry.ollama.ai", repository="library/gemma", tag="2b", model_layer=True)),
+        (
+            "ollama://gemma:2b",
+            OciImage(registry="registry.ollama.ai", repository="library/gemma", tag="2b", model_layer=True),
+        ),
     ],
 )
 def test_every_form_of_reference_is_read(text: str, expected: object) -> None:
@@ -70,7 +76,18 @@ def test_every_form_of_reference_is_read(text: str, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nothing", "gopher://x", "hf://only", "s3://B/x", "quay.io/UPPER/x", "quay.io/a/b@sha256:12", "a\nb", "x" * 3000]
+    "text",
+    [
+        "",
+        "nothing",
+        "gopher://x",
+        "hf://only",
+        "s3://B/x",
+        "quay.io/UPPER/x",
+        "quay.io/a/b@sha256:12",
+        "a\nb",
+        "x" * 3000,
+    ],
 )
 def test_what_is_no_reference_is_refused(text: str) -> None:
     with pytest.raises(BadReference):
@@ -87,7 +104,9 @@ def test_a_tarball_over_http_is_continued_and_checked(registry: FakeRegistry, in
         install(installer, f"{registry.url}/b.tar.gz", name="other", sha256=sha256(b"else"))
 
 
-def test_unpinned_downloads_can_be_switched_off(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_unpinned_downloads_can_be_switched_off(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     registry.pages["/b.tar.gz"] = (gzip.compress(files_layer({"run.sh": RUN})), {})
     with pytest.raises(PolicyRefused, match="pinned to no digest"):
         install(make_installer(require_digest=True), f"{registry.url}/b.tar.gz")
@@ -115,7 +134,11 @@ def write_layout(path: Path, image: Image) -> None:
     blobs.mkdir(parents=True)
     for digest, data in {**image.blobs, image.digest: image.manifest}.items():
         (blobs / digest.removeprefix("sha256:")).write_bytes(data)
-    entry = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": image.digest, "size": len(image.manifest)}
+    entry = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": image.digest,
+        "size": len(image.manifest),
+    }
     (path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
     (path / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
 
@@ -153,7 +176,10 @@ def test_a_docker_archive_is_read(installer: Installer, tmp_path: Path) -> None:
 
 def wheel(name: str, version: str, files: dict[str, bytes], requires: tuple[str, ...] = ()) -> tuple[str, bytes]:
     info = f"{name}-{version}.dist-info"
-    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *(f"Requires-Dist: {item}" for item in requires)]
+    lines = [
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
+        *(f"Requires-Dist: {item}" for item in requires),
+    ]
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in {**files, f"{info}/METADATA": "\n".join(lines).encode(), f"{info}/WHEEL": b""}.items():
@@ -161,7 +187,9 @@ def wheel(name: str, version: str, files: dict[str, bytes], requires: tuple[str,
     return f"{name}-{version}-py3-none-any.whl", buffer.getvalue()
 
 
-def serve_index(registry: FakeRegistry, *wheels: tuple[str, bytes], as_json: bool = False, hashed: bool = True) -> PypiSettings:
+def serve_index(
+    registry: FakeRegistry, *wheels: tuple[str, bytes], as_json: bool = False, hashed: bool = True
+) -> PypiSettings:
     projects: dict[str, list[tuple[str, bytes]]] = {}
     for filename, data in wheels:
         projects.setdefault(filename.split("-")[0].replace("_", "-").lower(), []).append((filename, data))
@@ -169,7 +197,12 @@ def serve_index(registry: FakeRegistry, *wheels: tuple[str, bytes], as_json: boo
     for project, offered in projects.items():
         if as_json:
             files = [
-                {"filename": name, "url": f"/files/{name}", "size": len(data), "hashes": {"sha256": hashlib.sha256(data).hexdigest()}}
+                {
+                    "filename": name,
+                    "url": f"/files/{name}",
+                    "size": len(data),
+                    "hashes": {"sha256": hashlib.sha256(data).hexdigest()},
+                }
                 for name, data in offered
             ]
             page = json.dumps({"meta": {"api-version": "1.1"}, "files": files}).encode()
@@ -179,7 +212,10 @@ def serve_index(registry: FakeRegistry, *wheels: tuple[str, bytes], as_json: boo
                 f'<a href="/files/{name}{f"#sha256={hashlib.sha256(data).hexdigest()}" if hashed else ""}">{name}</a>'
                 for name, data in offered
             ]
-            registry.pages[f"/simple/{project}/"] = ("<html>" + "".join(anchors) + "</html>").encode(), {"Content-Type": "text/html"}
+            registry.pages[f"/simple/{project}/"] = (
+                ("<html>" + "".join(anchors) + "</html>").encode(),
+                {"Content-Type": "text/html"},
+            )
     return PypiSettings(index_url=f"{registry.url}/simple")
 
 
@@ -204,7 +240,8 @@ def test_packages_and_what_they_need_become_a_private_environment(
     )
     settings = serve_index(
         registry, engine, wheel("engine", "1.0", {"engine/__init__.py": b""}),
-        *(wheel("helper", v, {"helper.py": f"WORD = '{v}'".encode()}) for v in ("1.0", "2.5", "3.0", "2.6rc1")), as_json=as_json,
+        *(wheel("helper", v, {"helper.py": f"WORD = '{v}'".encode()}) for v in ("1.0", "2.5", "3.0", "2.6rc1")),
+        as_json=as_json,
     )  # fmt: skip
     installer = make_installer(pypi=settings)
     version = install(installer, "pypi://engine", manifest=ENGINE)
@@ -212,7 +249,9 @@ def test_packages_and_what_they_need_become_a_private_environment(
     assert version.metadata.version == "2.0"
 
     def output(*command: str) -> str:
-        return subprocess.run([str(version.path / "bin" / command[0]), *command[1:]], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [str(version.path / "bin" / command[0]), *command[1:]], check=True, capture_output=True, text=True
+        ).stdout
 
     assert output("python", "-I", "-m", "engine") == "2.5 True\n"
     assert output("engine") == "cli 2.5\n"
@@ -235,7 +274,9 @@ def test_code_in_pth_files_is_dropped_and_plain_directories_inside_are_kept(
     site = next(version.path.glob("lib/python*/site-packages"))
     assert (site / "evil.pth").read_bytes() == b"sub\n"
     assert not (site / "only.pth").exists()
-    done = subprocess.run([version.path / "bin/python", "-c", "import inner; print(inner.WORD)"], check=True, capture_output=True)
+    done = subprocess.run(
+        [version.path / "bin/python", "-c", "import inner; print(inner.WORD)"], check=True, capture_output=True
+    )
     assert done.stdout == b"inner\n"
     assert not trap.exists()
 
@@ -257,7 +298,9 @@ def test_source_packages_unhashed_wheels_and_foreign_machines_are_refused(
         install(installer, "pypi://x @ https://evil.example/x.whl", manifest=ENGINE)
 
 
-def test_a_wheel_with_wrong_bytes_is_never_unpacked(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_wheel_with_wrong_bytes_is_never_unpacked(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     name, data = wheel("engine", "1", {"engine.py": b"good"})
     settings = serve_index(registry, (name, data))
     other = wheel("engine", "1", {"engine.py": b"evil"})[1]
@@ -268,8 +311,12 @@ def test_a_wheel_with_wrong_bytes_is_never_unpacked(registry: FakeRegistry, make
     assert installer.layers.stored_keys() == []
 
 
-@pytest.mark.parametrize("path", ["../evil.py", "/evil.py", "engine-1.data/data/bin/python", "engine-1.data/data/pyvenv.cfg"])
-def test_a_wheel_that_reaches_out_is_refused(path: str, registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+@pytest.mark.parametrize(
+    "path", ["../evil.py", "/evil.py", "engine-1.data/data/bin/python", "engine-1.data/data/pyvenv.cfg"]
+)
+def test_a_wheel_that_reaches_out_is_refused(
+    path: str, registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     installer = make_installer(pypi=serve_index(registry, wheel("engine", "1", {path: b"evil"})))
     with pytest.raises(UnsafeArchive):
         install(installer, "pypi://engine", manifest=ENGINE)
@@ -326,7 +373,11 @@ def hub(registry: FakeRegistry, files: dict[str, bytes], lfs: set[str]) -> Huggi
 
     def oid(name: str) -> str:
         data = files[name]
-        return hashlib.sha256(data).hexdigest() if name in lfs else hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        return (
+            hashlib.sha256(data).hexdigest()
+            if name in lfs
+            else hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        )
 
     def answer(exchange: Exchange) -> None:
         path = exchange.path.partition("?")[0]
@@ -385,7 +436,9 @@ def test_a_hugging_face_snapshot_takes_every_file_of_one_commit(
     }
 
 
-def test_a_file_git_knows_by_another_name_is_refused(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_file_git_knows_by_another_name_is_refused(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     files = {"config.json": b"{}"}
     installer = make_installer(hugging_face=hub(registry, files, set()))
     fetch(installer, ModelFile("a.json", "hf://o/r/config.json"))
@@ -414,7 +467,7 @@ def test_s3_objects_and_prefixes_are_fetched(registry: FakeRegistry, make_instal
     archive = gzip.compress(files_layer({"run.sh": RUN}))
     checksum = base64.b64encode(hashlib.sha256(archive).digest()).decode()
     registry.pages["/bucket/b.tar.gz"] = (archive, {"ETag": '"e"', "x-amz-checksum-sha256": checksum})
-    listing = "".join(f"<Contents><Key>m/{n}</Key><Size>1</Size><ETag>\"{n}\"</ETag></Contents>" for n in "ab")
+    listing = "".join(f'<Contents><Key>m/{n}</Key><Size>1</Size><ETag>"{n}"</ETag></Contents>' for n in "ab")
     registry.pages["/bucket/"] = (f"<ListBucketResult>{listing}</ListBucketResult>".encode(), {})
     registry.pages |= {f"/bucket/m/{n}": (n.encode(), {"ETag": f'"{n}"'}) for n in "ab"}
     installer = make_installer(s3=S3Settings(endpoint=registry.url, access_key="k", secret_key="s"))
@@ -442,5 +495,3 @@ def test_an_interrupted_download_of_weights_goes_on_where_it_stopped(
     assert placed.path.read_bytes() == data
     asked = [headers.get("Range") for method, path, headers in registry.requests if method == "GET"]
     assert asked == ["bytes=250000-"]
-
-

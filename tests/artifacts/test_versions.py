@@ -62,7 +62,9 @@ def test_a_version_the_caller_holds_stays(registry: FakeRegistry, installer: Ins
     assert paths[0].exists()
 
 
-def test_removal_takes_all_versions_and_garbage_collection_the_rest(registry: FakeRegistry, installer: Installer) -> None:
+def test_removal_takes_all_versions_and_garbage_collection_the_rest(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     install(installer, push(registry, b"one")[0])
     installer.versions.remove("demo", lambda _: False)
     collect_garbage(installer, 1, (), CancelToken())
@@ -135,7 +137,9 @@ def test_a_slash_in_a_name_becomes_two_underscores() -> None:
     assert directory_name("gallery@name") == "gallery@name"
 
 
-def test_a_changed_manifest_is_recorded_without_fetching(registry: FakeRegistry, installer: Installer, tmp_path: Path) -> None:
+def test_a_changed_manifest_is_recorded_without_fetching(
+    registry: FakeRegistry, installer: Installer, tmp_path: Path
+) -> None:
     from corral.artifacts.manifest import Manifest
 
     (uri,) = push(registry, b"one")

@@ -39,16 +39,27 @@ GALLERY = index_by_name(
 @pytest.mark.parametrize(
     ("name", "capability", "expected"),
     [
-        pytest.param("x", "nvidia-cuda-12", Chosen("cuda12-x", "this node is nvidia-cuda-12, so cuda12-x"), id="its-own-key"),
+        pytest.param(
+            "x", "nvidia-cuda-12", Chosen("cuda12-x", "this node is nvidia-cuda-12, so cuda12-x"), id="its-own-key"
+        ),
         pytest.param("X", "metal", Chosen("metal-x", "this node is metal, so metal-x"), id="names-ignore-case"),
         pytest.param(
-            "x", "nvidia", Chosen("cpu-x", "x has nothing for nvidia, so its default variant, cpu-x"), id="no-family-kinship"
+            "x",
+            "nvidia",
+            Chosen("cpu-x", "x has nothing for nvidia, so its default variant, cpu-x"),
+            id="no-family-kinship",
         ),
         pytest.param(
-            "gpu-only", "amd", Unfit("gpu-only has no variant for amd; it has some for nvidia"), id="no-default-no-variant"
+            "gpu-only",
+            "amd",
+            Unfit("gpu-only has no variant for amd; it has some for nvidia"),
+            id="no-default-no-variant",
         ),
         pytest.param(
-            "broken", "amd", Unfit("broken names nowhere for default, but no gallery has that entry"), id="a-missing-target"
+            "broken",
+            "amd",
+            Unfit("broken names nowhere for default, but no gallery has that entry"),
+            id="a-missing-target",
         ),
         pytest.param("none", "amd", Unfit("No gallery has a backend named none."), id="an-unknown-name"),
         pytest.param(

@@ -15,8 +15,6 @@ class TarPiece:
     blob: Blob
     diff_id: Digest | None = None
     whiteouts: bool = False
-    strip_root: bool = False
-    """Archives often hold one directory with everything in it; the version starts inside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
