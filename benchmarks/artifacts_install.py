@@ -130,7 +130,9 @@ def registry(home: Path) -> Iterator[str]:
         f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {home / 'registry'}}}}}\n"
         f"http: {{addr: '127.0.0.1:{port}'}}\n"
     )
-    process = subprocess.Popen(["docker-registry", "serve", str(config)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(200):
             try:

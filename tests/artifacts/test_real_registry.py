@@ -30,7 +30,9 @@ def real_registry(tmp_path: Path) -> Iterator[str]:
         f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"
         f"http: {{addr: '127.0.0.1:{port}'}}\n"
     )
-    process = subprocess.Popen(["docker-registry", "serve", str(config)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
     def listening() -> bool:
         with socket.socket() as tried:
