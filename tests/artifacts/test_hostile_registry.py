@@ -1,5 +1,6 @@
 """Registries that stall, lie, break off and redirect (F-37 to F-39, S-19 to S-21, S-28, S-29)."""
 
+import base64
 import json
 import os
 import socket
@@ -7,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -500,3 +502,21 @@ def test_private_hosts_need_trust(registry: FakeRegistry, make_installer: Callab
     with pytest.raises(PolicyRefused, match="this machine"):
         install(make_installer(network=NetworkPolicy()), uri)
     assert registry.requests == []
+
+
+def test_logins_come_from_a_docker_config(
+    registry: FakeRegistry, make_installer: Callable[..., Installer], tmp_path: Path
+) -> None:
+    encoded = base64.b64encode(b"me:from-docker").decode()
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"auths": {registry.host: {"auth": encoded}, "https://index.docker.io/v1/": {}}}))
+
+    def demand(exchange: Exchange) -> None:
+        if exchange.headers.get("Authorization") != f"Basic {encoded}":
+            raise Reply(401, b"", {"WWW-Authenticate": 'Basic realm="x"'})
+
+    registry.hooks.append(demand)
+    uri = registry.push(big())
+    with pytest.raises(SourceRejected, match="wants a login"):
+        install(make_installer(), uri)
+    install(make_installer(docker_config=config), uri)

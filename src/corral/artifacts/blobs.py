@@ -28,8 +28,8 @@ from corral.artifacts.errors import (
     SourceUnavailable,
     disk_errors,
 )
-from corral.artifacts.locks import held
-from corral.artifacts.progress import Phase, ProgressMeter
+from corral.artifacts.locks import held, sweep_locks
+from corral.artifacts.progress import ProgressMeter
 
 CHUNK_BYTES = 256 * 1024
 
@@ -136,6 +136,9 @@ class BlobStore:
                 freed += status.st_size
         return freed
 
+    def sweep_locks(self) -> None:
+        sweep_locks(self._locks)
+
     def discard_partial(self, blob: Blob) -> None:
         self.partial_path(blob).unlink(missing_ok=True)
 
@@ -199,7 +202,6 @@ class BlobStore:
             for chunk in self._downloaded(attempt, blob, cancel, meter):
                 running.update(chunk)
                 yield None, chunk
-            meter.enter(Phase.VERIFYING if blob.size is None else Phase.DOWNLOADING, blob.name)
             found = finish(blob.digest, running)
             if (blob.digest is not None and found != blob.digest) or blob.size not in (None, attempt.offset):
                 meter.taken_back(attempt.offset)

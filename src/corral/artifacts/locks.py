@@ -30,6 +30,16 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
     return descriptor
 
 
+def sweep_locks(directory: Path) -> None:
+    """Removes lock files nobody holds. Only while no install runs: a file that goes while somebody waits for it would
+    let two in."""
+    for path in directory.glob("*.lock"):
+        descriptor = try_lock(path)
+        if descriptor is not None:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
 @contextmanager
 def held(directory: Path, name: str, cancel: CancelToken, *, shared: bool = False) -> Iterator[None]:
     """Waits for the lock `name`. Two threads of one process exclude each other too."""

@@ -2,6 +2,8 @@
 
 import re
 from base64 import b64encode
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from urllib.parse import unquote, urljoin, urlsplit
@@ -26,6 +28,7 @@ from corral.artifacts.settings import PypiSettings
 from corral.artifacts.wheels import python_version
 
 INDEX_BYTES = 64 << 20
+AT_ONCE = 8
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
@@ -111,6 +114,13 @@ class PypiIndex:
             self._projects[name] = self._read_project(name, cancel)
         return self._projects[name]
 
+    def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None:
+        """Asks for several packages at once: a large engine has two hundred, and each answer takes a round trip."""
+        names = {canonicalize_name(package) for package in packages} - self._projects.keys()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
+            for asked in [pool.submit(self.wheels, name, cancel) for name in names]:
+                asked.result()
+
     def why_none(self, package: str) -> str:
         return self._unusable.get(canonicalize_name(package), "the index offers no wheel for this machine")
 
@@ -176,7 +186,9 @@ class PypiIndex:
             raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
         if any(requirement.url for requirement in parsed):
             raise PolicyRefused("A requirement may not name an address; packages come from the one index that is set.")
-        wheels = [self.sized(wheel, cancel) for wheel in pick_wheels(self, parsed, cancel)]
+        chosen = pick_wheels(self, parsed, cancel)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
+            wheels = list(pool.map(lambda wheel: self.sized(wheel, cancel), chosen))
         lock = tuple(sorted(f"{wheel.package}=={wheel.version} {wheel.sha256}" for wheel in wheels))
         first = canonicalize_name(parsed[0].name)
         return ResolvedArtifact(

@@ -31,6 +31,7 @@ class Index(Protocol):
     outbound: Outbound
 
     def wheels(self, package: str, cancel: CancelToken) -> "list[Wheel]": ...
+    def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None: ...
     def why_none(self, package: str) -> str: ...
     def headers(self) -> dict[str, str]: ...
 
@@ -141,6 +142,7 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
             if candidate.extras:
                 # Extras add to the plain package, so both names must settle on one version.
                 found.append(Requirement(f"{candidate.wheel.package}=={candidate.wheel.version}"))
+            self.index.read_ahead([item.name for item in found], self.cancel)
             self._dependencies[key] = found
         return self._dependencies[key]
 
