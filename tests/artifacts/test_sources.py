@@ -9,6 +9,7 @@ import os
 import subprocess
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -495,3 +496,25 @@ def test_an_interrupted_download_of_weights_goes_on_where_it_stopped(
     assert placed.path.read_bytes() == data
     asked = [headers.get("Range") for method, path, headers in registry.requests if method == "GET"]
     assert asked == ["bytes=250000-"]
+
+
+def test_a_private_index_gets_its_login_and_nobody_else_does(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
+    settings = replace(serve_index(registry, wheel("engine", "1", {"e.py": b""})), username="me", password="pw")
+    expected = "Basic " + base64.b64encode(b"me:pw").decode()
+
+    def demand(exchange: Exchange) -> None:
+        if exchange.headers.get("Authorization") != expected:
+            raise Reply(401)
+
+    registry.hooks.append(demand)
+    install(make_installer(pypi=settings), "pypi://engine", manifest=ENGINE)
+    with FakeRegistry() as elsewhere:
+        name, data = wheel("other", "1", {"o.py": b""})
+        elsewhere.pages[f"/{name}"] = (data, {})
+        page = f'<a href="{elsewhere.url}/{name}#sha256={hashlib.sha256(data).hexdigest()}">{name}</a>'
+        registry.pages["/simple/other/"] = (page.encode(), {"Content-Type": "text/html"})
+        install(make_installer(pypi=settings), "pypi://other", name="other", manifest=ENGINE)
+        assert elsewhere.requests
+        assert not any("Authorization" in headers for _, _, headers in elsewhere.requests)

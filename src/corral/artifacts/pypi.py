@@ -107,6 +107,10 @@ class PypiIndex:
         login = f"{self.settings.username}:{self.settings.password}".encode()
         return {"Authorization": f"Basic {b64encode(login).decode()}"}
 
+    def headers_for(self, url: str) -> dict[str, str]:
+        """The login belongs to the index's own host; files often lie elsewhere."""
+        return self.headers() if urlsplit(url).netloc == urlsplit(self.settings.index_url).netloc else {}
+
     def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
         """Every wheel of `package` that this interpreter can use, best first within a version, newest version first."""
         name = canonicalize_name(package)
@@ -144,23 +148,19 @@ class PypiIndex:
         return found
 
     def blob(self, wheel: Wheel) -> Blob:
-        same_host = urlsplit(wheel.url).netloc == urlsplit(self.settings.index_url).netloc
         return Blob(
             name=wheel.filename,
             digest=wheel.sha256,
             size=wheel.size,
-            sources=(
-                HttpSource(
-                    outbound=self.outbound, url=wheel.url, headers=self.headers if same_host else dict[str, str]
-                ),
-            ),
+            sources=(HttpSource(outbound=self.outbound, url=wheel.url, headers=lambda: self.headers_for(wheel.url)),),
         )
 
     def sized(self, wheel: Wheel, cancel: CancelToken) -> Wheel:
         """An HTML index names no sizes; they are asked so that disk and progress are known beforehand."""
         if wheel.size is not None:
             return wheel
-        response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD")
+        headers = self.headers_for(wheel.url)
+        response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD", headers=headers)
         length = response.headers.get("content-length", "")
         return replace(wheel, size=int(length)) if length.isdigit() else wheel
 
