@@ -155,6 +155,7 @@ def test_an_oci_layout_and_a_saved_one_give_the_same_version(installer: Installe
     second = install(installer, f"ocifile://{tmp_path}/saved.tar")
     third = install(installer, str(tmp_path / "layout"))
     assert first.digest == second.digest == third.digest == image.digest
+    assert not [name for name in leftovers(installer.settings.data_dir) if name.startswith("staging/")]
 
 
 def test_a_docker_archive_is_read(installer: Installer, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class ResolvedArtifact:
     python_lock: tuple[str, ...] = ()
     """For PyPI sources: every package pinned, as `name==version sha256:...`."""
     platform: str = ""
+    scratch: Path | None = None
+    """Where a saved image was unpacked to be read; whoever resolved it removes it when done."""
 
     @property
     def packed_bytes(self) -> int | None:
