@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import socket
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -519,3 +520,53 @@ def test_a_private_index_gets_its_login_and_nobody_else_does(
         install(make_installer(pypi=settings), "pypi://other", name="other", manifest=ENGINE)
         assert elsewhere.requests
         assert not any("Authorization" in headers for _, _, headers in elsewhere.requests)
+
+
+@pytest.mark.parametrize("headers", [{}, {"ETag": 'W/"weak"'}], ids=["no-validator", "a-weak-one"])
+def test_an_unpinned_file_that_nothing_identifies_is_never_continued(
+    headers: dict[str, str], registry: FakeRegistry, installer: Installer, data_dir: Path
+) -> None:
+    """Its beginning and its end might come from two different files, and no digest would tell."""
+    old, new = os.urandom(300_000), os.urandom(300_000)
+    registry.pages["/w.bin"] = (old, headers)
+    state = {"broken": True}
+
+    def break_off(exchange: Exchange) -> None:
+        if exchange.command == "GET" and state["broken"]:
+            state["broken"] = False
+            exchange.send_response(200)
+            exchange.send_header("Content-Length", str(len(old)))
+            exchange.end_headers()
+            exchange.wfile.write(old[:150_000])
+            exchange.wfile.flush()
+            exchange.connection.shutdown(socket.SHUT_RDWR)
+            registry.pages["/w.bin"] = (new, headers)
+            raise BrokenPipeError
+
+    registry.hooks.append(break_off)
+    with pytest.raises(ArtifactError):
+        fetch(installer, ModelFile("w.bin", f"{registry.url}/w.bin"))
+    (placed,) = fetch(installer, ModelFile("w.bin", f"{registry.url}/w.bin"))
+    assert placed.path.read_bytes() == new
+
+
+def test_a_file_that_changes_during_its_download_is_fetched_anew(registry: FakeRegistry, installer: Installer) -> None:
+    old, new = os.urandom(300_000), os.urandom(300_000)
+    registry.pages["/w.bin"] = (old, {"ETag": '"old"'})
+
+    def change(exchange: Exchange) -> None:
+        if exchange.command == "GET" and not exchange.headers.get("Range") and "/old" not in registry.pages:
+            registry.pages["/old"] = (b"", {})
+            exchange.send_response(200)
+            exchange.send_header("Content-Length", str(len(old)))
+            exchange.end_headers()
+            exchange.wfile.write(old[:150_000])
+            exchange.wfile.flush()
+            exchange.connection.shutdown(socket.SHUT_RDWR)
+            raise BrokenPipeError
+        if exchange.command == "GET":
+            raise Reply(200, new, {"ETag": '"new"'})  # If-Range did not match
+
+    registry.hooks.append(change)
+    (placed,) = fetch(installer, ModelFile("w.bin", f"{registry.url}/w.bin"))
+    assert placed.path.read_bytes() == new
