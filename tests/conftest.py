@@ -10,6 +10,12 @@ from harness.nats import Nats
 from harness.postgres import Postgres
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: Playwright keeps an event loop running in this thread, beside which no async test can run."""
+    items.sort(key=lambda item: "browser" in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     directory = tmp_path_factory.mktemp("postgres")
