@@ -1,9 +1,16 @@
 """Where the one client goes and where it does not (S-17 to S-19)."""
 
 import ipaddress
+import shutil
 import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from artifact_support import FakeRegistry, Reply
@@ -28,6 +35,8 @@ OPEN = NetworkPolicy()
         "::ffff:169.254.169.254",
         "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::", "2001:0:1::",
         "::127.0.0.1",
+        "192.0.2.0", "192.0.2.255", "198.51.100.7", "203.0.113.255", "198.18.0.0", "198.19.255.255", "2001:db8::1",
+        "2001:db8:ffff::1", "::ffff:192.0.2.1", "64:ff9b::cb00:7101", "2002:c633:6401::",
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
@@ -35,7 +44,14 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     assert check_address(OPEN, "example.org", 443, address) is not None
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "1.1.1.1", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1",
+        "192.0.1.255", "192.0.3.0", "198.51.99.255", "198.51.101.0", "203.0.112.255", "203.0.114.0",
+        "198.17.255.255", "198.20.0.0", "2001:db7::1", "2001:db9::1",
+    ],
+)  # fmt: skip
 def test_a_public_address_is_not(address: str) -> None:
     assert check_address(OPEN, "example.org", 443, address) is None
 
@@ -67,9 +83,9 @@ def test_plain_http_is_for_loopback_or_by_setting() -> None:
     check_url(NetworkPolicy(plain_http_hosts=frozenset({"registry.lan"})), "http://registry.lan/x")
 
 
-def outbound(**policy: Any) -> Outbound:
+def outbound(*, tls: ssl.SSLContext | None = None, **policy: Any) -> Outbound:
     limits = TransferLimits(connect_s=1.0, headers_s=1.0, attempts=2, retry_base_s=0.01)
-    return Outbound(NetworkPolicy(**policy), limits, clock=SystemClock(), ids=SystemIds())
+    return Outbound(NetworkPolicy(**policy), limits, clock=SystemClock(), ids=SystemIds(), tls=tls)
 
 
 def test_a_name_that_changes_its_address_gains_nothing(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +137,82 @@ def test_a_connection_is_used_again_and_a_closed_one_replaced(registry: FakeRegi
     client.close()
 
 
-def test_an_untrusted_certificate_is_refused_and_not_retried(tmp_path: Path) -> None:
-    """A server that speaks no TLS at all is a transient fault; one with a bad certificate would be PolicyRefused."""
+def test_a_refused_connection_is_a_transient_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        client = outbound(trusted_hosts=frozenset({"127.0.0.1"}))
-        server.close()
-        with pytest.raises(SourceUnavailable, match="could not be reached"):
-            client.fetch(f"https://127.0.0.1:{port}/x", cancel=CancelToken(), limit=10)
+    with pytest.raises(SourceUnavailable, match="could not be reached"):
+        outbound(trusted_hosts=frozenset({"127.0.0.1"})).fetch(
+            f"https://127.0.0.1:{port}/x", cancel=CancelToken(), limit=10
+        )
+
+
+@dataclass
+class TlsServer:
+    """A server with a certificate that it signed itself."""
+
+    certificate: Path
+    port: int = 0
+    connections: int = 0
+    requests: list[bytes] = field(default_factory=list)
+
+    @contextmanager
+    def running(self, key: Path) -> Iterator[Self]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, key)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+            thread = threading.Thread(target=self._serve, args=(listener, context))
+            thread.start()
+            try:
+                yield self
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread out of accept
+                thread.join()
+
+    def _serve(self, listener: socket.socket, context: ssl.SSLContext) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection, suppress(OSError):
+                connection.settimeout(5.0)
+                with context.wrap_socket(connection, server_side=True) as spoken:
+                    self.requests.append(spoken.recv(4096))
+                    spoken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+
+
+@pytest.fixture
+def self_signed(tmp_path: Path) -> Iterator[TlsServer]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subject = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
+    kind = ("-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    files = ("-keyout", str(key), "-out", str(certificate))
+    subprocess.run(["openssl", "req", *kind, *subject, *files], check=True, capture_output=True)
+    with TlsServer(certificate).running(key) as server:
+        yield server
+
+
+def test_an_untrusted_certificate_is_refused_and_not_retried(self_signed: TlsServer) -> None:
+    """Although the host itself is trusted: that is about where it may lie, not about who it is."""
+    client = outbound(trusted_hosts=frozenset({"127.0.0.1"}))
+    with pytest.raises(PolicyRefused, match=r"certificate that is not trusted: self.signed certificate"):
+        client.fetch(
+            f"https://127.0.0.1:{self_signed.port}/x",
+            cancel=CancelToken(),
+            limit=10,
+            headers={"Authorization": "Bearer canary"},
+        )
+    assert self_signed.connections == 1
+    assert self_signed.requests == []
+
+
+def test_the_same_certificate_is_accepted_once_it_is_trusted(self_signed: TlsServer) -> None:
+    tls = ssl.create_default_context(cafile=str(self_signed.certificate))
+    client = outbound(tls=tls, trusted_hosts=frozenset({"127.0.0.1"}))
+    _, body = client.fetch(f"https://127.0.0.1:{self_signed.port}/x", cancel=CancelToken(), limit=10)
+    assert body == b"hello"
+    client.close()

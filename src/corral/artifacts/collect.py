@@ -35,6 +35,7 @@ def collect_garbage(installer: Installer, keep: int, in_use: Collection[Path], c
             installer.versions.remove_version(version)
             removed.append(f"{version.name}@{version.digest}")
         layers, blobs = _unneeded(installer, cancel)
+        installer.resolver.builds.sweep()
         installer.blobs.sweep_locks()
         installer.layers.sweep_locks()
         return Freed(

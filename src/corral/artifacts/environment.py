@@ -3,10 +3,14 @@ Called once by a role's main; nothing below reads the environment."""
 
 import configparser
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from corral.artifacts.settings import ArtifactSettings, HuggingFaceSettings, PypiSettings, S3Settings
+from corral.core.errors import InvalidSetting
+
+ALLOW_SOURCE_BUILDS = "CORRAL_ALLOW_SOURCE_BUILDS"
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> PypiSettings:
@@ -49,12 +53,20 @@ def pypi_settings(address: str) -> PypiSettings:
     return PypiSettings(index_url=plain, username=unquote(parts.username or ""), password=unquote(parts.password or ""))
 
 
+def read_switch(environ: Mapping[str, str], name: str) -> bool:
+    """`true` or `false`; anything else is refused, because a guess would switch on what somebody meant to forbid."""
+    text = environ.get(name, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise InvalidSetting(f"{name} is {text[:40]!r}; it must be true or false.")
+    return text == "true"
+
+
 def settings_from_environment(data_dir: Path, environ: Mapping[str, str]) -> ArtifactSettings:
     docker = Path(environ.get("DOCKER_CONFIG", Path(environ.get("HOME", "/nonexistent")) / ".docker")) / "config.json"
     return ArtifactSettings(
         data_dir=data_dir,
         docker_config=docker if docker.is_file() else None,
-        pypi=read_pip_settings(environ),
+        pypi=replace(read_pip_settings(environ), allow_source_builds=read_switch(environ, ALLOW_SOURCE_BUILDS)),
         hugging_face=HuggingFaceSettings(
             endpoint=environ.get("HF_ENDPOINT", "") or HuggingFaceSettings().endpoint, token=environ.get("HF_TOKEN", "")
         ),

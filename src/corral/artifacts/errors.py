@@ -14,6 +14,7 @@ CorralError
     ├── DigestMismatch         (Unavailable)    the bytes are not those that were promised
     ├── UnsafeArchive          (InvalidInput)   a member that would leave the root, a device, ...
     │   └── BudgetExceeded                      too many bytes, members, seconds or too high a ratio
+    ├── BuildFailed            (InvalidInput)   a source package that did not become a wheel; has the last lines
     ├── DiskFull               (Unavailable)    this one artifact does not fit
     ├── DiskFault              (Unavailable)    read-only, input/output error, no inodes
     ├── VersionInUse           (Conflict)       a process still runs from it
@@ -86,6 +87,10 @@ class UnsafeArchive(ArtifactError, InvalidInput):
 
 class BudgetExceeded(UnsafeArchive):
     code = "archive_over_budget"
+
+
+class BuildFailed(ArtifactError, InvalidInput):
+    code = "build_failed"
 
 
 class DiskFull(ArtifactError, Unavailable):

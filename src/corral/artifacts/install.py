@@ -142,7 +142,8 @@ class Installer:
             _forget_scratch(resolved)
 
     def inspect(self, uri: str, cancel: CancelToken) -> ResolvedArtifact:
-        """What a reference is made of. Nothing of its bulk is kept, nor fetched over the network."""
+        """What a reference is made of. Nothing of its bulk is kept, nor fetched over the network; but a source package,
+        where builds are allowed, has to be built before anybody knows what it needs."""
         resolved = self.resolver.resolve(parse_reference(uri), cancel)
         _forget_scratch(resolved)
         return resolved

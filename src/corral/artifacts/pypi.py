@@ -1,4 +1,5 @@
-"""Packages from one index, as wheels whose hashes the index names. Nothing of a package runs while it is installed."""
+"""Packages from one index, as wheels whose hashes the index names. Nothing of a package runs while it is installed,
+unless an operator allows to build those that come as source only."""
 
 import re
 from base64 import b64encode
@@ -6,35 +7,53 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, sys_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import Version
 
-from corral.artifacts.blobs import Blob
+from corral.artifacts.blobs import Blob, FileSource
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.client import Outbound
 from corral.artifacts.digests import Digest, digest_of, sha256_digest
-from corral.artifacts.errors import BadReference, NoPlatformFits, PolicyRefused, SourceUnavailable
+from corral.artifacts.errors import (
+    ArtifactError,
+    BadReference,
+    Cancelled,
+    NoPlatformFits,
+    PolicyRefused,
+    SourceUnavailable,
+)
 from corral.artifacts.http_source import HttpSource
 from corral.artifacts.pypi_resolver import pick_wheels
 from corral.artifacts.references import PypiFile
 from corral.artifacts.resolved import MemberPiece, ResolvedArtifact, WheelPiece
 from corral.artifacts.settings import PypiSettings
+from corral.artifacts.source_builds import BuiltWheel, Source, SourceBuilds
+from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.wheels import python_version
 
 INDEX_BYTES = 64 << 20
 AT_ONCE = 8
+SOURCE_ENDINGS = (".tar.gz", ".zip")
+HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` would allow that"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel an index offers, with the hash it promises."""
+    """One wheel an index offers, or a source to build one of, with the hash it promises."""
 
     package: str
     version: Version
@@ -47,6 +66,8 @@ class Wheel:
     yanked: bool = False
     has_metadata: bool = False
     size: int | None = None
+    from_source: bool = False
+    """Not a wheel yet: address, hash and size are those of the source package."""
 
 
 class _JsonFile(msgspec.Struct, rename="kebab"):
@@ -98,8 +119,13 @@ class _Links(HTMLParser):
 class PypiIndex:
     outbound: Outbound
     settings: PypiSettings
+    builds: SourceBuilds
+    staging: Staging
     _projects: dict[str, list[Wheel]] = field(default_factory=dict)
     _unusable: dict[str, str] = field(default_factory=dict)
+    _sources_refused: dict[str, set[Version]] = field(default_factory=dict)
+    _built: dict[Digest, BuiltWheel] = field(default_factory=dict)
+    _scratch: Path | None = None
 
     def headers(self) -> dict[str, str]:
         if not self.settings.username:
@@ -112,7 +138,8 @@ class PypiIndex:
         return self.headers() if urlsplit(url).netloc == urlsplit(self.settings.index_url).netloc else {}
 
     def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
-        """Every wheel of `package` that this interpreter can use, best first within a version, newest version first."""
+        """Every wheel of `package` that this interpreter can use, best first within a version, newest version first.
+        Sources, where they may be built, come after the wheels of their version."""
         name = canonicalize_name(package)
         if name not in self._projects:
             self._projects[name] = self._read_project(name, cancel)
@@ -125,8 +152,12 @@ class PypiIndex:
             for asked in [pool.submit(self.wheels, name, cancel) for name in names]:
                 asked.result()
 
-    def why_none(self, package: str) -> str:
-        return self._unusable.get(canonicalize_name(package), "the index offers no wheel for this machine")
+    def why_none(self, package: str, wanted: SpecifierSet) -> str:
+        name = canonicalize_name(package)
+        why = self._unusable.get(name, "the index offers no wheel for this machine")
+        if any(wanted.contains(version, prereleases=True) for version in self._sources_refused.get(name, ())):
+            return f"{why}; it has source packages, and {HOW_TO_ALLOW}"
+        return why
 
     def _read_project(self, name: str, cancel: CancelToken) -> list[Wheel]:
         url = f"{self.settings.index_url.rstrip('/')}/{name}/"
@@ -137,8 +168,15 @@ class PypiIndex:
         found: list[Wheel] = []
         skipped: set[str] = set()
         for file in _read_files(body, response.headers.get("content-type", "")):
-            wheel = _usable(name, file, urljoin(response.url, file.url), ranks)
-            if isinstance(wheel, Wheel):
+            url = urljoin(response.url, file.url)
+            if file.filename.endswith(SOURCE_ENDINGS):
+                wheel = _buildable(name, file, url, worst_rank=len(ranks))
+            else:
+                wheel = _usable(name, file, url, ranks)
+            if isinstance(wheel, Wheel) and wheel.from_source and not self.settings.allow_source_builds:
+                self._sources_refused.setdefault(name, set()).add(wheel.version)
+                skipped.add("only source packages, which would have to be built")
+            elif isinstance(wheel, Wheel):
                 found.append(wheel)
             elif wheel:
                 skipped.add(wheel)
@@ -157,7 +195,7 @@ class PypiIndex:
 
     def sized(self, wheel: Wheel, cancel: CancelToken) -> Wheel:
         """An HTML index names no sizes; they are asked so that disk and progress are known beforehand."""
-        if wheel.size is not None:
+        if wheel.size is not None or wheel.from_source:
             return wheel
         headers = self.headers_for(wheel.url)
         response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD", headers=headers)
@@ -167,9 +205,14 @@ class PypiIndex:
     def resolve_file(self, reference: PypiFile, cancel: CancelToken) -> ResolvedArtifact:
         """One file inside a wheel. Any wheel of that version will do if it is for any platform."""
         wanted = Version(reference.version)
-        fitting = [wheel for wheel in self.wheels(reference.package, cancel) if wheel.version == wanted]
+        fitting = [
+            wheel
+            for wheel in self.wheels(reference.package, cancel)
+            if wheel.version == wanted and not wheel.from_source
+        ]
         if not fitting:
-            raise NoPlatformFits(f"{reference.package} {reference.version}: {self.why_none(reference.package)}.")
+            why = self._unusable.get(canonicalize_name(reference.package), "the index offers no wheel for this machine")
+            raise NoPlatformFits(f"{reference.package} {reference.version}: {why}.")
         wheel = self.sized(fitting[0], cancel)
         return ResolvedArtifact(
             digest=wheel.sha256,
@@ -186,21 +229,80 @@ class PypiIndex:
             raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
         if any(requirement.url for requirement in parsed):
             raise PolicyRefused("A requirement may not name an address; packages come from the one index that is set.")
+        try:
+            return self._resolve(requirements, parsed, cancel)
+        except BaseException as error:
+            self._discard_built(error)
+            raise
+
+    def _resolve(
+        self, requirements: tuple[str, ...], parsed: list[Requirement], cancel: CancelToken
+    ) -> ResolvedArtifact:
         chosen = pick_wheels(self, parsed, cancel)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
             wheels = list(pool.map(lambda wheel: self.sized(wheel, cancel), chosen))
-        lock = tuple(sorted(f"{wheel.package}=={wheel.version} {wheel.sha256}" for wheel in wheels))
+        # Two builds of one source seldom agree in every byte. They are one version all the same, so the version is
+        # named after the source; the lock tells both.
+        named = sorted(f"{wheel.package}=={wheel.version} {_origin(wheel)}" for wheel in wheels)
         first = canonicalize_name(parsed[0].name)
         return ResolvedArtifact(
-            digest=digest_of("\n".join((f"python {python_version()}", *lock)).encode()),
+            digest=digest_of("\n".join((f"python {python_version()}", *named)).encode()),
             source="pypi://" + ",".join(requirements),
             pieces=tuple(
-                WheelPiece(blob=self.blob(wheel), package=wheel.package, version=str(wheel.version)) for wheel in wheels
+                WheelPiece(blob=self._wheel_blob(wheel, cancel), package=wheel.package, version=str(wheel.version))
+                for wheel in wheels
             ),
-            verified_by="index hashes",
+            verified_by="; ".join(["index hashes", *(_told(wheel) for wheel in wheels if wheel.from_source)]),
             version=next(str(wheel.version) for wheel in wheels if wheel.package == first),
-            python_lock=lock,
+            python_lock=tuple(sorted(self._lock_line(wheel, cancel) for wheel in wheels)),
+            scratch=self._scratch,
         )
+
+    def built(self, wheel: Wheel, cancel: CancelToken) -> BuiltWheel:
+        """The wheel of a source package, built if need be."""
+        if wheel.sha256 not in self._built:
+            if self._scratch is None:
+                self._scratch = self.staging.new_path()
+            self._built[wheel.sha256] = self.builds.build(self._source(wheel), self._scratch, cancel)
+        return self._built[wheel.sha256]
+
+    def _source(self, wheel: Wheel) -> Source:
+        return Source(
+            package=wheel.package,
+            version=wheel.version,
+            filename=wheel.filename,
+            digest=wheel.sha256,
+            blob=self.blob(wheel),
+        )
+
+    def _wheel_blob(self, wheel: Wheel, cancel: CancelToken) -> Blob:
+        if not wheel.from_source:
+            return self.blob(wheel)
+        built = self.built(wheel, cancel)
+        return Blob(name=built.filename, digest=built.digest, size=built.size, sources=(FileSource(built.path),))
+
+    def _lock_line(self, wheel: Wheel, cancel: CancelToken) -> str:
+        if not wheel.from_source:
+            return f"{wheel.package}=={wheel.version} {wheel.sha256}"
+        return f"{wheel.package}=={wheel.version} {self.built(wheel, cancel).digest} {_origin(wheel)}"
+
+    def _discard_built(self, error: BaseException) -> None:
+        """What was built stays only where trying again is expected to need it."""
+        if self._scratch is not None:
+            remove_tree(self._scratch)
+        wanted_again = isinstance(error, SourceUnavailable) or (isinstance(error, Cancelled) and error.keep_partials)
+        if isinstance(error, ArtifactError) and not wanted_again:
+            sources = {wheel.sha256: wheel for wheels in self._projects.values() for wheel in wheels}
+            for digest, built in self._built.items():
+                self.builds.forget(self._source(sources[digest]), built)
+
+
+def _origin(wheel: Wheel) -> str:
+    return f"built from source package {wheel.sha256}" if wheel.from_source else str(wheel.sha256)
+
+
+def _told(wheel: Wheel) -> str:
+    return f"{wheel.package} {wheel.version} {_origin(wheel)}"
 
 
 def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
@@ -216,12 +318,6 @@ def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
 
 def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Wheel | str | None:
     """The wheel, or why it is none for us, or None for what is not even an offer."""
-    if not file.filename.endswith(".whl"):
-        return (
-            "only source packages, which would have to be built"
-            if file.filename.endswith((".tar.gz", ".zip"))
-            else None
-        )
     try:
         package, version, _, tags = parse_wheel_filename(file.filename)
     except InvalidWheelFilename:
@@ -233,11 +329,7 @@ def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Whee
     fitting = [ranks[tag] for tag in tags if tag in ranks]
     if not fitting:
         return "wheels for other machines or Python versions"
-    try:
-        python_ok = not file.requires_python or python_version() in SpecifierSet(file.requires_python)
-    except InvalidSpecifier:
-        python_ok = False
-    if not python_ok:
+    if not _for_this_python(file):
         return f"wheels for other Python versions than {python_version()}"
     return Wheel(
         package=name,
@@ -250,4 +342,37 @@ def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Whee
         yanked=bool(file.yanked),
         has_metadata=bool(file.core_metadata),
         size=file.size,
+    )
+
+
+def _for_this_python(file: _JsonFile) -> bool:
+    try:
+        return not file.requires_python or python_version() in SpecifierSet(file.requires_python)
+    except InvalidSpecifier:
+        return False
+
+
+def _buildable(name: str, file: _JsonFile, url: str, *, worst_rank: int) -> Wheel | str | None:
+    """The source a wheel could be built of, ranked after every wheel; or why it is none for us, or None."""
+    try:
+        package, version = parse_sdist_filename(file.filename)
+    except InvalidSdistFilename:
+        return None
+    if package != name:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
+        return "source packages without a SHA-256 hash, which are not built"
+    if not _for_this_python(file):
+        return f"source packages for other Python versions than {python_version()}"
+    return Wheel(
+        package=name,
+        version=version,
+        filename=file.filename,
+        url=url,
+        sha256=sha256_digest(file.hashes["sha256"]),
+        rank=worst_rank,
+        requires_python=file.requires_python or "",
+        yanked=bool(file.yanked),
+        size=file.size,
+        from_source=True,
     )

@@ -5,7 +5,7 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import resolvelib
 from packaging.markers import default_environment
@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.client import Outbound
 from corral.artifacts.errors import NoPlatformFits, SourceUnavailable, UnsafeArchive
+from corral.artifacts.source_builds import BuiltWheel
 
 if TYPE_CHECKING:
     from corral.artifacts.pypi import Wheel
@@ -32,8 +33,9 @@ class Index(Protocol):
 
     def wheels(self, package: str, cancel: CancelToken) -> "list[Wheel]": ...
     def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None: ...
-    def why_none(self, package: str) -> str: ...
+    def why_none(self, package: str, wanted: SpecifierSet) -> str: ...
     def headers_for(self, url: str) -> dict[str, str]: ...
+    def built(self, wheel: "Wheel", cancel: CancelToken) -> BuiltWheel: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def _explain(index: Index, causes: Iterable[Any]) -> str:
     told = []
     for name, cause in sorted(wanted.items()):
         by = f", wanted by {cause.parent.wheel.package} {cause.parent.wheel.version}" if cause.parent else ""
-        told.append(f"{cause.requirement}{by} ({index.why_none(name)})")
+        told.append(f"{cause.requirement}{by} ({index.why_none(name, cause.requirement.specifier)})")
     return "No wheels satisfy these requirements together: " + "; ".join(told) + "."
 
 
@@ -125,6 +127,8 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
         fitting = [wheel for wheel in offered if not wheel.yanked or pinned]
         final = [wheel for wheel in fitting if specifiers.contains(wheel.version, prereleases=False)]
         chosen = final or [wheel for wheel in fitting if specifiers.contains(wheel.version, prereleases=True)]
+        # A source is built only when no wheel of any allowed version would do, however much newer it is.
+        chosen = [wheel for wheel in chosen if not wheel.from_source] or chosen
         best: dict[object, Wheel] = {}
         for wheel in chosen:  # already ordered by fit within a version
             best.setdefault(wheel.version, wheel)
@@ -154,12 +158,17 @@ def _without_marker(requirement: Requirement) -> Requirement:
 
 
 def read_requirements(index: Index, wheel: "Wheel", cancel: CancelToken) -> list[Requirement]:
-    """What a wheel needs, from the index's metadata file or else from the end of the wheel itself, by range."""
-    if wheel.has_metadata:
+    """What a wheel needs, from the index's metadata file or else from the end of the wheel itself, by range. What a
+    source package needs is known once it is built."""
+    if wheel.from_source:
+        with index.built(wheel, cancel).path.open("rb") as file:
+            content = _read_metadata(file, wheel)
+    elif wheel.has_metadata:
         headers = index.headers_for(wheel.url)
         _, content = index.outbound.fetch(f"{wheel.url}.metadata", cancel=cancel, limit=METADATA_BYTES, headers=headers)
     else:
-        content = _metadata_by_range(index, wheel, cancel)
+        remote = _RangeFile(index.outbound, wheel.url, index.headers_for(wheel.url), cancel)
+        content = _read_metadata(remote, wheel)
     message = email.parser.BytesParser().parsebytes(content, headersonly=True)
     found: list[Requirement] = []
     for text in message.get_all("Requires-Dist") or []:
@@ -173,8 +182,7 @@ def read_requirements(index: Index, wheel: "Wheel", cancel: CancelToken) -> list
     return found
 
 
-def _metadata_by_range(index: Index, wheel: "Wheel", cancel: CancelToken) -> bytes:
-    file = _RangeFile(index.outbound, wheel.url, index.headers_for(wheel.url), cancel)
+def _read_metadata(file: "IO[bytes] | _RangeFile", wheel: "Wheel") -> bytes:
     try:
         with zipfile.ZipFile(file) as archive:
             names = [

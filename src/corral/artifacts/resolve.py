@@ -30,6 +30,7 @@ from corral.artifacts.registry import Registries
 from corral.artifacts.resolved import ResolvedArtifact, TreePiece, with_digest
 from corral.artifacts.s3 import S3Client
 from corral.artifacts.settings import ArtifactSettings, UnpackLimits
+from corral.artifacts.source_builds import SourceBuilds
 from corral.artifacts.staging import Staging
 from corral.system import Clock
 
@@ -40,6 +41,7 @@ class Resolver:
     outbound: Outbound
     registries: Registries
     staging: Staging
+    builds: SourceBuilds
     clock: Clock
     platform: OciPlatform
 
@@ -74,7 +76,7 @@ class Resolver:
         return HuggingFaceHub(self.outbound, self.settings.hugging_face)
 
     def _pypi(self) -> PypiIndex:
-        return PypiIndex(self.outbound, self.settings.pypi)
+        return PypiIndex(self.outbound, self.settings.pypi, self.builds, self.staging)
 
     def _image(self, image: OciImage, cancel: CancelToken) -> ResolvedArtifact:
         digest = self.registries.pin(image, cancel)

@@ -70,10 +70,11 @@ class ResolvedArtifact:
     """What vouches for the bytes: `oci digest`, `sha256 from gallery`, `index hash`, `first download` ..."""
     version: str = ""
     python_lock: tuple[str, ...] = ()
-    """For PyPI sources: every package pinned, as `name==version sha256:...`."""
+    """For PyPI sources: every package pinned, as `name==version sha256:...`. One that was built here
+    says of what: `name==version sha256:... built from source package sha256:...`."""
     platform: str = ""
     scratch: Path | None = None
-    """Where a saved image was unpacked to be read; whoever resolved it removes it when done."""
+    """Where a saved image was unpacked to be read, or built wheels lie; whoever resolved it removes it when done."""
 
     @property
     def packed_bytes(self) -> int | None:

@@ -98,7 +98,8 @@ class Artifacts:
         return backend_request(entry)
 
     async def inspect(self, uri: str) -> ResolvedArtifact:
-        """What a reference is made of, for this platform. Fetches documents, never a layer."""
+        """What a reference is made of, for this platform. Fetches documents, never a layer (and builds a
+        source package, where that is allowed: what it needs is not known before)."""
         return await self._run(lambda token: self._installer.inspect(uri, token))
 
     async def install(

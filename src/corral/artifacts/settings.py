@@ -81,6 +81,11 @@ class PypiSettings:
     """The one package index. A second index is never asked: it would let a stranger's package win a name."""
     username: str = ""
     password: str = field(default="", repr=False)
+    allow_source_builds: bool = False
+    """`CORRAL_ALLOW_SOURCE_BUILDS`: build a package that has no usable wheel from its source, which runs its authors'
+    code on this machine, as this user."""
+    build_limit_s: float = 3600.0
+    """How long one build may take before it is stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from corral.artifacts.platforms import this_platform
 from corral.artifacts.registry import Registries, read_docker_logins
 from corral.artifacts.resolve import Resolver
 from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
+from corral.artifacts.source_builds import SourceBuilds
 from corral.artifacts.staging import Staging
 from corral.artifacts.versions import VersionStore
 from corral.system import Clock, Ids
@@ -53,6 +54,17 @@ def build_installer(
             mirrors=settings.registry_mirrors,
             plain_http_hosts=settings.network.plain_http_hosts,
         )
+        blobs = BlobStore(root / "blobs", outbound)
+        ledger = DiskLedger(root, settings.disk_reserve_bytes)
+        builds = SourceBuilds(
+            root=root / "builds",
+            locks_dir=root / "locks",
+            settings=settings.pypi,
+            blobs=blobs,
+            staging=staging,
+            ledger=ledger,
+            clock=clock,
+        )
         return Installer(
             settings=settings,
             clock=clock,
@@ -61,13 +73,14 @@ def build_installer(
                 outbound=outbound,
                 registries=registries,
                 staging=staging,
+                builds=builds,
                 clock=clock,
                 platform=platform or this_platform(),
             ),
-            blobs=BlobStore(root / "blobs", outbound),
+            blobs=blobs,
             layers=LayerStore(root / "layers", staging),
             versions=VersionStore(settings.backends_dir, staging, ids),
             staging=staging,
-            ledger=DiskLedger(root, settings.disk_reserve_bytes),
+            ledger=ledger,
             peers=Peers(outbound, settings.peers),
         )

@@ -29,7 +29,7 @@ from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
 from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, InvalidSetting
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.logs import configure_logs
 
@@ -52,6 +52,11 @@ DEFAULT_DATA_DIR = "~/.local/share/corral"
 @click.option("--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's gallery.")
 @click.option("--trust", multiple=True, metavar="HOST", help="A host or network that may lie at a private address.")
 @click.option("--plain-http", multiple=True, metavar="HOST", help="A host that may be spoken to without TLS.")
+@click.option(
+    "--allow-source-builds",
+    is_flag=True,
+    help="Build PyPI packages without usable wheel from source, which runs their code. [CORRAL_ALLOW_SOURCE_BUILDS]",
+)
 @click.option("--limit-rate", type=int, default=None, metavar="BYTES_PER_S", help="Upper limit of the download rate.")
 @click.pass_context
 def artifacts_group(
@@ -61,12 +66,16 @@ def artifacts_group(
     localai_gallery: bool,
     trust: tuple[str, ...],
     plain_http: tuple[str, ...],
+    allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
     """Fetch, inspect, list and prune artifacts on this machine."""
     # What a command prints is its answer; only what went wrong is told beside it, on standard error.
     configure_logs(level="warning", format="console", role="artifacts")
-    settings = settings_from_environment(data_dir.expanduser(), os.environ)
+    try:
+        settings = settings_from_environment(data_dir.expanduser(), os.environ)
+    except InvalidSetting as error:
+        raise click.ClickException(str(error)) from error
     listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
     context.obj = replace(
         settings,
@@ -76,6 +85,7 @@ def artifacts_group(
             trusted_hosts=frozenset(host.lower() for host in trust),
             plain_http_hosts=frozenset(host.lower() for host in plain_http),
         ),
+        pypi=replace(settings.pypi, allow_source_builds=allow_source_builds or settings.pypi.allow_source_builds),
         transfer=replace(settings.transfer, bandwidth_bytes_per_s=limit_rate),
     )
 

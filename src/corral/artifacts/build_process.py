@@ -1,0 +1,101 @@
+"""One build in a child process: its own session, a clean environment, bounded time and output, and nothing of its
+process group left when it is over."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.artifacts.cancel import SLICE_S, CancelToken
+from corral.artifacts.errors import disk_errors
+from corral.system import Clock
+
+OUTPUT_BYTES = 64 * 1024
+READ_BYTES = 16 * 1024
+_SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_EARLIEST_ZIP_TIME_S = 315_532_800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    exit_code: int | None
+    """None when the time was up."""
+    output: str
+    """The end of what it wrote."""
+
+
+def build_environment(home: Path, temporary: Path) -> dict[str, str]:
+    """Made anew, never a filtered copy of ours: a list of secrets to leave out would always lack one."""
+    return {
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), *_SYSTEM_PATH)),
+        "HOME": str(home),
+        "TMPDIR": str(temporary),
+        "LANG": "C.UTF-8",
+        "PIP_CONFIG_FILE": os.devnull,  # pip's own configuration may name other indexes, with logins
+        "SOURCE_DATE_EPOCH": str(_EARLIEST_ZIP_TIME_S),  # so that the same source gives the same wheel where it can
+    }
+
+
+def run_build(
+    command: Sequence[str],
+    *,
+    environment: dict[str, str],
+    directory: Path,
+    limit_s: float,
+    clock: Clock,
+    cancel: CancelToken,
+) -> Finished:
+    """Runs the command to its end. A cancel or the end of the time kills its whole process group."""
+    cancel.check()
+    with disk_errors("starting a build"):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=environment,
+            start_new_session=True,
+        )
+    if process.stdout is None:
+        raise AssertionError("the output was asked for as a pipe")
+    until_s = clock.monotonic_s() + limit_s
+    with process.stdout as pipe, selectors.DefaultSelector() as arrivals:
+        os.set_blocking(pipe.fileno(), False)
+        arrivals.register(pipe, selectors.EVENT_READ)
+        tail = bytearray()
+        try:
+            while process.poll() is None and clock.monotonic_s() < until_s:
+                cancel.check()
+                arrivals.select(SLICE_S)
+                if not _drain(pipe.fileno(), tail):
+                    # The pipe is closed, so there is nothing left to select on; the end itself is.
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(SLICE_S)
+            exit_code = process.poll()
+        finally:
+            # After an orderly end too: a helper that a build left running would write into directories being removed.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        _drain(pipe.fileno(), tail)
+    return Finished(exit_code=exit_code, output=tail.decode("utf-8", "replace"))
+
+
+def _drain(descriptor: int, tail: bytearray) -> bool:
+    """Takes what is there, at most a pipe's worth, and keeps the end of it. False once nothing will come any more."""
+    for _ in range(OUTPUT_BYTES // READ_BYTES):
+        try:
+            chunk = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return True
+        if not chunk:
+            return False
+        tail += chunk
+        del tail[:-OUTPUT_BYTES]
+    return True
