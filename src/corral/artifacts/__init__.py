@@ -1,0 +1,55 @@
+"""Turns a name into verified bytes on this machine, once.
+
+    async with Artifacts(ArtifactSettings(data_dir=...), clock=clock, ids=ids) as artifacts:
+        catalogue = await artifacts.read_catalogue()
+        request = artifacts.request_for(catalogue, "llama-cpp", capability)      # or BackendRequest(name=, uris=)
+        version = await artifacts.install(request, on_progress=show, cancel=token)
+        command = plan_start(version.manifest, version.path, StartRequest(host=, port=, model=))
+
+The worker uses `install`, `list_backends`, `current`, `rollback`, `remove`, `collect_garbage` and `find_blob`; the
+frontend uses `read_catalogue` with `Catalogue.resolve_for_nodes`, `inspect` for digests, `read_models` and
+`install_files`. A person's cancel is `CancelToken.cancel()`, which discards what was fetched; cancelling the task, or
+leaving the `async with`, keeps it for the next start.
+"""
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.collect import Freed
+from corral.artifacts.galleries.catalogue import LOCALAI_BACKENDS, LOCALAI_MODELS, Catalogue, GalleryStatus
+from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ModelFile, ResolvedModel
+from corral.artifacts.install import BackendRequest
+from corral.artifacts.manifest import Manifest, Readiness, StartCommand, StartRequest, plan_start
+from corral.artifacts.progress import Phase, Progress
+from corral.artifacts.resolved import ResolvedArtifact
+from corral.artifacts.service import Artifacts, Swept
+from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.versions import InstalledBackend, InstalledVersion, Metadata
+from corral.artifacts.weights import PlacedFile
+
+__all__ = [
+    "LOCALAI_BACKENDS",
+    "LOCALAI_MODELS",
+    "ArtifactSettings",
+    "Artifacts",
+    "BackendEntry",
+    "BackendRequest",
+    "CancelToken",
+    "Catalogue",
+    "Freed",
+    "GalleryStatus",
+    "InstalledBackend",
+    "InstalledVersion",
+    "Manifest",
+    "Metadata",
+    "ModelEntry",
+    "ModelFile",
+    "Phase",
+    "PlacedFile",
+    "Progress",
+    "Readiness",
+    "ResolvedArtifact",
+    "ResolvedModel",
+    "StartCommand",
+    "StartRequest",
+    "Swept",
+    "plan_start",
+]

@@ -1,0 +1,58 @@
+"""How much one artifact may unpack to. Shared by all its layers, so that many small bombs are one large one."""
+
+import threading
+
+from corral.artifacts.errors import BudgetExceeded, DiskFull
+from corral.artifacts.settings import UnpackLimits
+from corral.system import Clock
+
+
+class Budget:
+    def __init__(self, limits: UnpackLimits, clock: Clock, *, disk_bytes: int) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._until_s = clock.monotonic_s() + limits.seconds
+        self._most_bytes = min(limits.total_bytes, disk_bytes)
+        self._by_disk = disk_bytes < limits.total_bytes
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._members = 0
+
+    def member(self, size: int) -> None:
+        """Asked before a member is written: what its header claims must fit, so that a lie costs nothing."""
+        with self._lock:
+            self._members += 1
+            self._bytes += size
+        if self._members > self.limits.members:
+            raise BudgetExceeded(f"The archive has more than {self.limits.members} members.")
+        if size > self.limits.file_bytes:
+            raise BudgetExceeded(f"A member claims {size} bytes; at most {self.limits.file_bytes} are unpacked.")
+        if self._bytes > self._most_bytes:
+            if self._by_disk:
+                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that the disk has room for.")
+            raise BudgetExceeded(
+                f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have."
+            )
+
+    def time(self) -> None:
+        if self._clock.monotonic_s() > self._until_s:
+            raise BudgetExceeded(f"Unpacking took longer than {self.limits.seconds:g} s.")
+
+
+class RatioGuard:
+    """Compares what goes into one decompressor with what comes out."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._limits = budget.limits
+        self._budget = budget
+        self.packed = 0
+        self.unpacked = 0
+
+    def check(self) -> None:
+        self._budget.time()
+        if self.unpacked < self._limits.ratio_floor_bytes:
+            return
+        if self.unpacked > self.packed * self._limits.ratio:
+            raise BudgetExceeded(
+                f"{self.packed} packed bytes became {self.unpacked}: more than {self._limits.ratio} times as much."
+            )

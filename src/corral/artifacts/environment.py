@@ -1,0 +1,68 @@
+"""Settings of other tools that people expect to be honoured: pip's index, Hugging Face's endpoint, docker's logins.
+Called once by a role's main; nothing below reads the environment."""
+
+import configparser
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from corral.artifacts.settings import ArtifactSettings, HuggingFaceSettings, PypiSettings, S3Settings
+
+
+def read_pip_settings(environ: Mapping[str, str]) -> PypiSettings:
+    """`PIP_INDEX_URL`, else the configuration file pip would read. A second index is left out on purpose."""
+    address = environ.get("PIP_INDEX_URL", "")
+    for path in _pip_files(environ):
+        if address:
+            break
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read_string(path.read_text(encoding="utf-8"))
+        except (OSError, configparser.Error, UnicodeDecodeError):
+            continue
+        address = next(
+            (
+                parser.get(section, "index-url")
+                for section in ("install", "global")
+                if parser.has_option(section, "index-url")
+            ),
+            "",
+        )
+    return pypi_settings(address) if address else PypiSettings()
+
+
+def _pip_files(environ: Mapping[str, str]) -> list[Path]:
+    home = Path(environ.get("HOME", "/nonexistent"))
+    named = environ.get("PIP_CONFIG_FILE")
+    return [
+        *([Path(named)] if named else []),
+        home / ".config" / "pip" / "pip.conf",
+        home / ".pip" / "pip.conf",
+        Path("/etc/pip.conf"),
+    ]
+
+
+def pypi_settings(address: str) -> PypiSettings:
+    """An index address may carry its login; it is kept apart from the address, which is logged and stored."""
+    parts = urlsplit(address.strip())
+    plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+    return PypiSettings(index_url=plain, username=unquote(parts.username or ""), password=unquote(parts.password or ""))
+
+
+def settings_from_environment(data_dir: Path, environ: Mapping[str, str]) -> ArtifactSettings:
+    docker = Path(environ.get("DOCKER_CONFIG", Path(environ.get("HOME", "/nonexistent")) / ".docker")) / "config.json"
+    return ArtifactSettings(
+        data_dir=data_dir,
+        docker_config=docker if docker.is_file() else None,
+        pypi=read_pip_settings(environ),
+        hugging_face=HuggingFaceSettings(
+            endpoint=environ.get("HF_ENDPOINT", "") or HuggingFaceSettings().endpoint, token=environ.get("HF_TOKEN", "")
+        ),
+        s3=S3Settings(
+            endpoint=environ.get("AWS_ENDPOINT_URL_S3", "") or environ.get("AWS_ENDPOINT_URL", ""),
+            region=environ.get("AWS_REGION", "") or environ.get("AWS_DEFAULT_REGION", "") or "us-east-1",
+            access_key=environ.get("AWS_ACCESS_KEY_ID", ""),
+            secret_key=environ.get("AWS_SECRET_ACCESS_KEY", ""),
+            session_token=environ.get("AWS_SESSION_TOKEN", ""),
+        ),
+    )

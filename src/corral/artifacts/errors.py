@@ -1,0 +1,132 @@
+"""What can go wrong between a name and verified bytes on disk.
+
+CorralError
+└── ArtifactError
+    ├── BadReference           (InvalidInput)   a location we cannot read; says which forms exist
+    ├── BadGallery             (InvalidInput)   an index that is malformed or hostile
+    ├── BadManifest            (InvalidInput)   a start description that cannot be followed
+    ├── NoVariantFits          (InvalidInput)   no entry for this capability
+    ├── NoPlatformFits         (InvalidInput)   the image has no build for this os and architecture
+    ├── PolicyRefused          (Forbidden)      address, scheme, redirect or signature rule says no
+    ├── SourceRejected         (NotFound)       the far side answered and the answer is no: 401, 403, 404
+    ├── SourceUnavailable      (Unavailable)    transient; trying again helps
+    │   └── Stalled                             connected, but too few bytes in the stall window
+    ├── DigestMismatch         (Unavailable)    the bytes are not those that were promised
+    ├── UnsafeArchive          (InvalidInput)   a member that would leave the root, a device, ...
+    │   └── BudgetExceeded                      too many bytes, members, seconds or too high a ratio
+    ├── DiskFull               (Unavailable)    this one artifact does not fit
+    ├── DiskFault              (Unavailable)    read-only, input/output error, no inodes
+    ├── VersionInUse           (Conflict)       a process still runs from it
+    ├── NotInstalled           (NotFound)
+    └── Cancelled                               asked to stop: by a person or by a shutdown
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from corral.core.errors import Conflict, CorralError, Forbidden, InvalidInput, NotFound, Unavailable
+
+
+class ArtifactError(CorralError):
+    code = "artifact_failed"
+
+
+class BadReference(ArtifactError, InvalidInput):
+    code = "bad_reference"
+
+
+class BadGallery(ArtifactError, InvalidInput):
+    code = "bad_gallery"
+
+
+class BadManifest(ArtifactError, InvalidInput):
+    code = "bad_manifest"
+
+
+class NoVariantFits(ArtifactError, InvalidInput):
+    code = "no_variant_fits"
+
+
+class NoPlatformFits(ArtifactError, InvalidInput):
+    code = "no_platform_fits"
+
+
+class PolicyRefused(ArtifactError, Forbidden):
+    code = "policy_refused"
+
+
+class SourceRejected(ArtifactError, NotFound):
+    code = "source_rejected"
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class SourceUnavailable(ArtifactError, Unavailable):
+    code = "source_unavailable"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Stalled(SourceUnavailable):
+    code = "source_stalled"
+
+
+class DigestMismatch(ArtifactError, Unavailable):
+    code = "digest_mismatch"
+
+
+class UnsafeArchive(ArtifactError, InvalidInput):
+    code = "unsafe_archive"
+
+
+class BudgetExceeded(UnsafeArchive):
+    code = "archive_over_budget"
+
+
+class DiskFull(ArtifactError, Unavailable):
+    code = "disk_full"
+
+
+class DiskFault(ArtifactError, Unavailable):
+    code = "disk_fault"
+
+
+class VersionInUse(ArtifactError, Conflict):
+    code = "version_in_use"
+
+
+class NotInstalled(ArtifactError, NotFound):
+    code = "not_installed"
+
+
+class Cancelled(ArtifactError):
+    code = "cancelled"
+
+    def __init__(self, message: str, *, keep_partials: bool) -> None:
+        super().__init__(message)
+        self.keep_partials = keep_partials
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FAULT = {errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM}
+
+
+@contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Turns what the filesystem says into the error that tells a person what would help."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(
+                f"The disk (or its inode table) is full while {doing}. Free some space, for example with"
+                " `corral artifacts prune`, and try again."
+            ) from error
+        if error.errno in _FAULT:
+            raise DiskFault(f"The filesystem refused ({error.strerror}) while {doing}.") from error
+        raise

@@ -1,0 +1,150 @@
+"""All galleries together: one place to look a name up."""
+
+from dataclasses import dataclass, field
+from importlib import resources
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.errors import ArtifactError, BadGallery, NotInstalled, PolicyRefused
+from corral.artifacts.galleries.entries import (
+    BackendEntry,
+    BaseFile,
+    ModelEntry,
+    ResolvedModel,
+    parse_backends,
+    parse_base,
+    parse_models,
+    resolve_model,
+)
+from corral.artifacts.galleries.sources import GallerySources
+from corral.artifacts.settings import GallerySettings
+from corral.core.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
+
+CORRAL_GALLERY = "corral"
+LOCALAI_BACKENDS = GallerySettings(
+    name="localai",
+    url="https://index.localai.io/backends",
+    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
+    optional=True,
+)
+LOCALAI_MODELS = GallerySettings(
+    name="localai",
+    url="https://index.localai.io/models",
+    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
+    optional=True,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GalleryStatus:
+    """What the UI shows beside a gallery's name."""
+
+    name: str
+    url: str
+    entries: int
+    age_s: float
+    problem: str = ""
+    """Why the gallery could not be asked. With entries, they come from the copy kept `age_s` ago."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """Backends of every gallery, in the order of the galleries; the first entry of a name wins."""
+
+    entries: tuple[BackendEntry, ...]
+    galleries: tuple[GalleryStatus, ...]
+    by_name: dict[str, BackendEntry] = field(default_factory=dict)
+
+    def find(self, name: str) -> BackendEntry:
+        gallery, at, plain = name.partition("@")
+        if at:
+            for entry in self.entries:
+                if entry.gallery == gallery and entry.name.lower() == plain.lower():
+                    return entry
+        entry_or_none = self.by_name.get(name.lower())
+        if entry_or_none is None:
+            raise NotInstalled(f"No gallery has a backend named {name}.")
+        return entry_or_none
+
+    def resolve(self, name: str, capability: str, *, substitute: bool = False) -> Resolution:
+        return resolve_variant(self._scope(name), name, capability, substitute=substitute)
+
+    def resolve_for_nodes(self, name: str, capabilities: dict[str, str]) -> dict[str, Resolution]:
+        return resolve_for_nodes(self._scope(name), name, capabilities)
+
+    def chosen_entry(self, name: str, chosen: Chosen) -> BackendEntry:
+        return self._scope(name)[chosen.name.lower()]
+
+    def _scope(self, name: str) -> dict[str, BackendEntry]:
+        """A family stays within its gallery: `llama-cpp` of one must not mean a part of another's."""
+        gallery, at, plain = name.partition("@")
+        if not at:
+            entry = self.by_name.get(name.lower())
+            gallery, plain = (entry.gallery, name) if entry else ("", name)
+        del plain
+        return index_by_name(entry for entry in self.entries if not gallery or entry.gallery == gallery)
+
+
+def shipped(name: str) -> bytes:
+    return resources.files("corral.artifacts.default_gallery").joinpath(name).read_bytes()
+
+
+def read_backends(sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken) -> Catalogue:
+    """Corral's own gallery and those that are set. One that fails is reported and hides none of the others."""
+    own = parse_backends(shipped("backends.yaml"), gallery=CORRAL_GALLERY, url="corral:backends")
+    entries = list(own)
+    statuses = [GalleryStatus(name=CORRAL_GALLERY, url="corral:backends", entries=len(own), age_s=0.0)]
+    for gallery in galleries:
+        found, status = _read_gallery(sources, gallery, cancel)
+        entries += found
+        statuses.append(status)
+    return Catalogue(entries=tuple(entries), galleries=tuple(statuses), by_name=index_by_name(entries))
+
+
+def _read_gallery(
+    sources: GallerySources, gallery: GallerySettings, cancel: CancelToken
+) -> tuple[list[BackendEntry], GalleryStatus]:
+    try:
+        text = sources.read(gallery, cancel)
+        found = parse_backends(text.content, gallery=gallery.name, url=gallery.url)
+    except ArtifactError as error:
+        return [], GalleryStatus(name=gallery.name, url=gallery.url, entries=0, age_s=0.0, problem=str(error))
+    return found, GalleryStatus(
+        name=gallery.name, url=text.url, entries=len(found), age_s=text.age_s, problem=text.stale_because
+    )
+
+
+def refuse_unverifiable(galleries: tuple[GallerySettings, ...], entry: BackendEntry) -> None:
+    """A gallery that asks for signatures gets none of its images installed unsigned."""
+    for gallery in galleries:
+        if gallery.name == entry.gallery and gallery.verification:
+            raise PolicyRefused(
+                f"Gallery {gallery.name} asks for signed images, and Corral cannot check such signatures."
+                " Switch the gallery's verification off to install by digest alone."
+            )
+
+
+def read_models(
+    sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken
+) -> list[ModelEntry]:
+    found = parse_models(shipped("models.yaml"), gallery=CORRAL_GALLERY)
+    for gallery in galleries:
+        try:
+            text = sources.read(gallery, cancel)
+        except ArtifactError:
+            if not gallery.optional:
+                raise
+            continue
+        found += parse_models(text.content, gallery=gallery.name)
+    return found
+
+
+def read_model(sources: GallerySources, entry: ModelEntry, cancel: CancelToken) -> ResolvedModel:
+    """The entry with its base file, whose address most entries share."""
+    base: BaseFile | None = None
+    if entry.url:
+        text = sources.read_any((entry.url,), cancel)
+        base = parse_base(text.content)
+    resolved = resolve_model(entry, base)
+    if not resolved.backend and not resolved.files:
+        raise BadGallery(f"Model {entry.name} names neither a backend nor files.")
+    return resolved

@@ -1,0 +1,223 @@
+"""Entries of backend and model galleries, as LocalAI writes them and with Corral's additions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from corral.artifacts.digests import Digest, parse_digest, sha256_digest
+from corral.artifacts.errors import BadGallery, BadManifest
+from corral.artifacts.galleries.yaml import load_yaml
+from corral.artifacts.install import BackendRequest
+from corral.artifacts.manifest import Manifest, check_manifest
+
+MAX_ENTRIES = 100_000
+
+
+class CorralFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What Corral adds under the key `corral`. LocalAI ignores keys it does not know."""
+
+    manifest: Manifest | None = None
+    digest: str = ""
+    """A pin: the version's digest."""
+    size_bytes: int = 0
+
+
+class BackendEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend. Meta when it has capabilities and no uri. Unknown keys are ignored."""
+
+    name: str
+    alias: str = ""
+    uri: str = ""
+    mirrors: list[str] = []
+    capabilities: dict[str, str] = {}
+    version: str = ""
+    sha256: str = ""
+    description: str = ""
+    license: str = ""
+    icon: str = ""
+    urls: list[str] = []
+    tags: list[str] = []
+    size: str = ""
+    corral: CorralFields | None = None
+    gallery: str = ""
+    """The gallery's name; filled when it is read."""
+    gallery_url: str = ""
+
+
+class ModelFile(msgspec.Struct, frozen=True):
+    filename: str
+    uri: str
+    sha256: str = ""
+
+
+class ModelVariant(msgspec.Struct, frozen=True):
+    model: str
+
+
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    url: str = ""
+    config_file: dict[str, Any] | str = {}
+    overrides: dict[str, Any] = {}
+    files: list[ModelFile] = []
+    variants: list[ModelVariant] = []
+    urls: list[str] = []
+    tags: list[str] = []
+    description: str = ""
+    license: str = ""
+    icon: str = ""
+    size: str = ""
+    backend: str = ""
+    gallery: str = ""
+
+
+class PromptTemplate(msgspec.Struct, frozen=True):
+    name: str
+    content: str
+
+
+class BaseFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model entry's `url` leads to. Its `config_file` is a string that holds YAML."""
+
+    name: str = ""
+    description: str = ""
+    icon: str = ""
+    license: str = ""
+    urls: list[str] = []
+    config_file: str | dict[str, Any] = ""
+    files: list[ModelFile] = []
+    prompt_templates: list[PromptTemplate] = []
+
+
+class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model ready to be installed: its whole configuration and every file it needs."""
+
+    name: str
+    backend: str
+    config: dict[str, Any]
+    files: list[ModelFile]
+    prompt_templates: list[PromptTemplate] = []
+
+
+def parse_backends(content: bytes, *, gallery: str = "", url: str = "") -> list[BackendEntry]:
+    found = [
+        msgspec.structs.replace(entry, gallery=gallery, gallery_url=url)
+        for entry in _parse(content, list[BackendEntry])
+    ]
+    for entry in found:
+        _check_entry(entry)
+    return found
+
+
+def _check_entry(entry: BackendEntry) -> None:
+    if not entry.name:
+        raise BadGallery("A backend has no name.")
+    if entry.corral is not None:
+        if entry.corral.manifest is not None:
+            try:
+                check_manifest(entry.corral.manifest)
+            except BadManifest as error:
+                raise BadGallery(f"Backend {entry.name}: {error}") from error
+        if entry.corral.digest:
+            parse_digest(entry.corral.digest)
+
+
+def parse_models(content: bytes, *, gallery: str = "") -> list[ModelEntry]:
+    return [msgspec.structs.replace(entry, gallery=gallery) for entry in _parse(content, list[ModelEntry])]
+
+
+def parse_base(content: bytes) -> BaseFile:
+    base: BaseFile = _parse(content, BaseFile)
+    return base
+
+
+def _parse(content: bytes, kind: Any) -> Any:
+    document = load_yaml(content)
+    if isinstance(document, list) and len(document) > MAX_ENTRIES:
+        raise BadGallery(f"The gallery has more than {MAX_ENTRIES} entries.")
+    try:
+        # Not strict: Go reads an unquoted number as a string where a string belongs, and so do we.
+        return msgspec.convert(_stringly(document), kind, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise BadGallery(f"The gallery cannot be read: {error}.") from error
+
+
+_TEXT_FIELDS = frozenset({"name", "version", "size", "license", "alias", "sha256", "description"})
+
+
+def _stringly(document: Any) -> Any:
+    """Turns the plain numbers of text fields back into the text they were; absent lists and maps stay absent."""
+    if isinstance(document, list):
+        return [_stringly_entry(entry) for entry in document]
+    return _stringly_entry(document)
+
+
+def _stringly_entry(entry: Any) -> Any:
+    if not isinstance(entry, dict):
+        return entry
+    return {
+        key: str(value) if key in _TEXT_FIELDS and isinstance(value, (int, float)) else value
+        for key, value in entry.items()
+        if value is not None
+    }
+
+
+def backend_request(
+    entry: BackendEntry, *, install_as: str = "", prefer_development: bool = False, allow_development: bool = False
+) -> BackendRequest:
+    """An install of a concrete entry: its source, then its mirrors, then, where allowed, the development build."""
+    uris = [uri for uri in (entry.uri, *entry.mirrors) if uri]
+    development = [uri.replace(":latest-", ":master-") for uri in uris if ":latest-" in uri]
+    development += [f"{uri}-development" for uri in development]
+    if prefer_development:
+        uris = [*development[:1], *uris, *development[1:]]
+    elif allow_development:
+        uris += development
+    corral = entry.corral
+    return BackendRequest(
+        name=install_as or entry.name,
+        uris=tuple(dict.fromkeys(uris)),
+        alias=entry.alias,
+        gallery_url=entry.gallery_url,
+        version=entry.version,
+        sha256=_sha256(entry.sha256),
+        digest=parse_digest(corral.digest) if corral and corral.digest else None,
+        manifest=corral.manifest if corral else None,
+    )
+
+
+def _sha256(text: str) -> Digest | None:
+    return sha256_digest(text.removeprefix("sha256:")) if text else None
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Deep merge: maps meet key by key, anything else is replaced."""
+    result = dict(base)
+    for key, value in over.items():
+        mine = result.get(key)
+        result[key] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return result
+
+
+def resolve_model(entry: ModelEntry, base: BaseFile | None) -> ResolvedModel:
+    """The model's configuration: base, then the entry's name, then its overrides. Files of both are needed."""
+    config = merged(_config_of(base.config_file if base else entry.config_file), {"name": entry.name})
+    config = merged(config, entry.overrides)
+    files = {file.filename: file for file in [*(base.files if base else []), *entry.files]}
+    return ResolvedModel(
+        name=entry.name,
+        backend=str(config.get("backend", "") or entry.backend),
+        config=config,
+        files=list(files.values()),
+        prompt_templates=base.prompt_templates if base else [],
+    )
+
+
+def _config_of(config_file: dict[str, Any] | str) -> dict[str, Any]:
+    config = load_yaml(config_file) if isinstance(config_file, str) else config_file
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise BadGallery("A model's config_file is not a map.")
+    return config

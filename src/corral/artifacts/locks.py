@@ -1,0 +1,40 @@
+"""Locks between processes that share a data directory: the worker, and `corral artifacts` beside it.
+
+The kernel drops them when a process dies, however it dies, so a killed install blocks nobody.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from corral.artifacts.cancel import CancelToken
+
+POLL_S = 0.05
+
+
+def try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """A descriptor that holds the lock until closed, or None when somebody else has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def held(directory: Path, name: str, cancel: CancelToken, *, shared: bool = False) -> Iterator[None]:
+    """Waits for the lock `name`. Two threads of one process exclude each other too."""
+    directory.mkdir(parents=True, exist_ok=True)
+    while (descriptor := try_lock(directory / f"{name}.lock", shared=shared)) is None:
+        cancel.wait(POLL_S)
+    try:
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,149 @@
+"""How an installed backend is started. Stored with the version, so that the worker's supervisor needs nothing else.
+
+Two kinds: LocalAI's `run.sh`, which takes `--addr` and speaks gRPC, and Corral's own description of a server that
+speaks the OpenAI API. Values from people reach a process as single arguments, never through a shell, and only for
+options the manifest lists.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from corral.artifacts.errors import BadManifest
+
+Protocol = Literal["openai", "localai-grpc"]
+
+_FIELD = re.compile(r"\{([a-z_]+)\}")
+_FIELDS = frozenset({"python", "bin", "dir", "host", "port", "model", "context", "slots", "value", "name"})
+_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+# Names that change which code a process loads; a gallery has no business setting them.
+_FORBIDDEN_ENVIRONMENT = re.compile(r"(LD_|DYLD_|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME|PATH\Z|BASH_ENV|ENV\Z|IFS\Z)")
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    path: str = "/health"
+    """Answers 2xx once the model can serve."""
+    stall_s: float = 600.0
+    """How long a start may make no progress."""
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    protocol: Protocol
+    start: tuple[str, ...]
+    """The command, with `{python}`, `{bin}`, `{dir}`, `{host}`, `{port}`, `{model}` filled in."""
+    readiness: Readiness = Readiness()
+    context: tuple[str, ...] = ()
+    """Added when a context size is set, with `{context}`."""
+    slots: tuple[str, ...] = ()
+    """Added when parallel slots are set, with `{slots}`."""
+    embeddings: tuple[str, ...] = ()
+    """Added for a model that serves embeddings."""
+    served_name: tuple[str, ...] = ()
+    """Added to tell the engine the model's public name, with `{name}`."""
+    options: dict[str, tuple[str, ...]] = {}
+    """Every option a model may set, with `{value}`. Others are refused."""
+    environment: dict[str, str] = {}
+    token_env: str = ""
+    """The variable through which the process gets the token that callers must present."""
+    launcher: str = ""
+    """A launcher that Corral places beside the engine, when the engine has no server command of its own."""
+
+
+LOCALAI_RUN = Manifest(protocol="localai-grpc", start=("{dir}/run.sh", "--addr", "{host}:{port}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    host: str
+    port: int
+    model: str
+    model_name: str = ""
+    context: int | None = None
+    slots: int | None = None
+    embeddings: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCommand:
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    working_dir: Path
+    token_env: str
+    readiness: Readiness
+
+
+def check_manifest(manifest: Manifest) -> Manifest:
+    """Refuses a description that could not be followed, when it is read and not when a model is loaded."""
+    if not manifest.start:
+        raise BadManifest("A backend's start command is empty.")
+    groups = [manifest.start, manifest.context, manifest.slots, manifest.embeddings, manifest.served_name]
+    for argument in [argument for group in [*groups, *manifest.options.values()] for argument in group]:
+        unknown = set(_FIELD.findall(argument)) - _FIELDS
+        if unknown:
+            raise BadManifest(f"Argument {argument!r} asks for {', '.join(sorted(unknown))}, which nothing fills in.")
+    for name in [*manifest.environment, *filter(None, [manifest.token_env])]:
+        if not _ENVIRONMENT_NAME.match(name) or _FORBIDDEN_ENVIRONMENT.match(name):
+            raise BadManifest(f"A gallery may not set the variable {name!r} for a backend.")
+    if not manifest.readiness.path.startswith("/"):
+        raise BadManifest("The readiness path begins with a slash.")
+    if manifest.launcher and not re.fullmatch(r"[a-z][a-z0-9_]*", manifest.launcher):
+        raise BadManifest(f"{manifest.launcher!r} is not a launcher of Corral's.")
+    return manifest
+
+
+def plan_start(manifest: Manifest, version_dir: Path, request: StartRequest) -> StartCommand:
+    """The exact command for one process. Pure: it reads nothing and starts nothing."""
+    values = {
+        "dir": str(version_dir),
+        "bin": str(version_dir / "bin"),
+        "python": str(version_dir / "bin" / "python"),
+        "host": request.host,
+        "port": str(request.port),
+        "model": request.model,
+        "name": request.model_name,
+    }
+    argv = _filled(manifest.start, values)
+    if request.context is not None:
+        argv += _filled(manifest.context, {**values, "context": str(request.context)})
+    if request.slots is not None:
+        argv += _filled(manifest.slots, {**values, "slots": str(request.slots)})
+    if request.model_name:
+        argv += _filled(manifest.served_name, values)
+    if request.embeddings:
+        argv += _filled(manifest.embeddings, values)
+    for option, value in request.options:
+        argv += _option(manifest, option, value, values)
+    return StartCommand(
+        argv=argv,
+        environment=dict(manifest.environment),
+        working_dir=version_dir,
+        token_env=manifest.token_env,
+        readiness=manifest.readiness,
+    )
+
+
+def _option(manifest: Manifest, option: str, value: str, values: Mapping[str, str]) -> tuple[str, ...]:
+    template = manifest.options.get(option)
+    if template is None:
+        known = ", ".join(sorted(manifest.options)) or "none"
+        raise BadManifest(f"This backend takes no option {option[:80]!r}; it takes {known}.")
+    if "\0" in value or len(value) > 4096:
+        raise BadManifest(f"Option {option} has a value no process could take.")
+    return _filled(template, {**values, "value": value})
+
+
+def _filled(template: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Replaces each field once; a value that itself looks like a field stays as it is."""
+
+    def value_of(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in values:
+            raise BadManifest(f"The start command asks for {{{name}}} where it has no value.")
+        return values[name]
+
+    return tuple(_FIELD.sub(value_of, argument) for argument in template)

@@ -1,0 +1,241 @@
+"""Packages from one index, as wheels whose hashes the index names. Nothing of a package runs while it is installed."""
+
+import re
+from base64 import b64encode
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from urllib.parse import unquote, urljoin, urlsplit
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag, sys_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from corral.artifacts.blobs import Blob
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.client import Outbound
+from corral.artifacts.digests import Digest, digest_of, sha256_digest
+from corral.artifacts.errors import BadReference, NoPlatformFits, PolicyRefused, SourceUnavailable
+from corral.artifacts.http_source import HttpSource
+from corral.artifacts.pypi_resolver import pick_wheels
+from corral.artifacts.references import PypiFile
+from corral.artifacts.resolved import MemberPiece, ResolvedArtifact, WheelPiece
+from corral.artifacts.settings import PypiSettings
+from corral.artifacts.wheels import python_version
+
+INDEX_BYTES = 64 << 20
+ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel an index offers, with the hash it promises."""
+
+    package: str
+    version: Version
+    filename: str
+    url: str
+    sha256: Digest
+    rank: int
+    """How well it fits this interpreter; lower is better."""
+    requires_python: str = ""
+    yanked: bool = False
+    has_metadata: bool = False
+    size: int | None = None
+
+
+class _JsonFile(msgspec.Struct, rename="kebab"):
+    filename: str
+    url: str
+    hashes: dict[str, str] = {}
+    requires_python: str | None = None
+    yanked: bool | str = False
+    core_metadata: bool | dict[str, str] = False
+    size: int | None = None
+
+
+class _JsonProject(msgspec.Struct):
+    files: list[_JsonFile]
+
+
+class _Links(HTMLParser):
+    """The anchors of a simple-index page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[_JsonFile] = []
+        self._open: dict[str, str | None] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self._open = dict(attrs)
+
+    def handle_data(self, data: str) -> None:
+        if self._open is None or not self._open.get("href"):
+            return
+        href = self._open["href"] or ""
+        address, _, fragment = href.partition("#")
+        algorithm, _, digits = fragment.partition("=")
+        self.files.append(
+            _JsonFile(
+                filename=unquote(urlsplit(address).path.rpartition("/")[2]),
+                url=address,
+                hashes={algorithm: digits} if digits else {},
+                requires_python=self._open.get("data-requires-python"),
+                yanked="data-yanked" in self._open,
+                core_metadata="data-core-metadata" in self._open or "data-dist-info-metadata" in self._open,
+            )
+        )
+        self._open = None
+
+
+@dataclass(slots=True)
+class PypiIndex:
+    outbound: Outbound
+    settings: PypiSettings
+    _projects: dict[str, list[Wheel]] = field(default_factory=dict)
+    _unusable: dict[str, str] = field(default_factory=dict)
+
+    def headers(self) -> dict[str, str]:
+        if not self.settings.username:
+            return {}
+        login = f"{self.settings.username}:{self.settings.password}".encode()
+        return {"Authorization": f"Basic {b64encode(login).decode()}"}
+
+    def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
+        """Every wheel of `package` that this interpreter can use, best first within a version, newest version first."""
+        name = canonicalize_name(package)
+        if name not in self._projects:
+            self._projects[name] = self._read_project(name, cancel)
+        return self._projects[name]
+
+    def why_none(self, package: str) -> str:
+        return self._unusable.get(canonicalize_name(package), "the index offers no wheel for this machine")
+
+    def _read_project(self, name: str, cancel: CancelToken) -> list[Wheel]:
+        url = f"{self.settings.index_url.rstrip('/')}/{name}/"
+        response, body = self.outbound.fetch(
+            url, cancel=cancel, limit=INDEX_BYTES, headers={**self.headers(), "Accept": ACCEPT}
+        )
+        ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
+        found: list[Wheel] = []
+        skipped: set[str] = set()
+        for file in _read_files(body, response.headers.get("content-type", "")):
+            wheel = _usable(name, file, urljoin(response.url, file.url), ranks)
+            if isinstance(wheel, Wheel):
+                found.append(wheel)
+            elif wheel:
+                skipped.add(wheel)
+        if not found and skipped:
+            self._unusable[name] = "; ".join(sorted(skipped))
+        found.sort(key=lambda wheel: (wheel.version, -wheel.rank), reverse=True)
+        return found
+
+    def blob(self, wheel: Wheel) -> Blob:
+        same_host = urlsplit(wheel.url).netloc == urlsplit(self.settings.index_url).netloc
+        return Blob(
+            name=wheel.filename,
+            digest=wheel.sha256,
+            size=wheel.size,
+            sources=(
+                HttpSource(
+                    outbound=self.outbound, url=wheel.url, headers=self.headers if same_host else dict[str, str]
+                ),
+            ),
+        )
+
+    def sized(self, wheel: Wheel, cancel: CancelToken) -> Wheel:
+        """An HTML index names no sizes; they are asked so that disk and progress are known beforehand."""
+        if wheel.size is not None:
+            return wheel
+        response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD")
+        length = response.headers.get("content-length", "")
+        return replace(wheel, size=int(length)) if length.isdigit() else wheel
+
+    def resolve_file(self, reference: PypiFile, cancel: CancelToken) -> ResolvedArtifact:
+        """One file inside a wheel. Any wheel of that version will do if it is for any platform."""
+        wanted = Version(reference.version)
+        fitting = [wheel for wheel in self.wheels(reference.package, cancel) if wheel.version == wanted]
+        if not fitting:
+            raise NoPlatformFits(f"{reference.package} {reference.version}: {self.why_none(reference.package)}.")
+        wheel = self.sized(fitting[0], cancel)
+        return ResolvedArtifact(
+            digest=wheel.sha256,
+            source=str(reference),
+            pieces=(MemberPiece(blob=self.blob(wheel), path=reference.path),),
+            verified_by="index hash",
+            version=str(wheel.version),
+        )
+
+    def resolve_environment(self, requirements: tuple[str, ...], cancel: CancelToken) -> ResolvedArtifact:
+        try:
+            parsed = [Requirement(text) for text in requirements]
+        except InvalidRequirement as error:
+            raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
+        if any(requirement.url for requirement in parsed):
+            raise PolicyRefused("A requirement may not name an address; packages come from the one index that is set.")
+        wheels = [self.sized(wheel, cancel) for wheel in pick_wheels(self, parsed, cancel)]
+        lock = tuple(sorted(f"{wheel.package}=={wheel.version} {wheel.sha256}" for wheel in wheels))
+        first = canonicalize_name(parsed[0].name)
+        return ResolvedArtifact(
+            digest=digest_of("\n".join((f"python {python_version()}", *lock)).encode()),
+            source="pypi://" + ",".join(requirements),
+            pieces=tuple(
+                WheelPiece(blob=self.blob(wheel), package=wheel.package, version=str(wheel.version)) for wheel in wheels
+            ),
+            verified_by="index hashes",
+            version=next(str(wheel.version) for wheel in wheels if wheel.package == first),
+            python_lock=lock,
+        )
+
+
+def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
+    if "json" in content_type:
+        try:
+            return msgspec.json.decode(body, type=_JsonProject).files
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise SourceUnavailable(f"The package index cannot be read: {error}.") from error
+    page = _Links()
+    page.feed(body.decode("utf-8", "replace"))
+    return page.files
+
+
+def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Wheel | str | None:
+    """The wheel, or why it is none for us, or None for what is not even an offer."""
+    if not file.filename.endswith(".whl"):
+        return (
+            "only source packages, which would have to be built"
+            if file.filename.endswith((".tar.gz", ".zip"))
+            else None
+        )
+    try:
+        package, version, _, tags = parse_wheel_filename(file.filename)
+    except InvalidWheelFilename:
+        return None
+    if canonicalize_name(package) != name:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
+        return "wheels without a SHA-256 hash, which are not installed"
+    fitting = [ranks[tag] for tag in tags if tag in ranks]
+    if not fitting:
+        return "wheels for other machines or Python versions"
+    try:
+        python_ok = not file.requires_python or python_version() in SpecifierSet(file.requires_python)
+    except InvalidSpecifier:
+        python_ok = False
+    if not python_ok:
+        return f"wheels for other Python versions than {python_version()}"
+    return Wheel(
+        package=name,
+        version=version,
+        filename=file.filename,
+        url=url,
+        sha256=sha256_digest(file.hashes["sha256"]),
+        rank=min(fitting),
+        requires_python=file.requires_python or "",
+        yanked=bool(file.yanked),
+        has_metadata=bool(file.core_metadata),
+        size=file.size,
+    )

@@ -1,0 +1,100 @@
+"""From a reference to what it is made of, whatever kind it is."""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from corral.artifacts.blobs import Blob
+from corral.artifacts.budget import Budget
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.client import Outbound
+from corral.artifacts.digests import Digest
+from corral.artifacts.download import describe_download
+from corral.artifacts.errors import PolicyRefused
+from corral.artifacts.huggingface import HuggingFaceHub
+from corral.artifacts.local import archive_piece, resolve_archive, resolve_layout, resolve_path
+from corral.artifacts.oci import OciPlatform, resolve_image
+from corral.artifacts.pypi import PypiIndex
+from corral.artifacts.references import (
+    HttpFile,
+    HuggingFace,
+    LocalPath,
+    OciArchive,
+    OciImage,
+    OciLayout,
+    PypiFile,
+    PypiPackages,
+    Reference,
+    S3Object,
+)
+from corral.artifacts.registry import Registries
+from corral.artifacts.resolved import ResolvedArtifact, TreePiece, with_digest
+from corral.artifacts.s3 import S3Client
+from corral.artifacts.settings import ArtifactSettings, UnpackLimits
+from corral.artifacts.staging import Staging
+from corral.system import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolver:
+    settings: ArtifactSettings
+    outbound: Outbound
+    registries: Registries
+    staging: Staging
+    clock: Clock
+    platform: OciPlatform
+
+    def resolve(self, reference: Reference, cancel: CancelToken, *, sha256: Digest | None = None) -> ResolvedArtifact:
+        """`sha256` is what a gallery promises of a plain file; images and packages carry their own digests."""
+        match reference:
+            case OciImage():
+                return self._image(reference, cancel)
+            case OciLayout():
+                return resolve_layout(reference, self.platform)
+            case OciArchive(path=path):
+                budget = Budget(UnpackLimits(), self.clock, disk_bytes=self.settings.unpack.total_bytes)
+                return resolve_archive(path, self.staging.new_path(), self.platform, budget, cancel)
+            case LocalPath(path=path):
+                found = resolve_path(path, self.platform, cancel, self.settings.unpack.depth)
+                return self._pinned(found, sha256)
+            case HttpFile(url=url):
+                blob = describe_download(self.outbound, url, sha256, cancel)
+                return self._single(blob, str(reference))
+            case HuggingFace():
+                return self._hub().resolve(reference, cancel, sha256)
+            case S3Object():
+                return S3Client(self.outbound, self.settings.s3, self.clock).resolve(reference, cancel, sha256)
+            case PypiPackages(requirements=requirements):
+                return self._pypi().resolve_environment(requirements, cancel)
+            case PypiFile():
+                return self._pypi().resolve_file(reference, cancel)
+            case _:
+                assert_never(reference)
+
+    def _hub(self) -> HuggingFaceHub:
+        return HuggingFaceHub(self.outbound, self.settings.hugging_face)
+
+    def _pypi(self) -> PypiIndex:
+        return PypiIndex(self.outbound, self.settings.pypi)
+
+    def _image(self, image: OciImage, cancel: CancelToken) -> ResolvedArtifact:
+        digest = self.registries.pin(image, cancel)
+        repository = self.registries.repository(image, cancel)
+        source = f"{image.registry}/{image.repository}@{digest}"
+        return resolve_image(repository, digest, self.platform, source=source, ollama=image.model_layer)
+
+    def _single(self, blob: Blob, source: str) -> ResolvedArtifact:
+        if blob.digest is None and self.settings.require_digest:
+            raise PolicyRefused(f"{source} is pinned to no digest, and unpinned downloads are switched off.")
+        piece = archive_piece(blob.name, blob)
+        return ResolvedArtifact(
+            digest=blob.digest,
+            source=source,
+            pieces=(piece,),
+            verified_by="sha256 from gallery" if blob.digest else "first download",
+        )
+
+    def _pinned(self, found: ResolvedArtifact, sha256: Digest | None) -> ResolvedArtifact:
+        piece = found.pieces[0]
+        if sha256 is None or found.digest is not None or isinstance(piece, TreePiece):
+            return found
+        return replace(found, digest=sha256, pieces=(with_digest(piece, sha256),), verified_by="sha256 from gallery")

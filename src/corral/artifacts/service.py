@@ -1,0 +1,215 @@
+"""What the rest of Corral uses. Everything here is `async` and leaves the event loop free: the work runs in threads."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.collect import Freed, collect_garbage
+from corral.artifacts.digests import parse_digest
+from corral.artifacts.errors import Cancelled, NoVariantFits
+from corral.artifacts.galleries.catalogue import (
+    Catalogue,
+    read_backends,
+    read_model,
+    read_models,
+    refuse_unverifiable,
+)
+from corral.artifacts.galleries.entries import ModelEntry, ModelFile, ResolvedModel, backend_request
+from corral.artifacts.galleries.sources import GallerySources
+from corral.artifacts.install import BackendRequest
+from corral.artifacts.locks import held
+from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
+from corral.artifacts.references import parse_reference
+from corral.artifacts.resolved import ResolvedArtifact
+from corral.artifacts.running import paths_in_use
+from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
+from corral.artifacts.weights import PlacedFile, install_files
+from corral.artifacts.workshop import build_installer
+from corral.core.variants import Chosen
+from corral.system import Clock, Ids
+
+Result = TypeVar("Result")
+
+PARTIALS_KEPT_S = 14 * 24 * 3600.0
+THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a start found lying around."""
+
+    dead_processes: int
+    partial_bytes: int
+
+
+class Artifacts:
+    """One data directory. `async with` sweeps at the start and stops everything at the end."""
+
+    def __init__(self, settings: ArtifactSettings, *, clock: Clock, ids: Ids) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._ids = ids
+        self._installer = build_installer(settings, clock=clock, ids=ids)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="artifacts")
+        self._running: set[CancelToken] = set()
+        self._sources = GallerySources(
+            cache_dir=settings.data_dir / "galleries",
+            outbound=self._installer.resolver.outbound,
+            resolver=self._installer.resolver,
+            blobs=self._installer.blobs,
+            clock=clock,
+            ids=ids,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.sweep()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for token in list(self._running):
+            token.cancel("Corral is stopping", keep_partials=True)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._threads.shutdown(wait=True)
+        self._installer.resolver.outbound.close()
+        self._installer.staging.close()
+
+    # Backends
+
+    async def read_catalogue(self) -> Catalogue:
+        """Every backend gallery. One that cannot be reached answers from its cached copy, with its age."""
+        return await self._run(lambda token: read_backends(self._sources, self.settings.galleries, token))
+
+    def request_for(
+        self, catalogue: Catalogue, name: str, capability: str, *, substitute: bool = False
+    ) -> BackendRequest:
+        """The install of a gallery name on a node of that capability. Raises NoVariantFits, with the reason."""
+        resolution = catalogue.resolve(name, capability, substitute=substitute)
+        if not isinstance(resolution, Chosen):
+            raise NoVariantFits(f"{resolution.reason}.")
+        entry = catalogue.chosen_entry(name, resolution)
+        refuse_unverifiable(self.settings.galleries, entry)
+        return backend_request(entry)
+
+    async def inspect(self, uri: str) -> ResolvedArtifact:
+        """What a reference is made of, for this platform. Fetches documents, never a layer."""
+        return await self._run(lambda token: self._installer.resolver.resolve(parse_reference(uri), token))
+
+    async def install(
+        self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
+    ) -> InstalledVersion:
+        """Installs or upgrades, and makes it current. Repeating it is harmless. `on_progress` runs on the loop."""
+        meter = self._meter(on_progress)
+        return await self._run(lambda token: self._installer.install(request, token, meter), cancel)
+
+    async def list_backends(self) -> tuple[InstalledBackend, ...]:
+        return await self._run(lambda _: self._installer.versions.list())
+
+    async def current(self, name: str) -> InstalledVersion:
+        """The version new processes start from: its directory and its manifest."""
+        return await self._run(lambda _: self._installer.versions.current(name))
+
+    async def rollback(self, name: str, *, to: str | None = None) -> InstalledVersion:
+        """Points `current` at an earlier version, the one before if none is named. Nothing is fetched."""
+        digest = parse_digest(to) if to else None
+        return await self._locked(name, lambda: self._installer.versions.rollback(name, digest))
+
+    async def remove(self, name: str, *, in_use: Collection[Path] = ()) -> None:
+        """Removes every version. Refused while a process runs from one."""
+
+        def running(path: Path) -> bool:
+            return _is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
+
+        await self._locked(name, lambda: self._installer.versions.remove(name, running))
+
+    async def collect_garbage(self, *, keep: int | None = None, in_use: Collection[Path] = ()) -> Freed:
+        """Removes surplus versions, then layers and blobs that no version needs."""
+        count = self.settings.keep_versions if keep is None else keep
+        return await self._run(lambda token: collect_garbage(self._installer, count, in_use, token))
+
+    async def sweep(self) -> Swept:
+        """Clears what a killed process left. Safe while other processes use the same directory."""
+        return await self._run(lambda _: self._sweep())
+
+    def _sweep(self) -> Swept:
+        dead = self._installer.staging.sweep()
+        self._installer.versions.sweep()
+        freed = self._installer.blobs.sweep(now_s=self._clock.now_ms() / 1000, older_than_s=PARTIALS_KEPT_S)
+        return Swept(dead_processes=dead, partial_bytes=freed)
+
+    # Models and blobs
+
+    async def read_models(self, galleries: tuple[GallerySettings, ...] = ()) -> list[ModelEntry]:
+        return await self._run(lambda token: read_models(self._sources, galleries, token))
+
+    async def read_model(self, entry: ModelEntry) -> ResolvedModel:
+        return await self._run(lambda token: read_model(self._sources, entry, token))
+
+    async def install_files(
+        self,
+        files: Sequence[ModelFile],
+        *,
+        target_dir: Path | None = None,
+        on_progress: OnProgress | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[PlacedFile]:
+        """Weights into the models directory: all of them verified, or none placed."""
+        meter = self._meter(on_progress)
+        target = target_dir or self.settings.models_dir
+        return await self._run(
+            lambda token: install_files(self._installer, files, target, self._ids, token, meter), cancel
+        )
+
+    def find_blob(self, digest: str) -> Path | None:
+        """A verified blob for another worker to fetch, or None."""
+        return self._installer.blobs.find(parse_digest(digest))
+
+    # Threads
+
+    def _meter(self, on_progress: OnProgress | None) -> ProgressMeter:
+        if on_progress is None:
+            return ProgressMeter(None, self._clock)
+        loop = asyncio.get_running_loop()
+
+        def report(progress: Progress) -> None:
+            loop.call_soon_threadsafe(on_progress, progress)
+
+        return ProgressMeter(report, self._clock)
+
+    async def _locked(self, name: str, work: Callable[[], Result]) -> Result:
+        def locked(token: CancelToken) -> Result:
+            with held(self._installer.locks_dir, f"backend-{directory_name(name)}", token):
+                return work()
+
+        return await self._run(locked)
+
+    async def _run(self, work: Callable[[CancelToken], Result], cancel: CancelToken | None = None) -> Result:
+        """Runs `work` in a thread. When the task is cancelled the thread is told, and waited for: whoever cancelled
+        may then rely on nothing being written any more."""
+        token = cancel or CancelToken()
+        self._running.add(token)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(token))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            token.cancel("the task was cancelled", keep_partials=True)
+            with suppress(Cancelled):
+                await asyncio.shield(future)
+            raise
+        finally:
+            self._running.discard(token)
+
+
+def _is_used(path: Path, used: Collection[Path]) -> bool:
+    home = path.resolve()
+    return any(candidate == home or home in candidate.parents for candidate in used)
+
+
+__all__ = ["Artifacts", "Swept"]

@@ -1,0 +1,64 @@
+"""Work in progress. Every process has its own corner, locked while the process lives, so that a sweep at start can
+tell what a killed one left behind from what a living one still needs."""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from corral.artifacts.locks import try_lock
+from corral.system import Ids
+
+
+class Staging:
+    def __init__(self, root: Path, ids: Ids) -> None:
+        self._root = root
+        self._ids = ids
+        root.mkdir(parents=True, exist_ok=True)
+        self._home = root / ids.uuid()
+        self._home.mkdir()
+        self._lock = try_lock(self._home / ".lock")
+
+    def new_path(self) -> Path:
+        """A path that does not exist yet, on the filesystem everything else is on."""
+        return self._home / self._ids.uuid()
+
+    def discard(self, path: Path) -> None:
+        """Takes `path` out of sight in one step, then removes it at leisure."""
+        hidden = self.new_path()
+        try:
+            path.rename(hidden)
+        except FileNotFoundError:
+            return
+        remove_tree(hidden)
+
+    def sweep(self) -> int:
+        """Removes what dead processes left. Returns how many corners were cleared."""
+        cleared = 0
+        for corner in sorted(self._root.iterdir()):
+            if corner == self._home or not corner.is_dir():
+                continue
+            lock = try_lock(corner / ".lock")
+            if lock is None:
+                continue
+            try:
+                remove_tree(corner)
+                cleared += 1
+            finally:
+                os.close(lock)
+        return cleared
+
+    def close(self) -> None:
+        remove_tree(self._home)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def remove_tree(path: Path) -> None:
+    """Follows no link; what is already gone is fine."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)

@@ -1,0 +1,258 @@
+"""Writing a tree of untrusted names. Every step goes through the descriptor of its parent directory and follows no
+link, so there is no path that could lead outside, whatever the archive did before."""
+
+import errno
+import os
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from corral.artifacts.budget import Budget
+from corral.artifacts.errors import UnsafeArchive, disk_errors
+
+Parts = tuple[str, ...]
+
+NAME_BYTES = 255
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a layer's index. `link` is a symlink's target, or the path a deferred hard link points at."""
+
+    kind: Literal["dir", "file", "symlink", "hardlink", "whiteout", "opaque"]
+    path: str
+    size: int = 0
+    mtime_ns: int = 0
+    link: str = ""
+
+
+def member_parts(name: bytes, *, depth: int) -> Parts:
+    """The parts of an archive member's name. Anything that is not a plain way down is refused."""
+    if b"\0" in name:
+        raise UnsafeArchive("A member's name holds a NUL byte.")
+    if name.startswith(b"/"):
+        raise UnsafeArchive(f"Member {_shown(name)} has an absolute name.")
+    parts = [part for part in name.split(b"/") if part not in (b"", b".")]
+    if b".." in parts:
+        raise UnsafeArchive(f"Member {_shown(name)} leads upwards.")
+    if len(parts) > depth:
+        raise UnsafeArchive(f"Member {_shown(name)} lies {len(parts)} directories deep; at most {depth} are unpacked.")
+    if any(len(part) > NAME_BYTES for part in parts):
+        raise UnsafeArchive(f"Member {_shown(name)} has a part longer than {NAME_BYTES} bytes.")
+    return tuple(os.fsdecode(part) for part in parts)
+
+
+def _shown(name: bytes) -> str:
+    return ascii(name[:120].decode("utf-8", "replace"))
+
+
+def contained_link(parts: Parts, target: str) -> str:
+    """A symlink's target as a process inside the image would see it: `/` is the image's root and `..` stops there.
+    The result is relative and never leads out of the tree."""
+    if not target or "\0" in target:
+        raise UnsafeArchive(f"Link {'/'.join(parts)[:120]!a} has no usable target.")
+    here = [] if target.startswith("/") else list(parts[:-1])
+    climbs_out = target.startswith("/")
+    for part in target.split("/"):
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if here:
+                here.pop()
+            else:
+                climbs_out = True
+        else:
+            here.append(part)
+    if not climbs_out:
+        return target
+    return "/".join([".."] * (len(parts) - 1) + here) or "."
+
+
+class DirectoryStack:
+    """Open descriptors from the root down to the directory last used. Archives keep neighbours together, so most
+    members need no new one."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._parts: list[str] = []
+        self._descriptors: list[int] = []
+
+    def enter(self, parts: Parts, *, create: bool) -> int:
+        common = 0
+        for mine, wanted in zip(self._parts, parts, strict=False):
+            if mine != wanted:
+                break
+            common += 1
+        self._shrink(common)
+        for part in parts[common:]:
+            parent = self._descriptors[-1] if self._descriptors else self._root
+            self._descriptors.append(self._open(parent, part, create=create))
+            self._parts.append(part)
+        return self._descriptors[-1] if self._descriptors else self._root
+
+    def _open(self, parent: int, part: str, *, create: bool) -> int:
+        try:
+            return os.open(part, DIRECTORY_FLAGS, dir_fd=parent)
+        except FileNotFoundError:
+            if not create:
+                raise
+            os.mkdir(part, 0o755, dir_fd=parent)
+            return os.open(part, DIRECTORY_FLAGS, dir_fd=parent)
+
+    def _shrink(self, length: int) -> None:
+        while len(self._descriptors) > length:
+            os.close(self._descriptors.pop())
+            self._parts.pop()
+
+    def forget(self, parts: Parts) -> None:
+        """Lets go of a directory that is about to be removed."""
+        if tuple(self._parts[: len(parts)]) == parts:
+            self._shrink(len(parts) - 1)
+
+    def close(self) -> None:
+        self._shrink(0)
+
+
+class TreeWriter:
+    """Writes members below one directory and keeps the list of what it wrote.
+
+    Files lose their write bits: they are shared between versions by hard link, and a process that writes into one
+    would change the others. Set-user-id bits, extended attributes and owners are not taken over.
+    """
+
+    def __init__(self, root: int, budget: Budget) -> None:
+        self._budget = budget
+        self._stack = DirectoryStack(root)
+        self._file_mode_kept = _modes_survive(root)
+        self._directories: set[Parts] = set()  # all that exist
+        self._listed: set[Parts] = set()  # those the archive names itself
+        self.entries: list[Entry] = []
+        self.bytes_written = 0
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def directory(self, parts: Parts) -> None:
+        if not parts or parts in self._listed:
+            return
+        self._parent((*parts, ""))
+        self._listed.add(parts)
+        self.entries.append(Entry("dir", "/".join(parts)))
+
+    def file(self, parts: Parts, *, size: int, executable: bool, mtime_s: float, pieces: Iterable[memoryview]) -> None:
+        self._budget.member(size)
+        parent = self._parent(parts)
+        mode = 0o555 if executable else 0o444
+        with disk_errors(f"unpacking {parts[-1]}"):
+            try:
+                descriptor = os.open(parts[-1], CREATE_FLAGS, mode, dir_fd=parent)
+            except OSError as error:
+                raise self._refusal(parts, error) from error
+            try:
+                written = 0
+                for piece in pieces:
+                    view = piece
+                    while view:
+                        view = view[os.write(descriptor, view) :]
+                    written += len(piece)
+                if not self._file_mode_kept:
+                    os.fchmod(descriptor, mode)
+                mtime_ns = int(min(max(mtime_s, 0.0), 2.0**33) * 1_000_000_000)
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(descriptor)
+        self.bytes_written += written
+        self.entries.append(Entry("file", "/".join(parts), written, mtime_ns))
+
+    def symlink(self, parts: Parts, target: str) -> None:
+        self._budget.member(0)
+        parent = self._parent(parts)
+        inside = contained_link(parts, target)
+        with disk_errors(f"unpacking {parts[-1]}"):
+            try:
+                os.symlink(inside, parts[-1], dir_fd=parent)
+            except OSError as error:
+                raise self._refusal(parts, error) from error
+        self.entries.append(Entry("symlink", "/".join(parts), link=inside))
+
+    def hardlink(self, parts: Parts, target: Parts) -> None:
+        """A second name of a file of this archive, or, noted for later, of one in a layer below."""
+        self._budget.member(0)
+        if not target or not parts:
+            raise UnsafeArchive("A hard link without a name.")
+        parent = self._parent(parts)
+        found = self._find_regular(target)
+        if found is None:
+            self.entries.append(Entry("hardlink", "/".join(parts), link="/".join(target)))
+            return
+        source, status = found
+        parent = self._parent(parts)
+        with disk_errors(f"unpacking {parts[-1]}"):
+            try:
+                os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+            except OSError as error:
+                raise self._refusal(parts, error) from error
+            finally:
+                os.close(source)
+        self.entries.append(Entry("file", "/".join(parts), status.st_size, status.st_mtime_ns))
+
+    def note(self, kind: Literal["whiteout", "opaque"], parts: Parts) -> None:
+        self._budget.member(0)
+        self.entries.append(Entry(kind, "/".join(parts)))
+
+    def _find_regular(self, parts: Parts) -> tuple[int, os.stat_result] | None:
+        try:
+            parent = os.dup(self._stack.enter(parts[:-1], create=False))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refusal(parts, error) from error
+        try:
+            status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            os.close(parent)
+            return None
+        if (status.st_mode & 0o170000) != 0o100000:
+            os.close(parent)
+            raise UnsafeArchive(f"Hard link to {'/'.join(parts)[:120]!a}, which is not a regular file.")
+        return parent, status
+
+    def _parent(self, parts: Parts) -> int:
+        if not parts:
+            raise UnsafeArchive("A member without a name would replace the root itself.")
+        parent = parts[:-1]
+        if parent and parent not in self._directories:
+            for depth in range(1, len(parent) + 1):
+                if parent[:depth] not in self._directories:
+                    self._budget.member(0)  # a directory nobody listed costs an inode all the same
+                    self._directories.add(parent[:depth])
+        return self._enter(parent)
+
+    def _enter(self, parts: Parts) -> int:
+        with disk_errors(f"unpacking {'/'.join(parts)[:120]}"):
+            try:
+                return self._stack.enter(parts, create=True)
+            except OSError as error:
+                raise self._refusal(parts, error) from error
+
+    def _refusal(self, parts: Parts, error: OSError) -> Exception:
+        shown = ascii("/".join(parts)[:120])
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return UnsafeArchive(f"Member {shown} goes through something that is not a directory.")
+        if error.errno in (errno.EEXIST, errno.EISDIR):
+            return UnsafeArchive(f"Member {shown} appears twice.")
+        if error.errno in (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ):
+            return UnsafeArchive(f"Member {shown} has a name this filesystem cannot hold.")
+        return error
+
+
+def _modes_survive(root: int) -> bool:
+    """Whether the process's umask leaves read and execute bits alone; asking costs one file, setting costs a race."""
+    probe = os.open(".umask", CREATE_FLAGS, 0o555, dir_fd=root)
+    try:
+        return os.fstat(probe).st_mode & 0o777 == 0o555
+    finally:
+        os.close(probe)
+        os.unlink(".umask", dir_fd=root)

@@ -1,0 +1,256 @@
+"""Installed backends on disk.
+
+    backends/<name>/<version-digest>/...            one version, whole
+    backends/<name>/<version-digest>/metadata.json
+    backends/<name>/current -> <version-digest>     the atomic pointer
+
+A version is built elsewhere and renamed into place, so a directory here is never half a version. Directories made by
+LocalAI (`backends/<name>/run.sh`) are listed too.
+"""
+
+import os
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from corral.artifacts.digests import Digest, hex_of
+from corral.artifacts.disk import settle_directory
+from corral.artifacts.errors import BadReference, NotInstalled, VersionInUse, disk_errors
+from corral.artifacts.manifest import LOCALAI_RUN, Manifest
+from corral.artifacts.staging import Staging
+from corral.system import Ids
+
+POINTER = "current"
+METADATA = "metadata.json"
+LOCALAI_LEFTOVERS = (".install-tmp", ".upgrade-tmp")
+LOCALAI_BACKUPS = (".install-backup", ".backup")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,127}\Z")
+_HEX = re.compile(r"[0-9a-f]{64}\Z")
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """LocalAI's metadata.json and, beside its fields, Corral's."""
+
+    name: str = ""
+    alias: str = ""
+    meta_backend_for: str = ""
+    gallery_url: str = ""
+    installed_at: str = ""
+    version: str = ""
+    uri: str = ""
+    digest: str = ""
+    # Corral's own fields.
+    source: str = ""
+    size_bytes: int = 0
+    packed_bytes: int = 0
+    install_seconds: float = 0.0
+    verified_by: str = ""
+    platform: str = ""
+    layers: list[str] = []
+    blobs: list[str] = []
+    python_lock: list[str] = []
+    manifest: Manifest | None = None
+
+
+_decode = msgspec.json.Decoder(Metadata).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledVersion:
+    name: str
+    path: Path
+    metadata: Metadata
+    current: bool
+    made_by: str = "corral"
+
+    @property
+    def digest(self) -> str:
+        return self.metadata.digest
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.metadata.manifest or LOCALAI_RUN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledBackend:
+    """A backend name on this machine with all its versions, newest first."""
+
+    name: str
+    versions: tuple[InstalledVersion, ...]
+    problem: str = ""
+    """Why a directory could not be read; one bad directory does not hide the others."""
+
+    @property
+    def current(self) -> InstalledVersion | None:
+        return next((version for version in self.versions if version.current), None)
+
+
+def directory_name(name: str) -> str:
+    """The directory of a backend. A slash in a name becomes two underscores, as LocalAI does it."""
+    flat = name.replace("/", "__")
+    if not _NAME.match(flat) or ".." in flat or flat == POINTER:
+        raise BadReference(f"{name[:140]!r} cannot be the name of a backend.")
+    return flat
+
+
+class VersionStore:
+    def __init__(self, root: Path, staging: Staging, ids: Ids) -> None:
+        self._root = root
+        self._staging = staging
+        self._ids = ids
+        root.mkdir(parents=True, exist_ok=True)
+
+    def path(self, name: str, digest: Digest) -> Path:
+        return self._root / directory_name(name) / hex_of(digest)
+
+    def find(self, name: str, digest: Digest) -> InstalledVersion | None:
+        path = self.path(name, digest)
+        return self._read(directory_name(name), path) if (path / METADATA).is_file() else None
+
+    def current(self, name: str) -> InstalledVersion:
+        backend = self.backend(name)
+        if backend is None or backend.current is None:
+            raise NotInstalled(f"Backend {name} is not installed here.")
+        return backend.current
+
+    def backend(self, name: str) -> InstalledBackend | None:
+        path = self._root / directory_name(name)
+        return self._read_backend(path) if path.is_dir() else None
+
+    def list(self) -> tuple[InstalledBackend, ...]:
+        found = [
+            self._read_backend(path)
+            for path in sorted(self._root.iterdir())
+            if path.is_dir() and not path.name.startswith(".") and not path.name.endswith(_TEMPORARY)
+        ]
+        return tuple(backend for backend in found if backend.versions or backend.problem)
+
+    def add(self, name: str, digest: Digest, staged: Path) -> Path:
+        """Gives a finished tree its place. It was built on the same filesystem, so this is one rename."""
+        path = self.path(name, digest)
+        with disk_errors(f"adding {name}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                self._staging.discard(path)
+            staged.rename(path)
+            settle_directory(path.parent)
+        return path
+
+    def write_metadata(self, path: Path, metadata: Metadata) -> None:
+        staged = path / f".{METADATA}.{self._ids.uuid()}"
+        with disk_errors(f"describing {metadata.name}"):
+            with staged.open("wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(metadata), indent=2))
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(path / METADATA)
+
+    def switch(self, name: str, digest: Digest) -> InstalledVersion:
+        """Points `current` at a version that is there. Readers see the old one or the new one, nothing else."""
+        path = self.path(name, digest)
+        if not (path / METADATA).is_file():
+            raise NotInstalled(f"Backend {name} has no version {digest} here.")
+        staged = path.parent / f".{POINTER}.{self._ids.uuid()}"
+        with disk_errors(f"switching {name}"):
+            os.symlink(path.name, staged)
+            staged.replace(path.parent / POINTER)
+            settle_directory(path.parent)
+        return self._read(path.parent.name, path)
+
+    def rollback(self, name: str, to: Digest | None) -> InstalledVersion:
+        backend = self.backend(name)
+        if backend is None or backend.current is None:
+            raise NotInstalled(f"Backend {name} is not installed here.")
+        if to is not None:
+            return self.switch(name, to)
+        installed_at = backend.current.metadata.installed_at
+        earlier = [
+            version
+            for version in backend.versions
+            if not version.current and version.made_by == "corral" and version.metadata.installed_at <= installed_at
+        ]
+        if not earlier:
+            raise NotInstalled(f"Backend {name} has no earlier version here to go back to.")
+        return self.switch(name, Digest(earlier[0].digest))
+
+    def remove(self, name: str, running: Callable[[Path], bool]) -> None:
+        path = self._root / directory_name(name)
+        if not path.is_dir():
+            raise NotInstalled(f"Backend {name} is not installed here.")
+        if running(path):
+            raise VersionInUse(f"A process still runs from backend {name}. Stop it first.")
+        self._staging.discard(path)
+
+    def remove_version(self, version: InstalledVersion) -> None:
+        self._staging.discard(version.path)
+
+    def surplus(self, keep: int, running: Callable[[Path], bool]) -> Collection[InstalledVersion]:
+        """Versions that garbage collection may take: not current, not among the newest `keep`, not running."""
+        taken: list[InstalledVersion] = []
+        for backend in self.list():
+            others = [version for version in backend.versions if not version.current and version.made_by == "corral"]
+            kept = max(0, keep - (1 if backend.current else 0))
+            taken += [version for version in others[kept:] if not running(version.path)]
+        return taken
+
+    def sweep(self) -> None:
+        """Repairs what a crash left: stray pointers, empty directories, and LocalAI's half-done swaps."""
+        for path in sorted(self._root.iterdir()):
+            if not path.is_dir() or path.is_symlink():
+                continue
+            if path.name.endswith(LOCALAI_LEFTOVERS):
+                self._staging.discard(path)
+            elif path.name.endswith(LOCALAI_BACKUPS):
+                self._restore(path)
+            else:
+                for stray in path.glob(f".{POINTER}.*"):
+                    stray.unlink(missing_ok=True)
+                for stray in path.glob(f"*/.{METADATA}.*"):
+                    stray.unlink(missing_ok=True)
+
+    def _restore(self, backup: Path) -> None:
+        """LocalAI moves the old directory aside first; a crash then leaves only what was moved aside."""
+        suffix = next(suffix for suffix in LOCALAI_BACKUPS if backup.name.endswith(suffix))
+        original = backup.with_name(backup.name.removesuffix(suffix))
+        if original.exists():
+            self._staging.discard(backup)
+        else:
+            backup.rename(original)
+
+    def _read_backend(self, path: Path) -> InstalledBackend:
+        try:
+            if not (path / POINTER).is_symlink() and ((path / "run.sh").is_file() or (path / METADATA).is_file()):
+                return InstalledBackend(name=path.name, versions=(self._read_localai(path),))
+            versions = [
+                self._read(path.name, child)
+                for child in path.iterdir()
+                if _HEX.match(child.name) and (child / METADATA).is_file()
+            ]
+        except (msgspec.DecodeError, msgspec.ValidationError, OSError) as error:
+            return InstalledBackend(name=path.name, versions=(), problem=f"{path.name} cannot be read: {error}")
+        versions.sort(key=lambda version: (version.metadata.installed_at, version.digest), reverse=True)
+        return InstalledBackend(name=path.name, versions=tuple(versions))
+
+    def _read(self, name: str, path: Path) -> InstalledVersion:
+        metadata = _decode((path / METADATA).read_bytes())
+        try:
+            pointed = os.readlink(path.parent / POINTER)
+        except OSError:
+            pointed = ""
+        return InstalledVersion(name=name, path=path, metadata=metadata, current=pointed == path.name)
+
+    def _read_localai(self, path: Path) -> InstalledVersion:
+        file = path / METADATA
+        metadata = _decode(file.read_bytes()) if file.is_file() else Metadata(name=path.name)
+        home = path
+        if metadata.meta_backend_for:
+            home = self._root / directory_name(metadata.meta_backend_for)
+        return InstalledVersion(name=path.name, path=home, metadata=metadata, current=True, made_by="localai")
+
+
+_TEMPORARY = LOCALAI_LEFTOVERS + LOCALAI_BACKUPS

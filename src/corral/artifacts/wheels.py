@@ -1,0 +1,133 @@
+"""Wheels in a private environment: where their files go and how the environment gets its interpreter.
+
+The environment is a virtual environment in all that Python looks at (`pyvenv.cfg`, `bin/python`, `site-packages`),
+so engines that start more interpreters find themselves again. Corral writes it file by file and runs nothing of the
+packages: no set-up code, no `.pth` code, no compiler.
+"""
+
+import configparser
+import os
+import sys
+from pathlib import Path
+
+from corral.artifacts.errors import UnsafeArchive, disk_errors
+from corral.artifacts.tree import Parts
+
+_DATA_SCHEMES = ("purelib", "platlib", "scripts", "data", "headers")
+
+
+def base_interpreter() -> str:
+    """The interpreter below any virtual environment Corral itself runs in."""
+    return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+
+
+def python_version() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def site_packages() -> str:
+    return f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+
+
+def wheel_path(parts: Parts, content: bytes) -> tuple[Parts, bytes | None] | None:
+    """Where a wheel's member lies in the environment."""
+    home = tuple(site_packages().split("/"))
+    if not parts[0].endswith(".data") or len(parts) < 3 or parts[1] not in _DATA_SCHEMES:
+        if len(parts) == 1 and parts[0].endswith(".pth"):
+            safe = contained_pth(content)
+            return (home + parts, safe) if safe else None
+        return home + parts, None
+    scheme, rest = parts[1], parts[2:]
+    match scheme:
+        case "purelib" | "platlib":
+            if len(rest) == 1 and rest[0].endswith(".pth"):
+                safe = contained_pth(content)
+                return (home + rest, safe) if safe else None
+            return home + rest, None
+        case "scripts":
+            return ("bin", *rest), None
+        case "data":
+            if rest[0] == "bin" or rest == ("pyvenv.cfg",):
+                raise UnsafeArchive(f"A wheel's data would replace {'/'.join(rest)[:120]!a} of the environment.")
+            return rest, None
+        case _:
+            return None  # headers are of use to compilers only
+
+
+def contained_pth(content: bytes) -> bytes:
+    """The lines of a `.pth` file that name a directory inside site-packages. Lines of code are dropped."""
+    kept: list[bytes] = []
+    for line in content.splitlines():
+        text = line.strip()
+        if not text or text.startswith((b"#", b"import ", b"import\t", b"/", b"\\")) or b"\0" in text:
+            continue
+        if b".." in text.replace(b"\\", b"/").split(b"/"):
+            continue
+        kept.append(text)
+    return b"\n".join(kept) + b"\n" if kept else b""
+
+
+def finish_environment(root: Path, final: Path) -> None:
+    """Adds what makes a tree of wheels an environment. `final` is where it will live, which scripts must name."""
+    with disk_errors("building the environment"):
+        bin_dir = root / "bin"
+        bin_dir.mkdir(exist_ok=True)
+        interpreter = base_interpreter()
+        for name in ("python", "python3"):
+            (bin_dir / name).unlink(missing_ok=True)
+            (bin_dir / name).symlink_to(interpreter)
+        (root / "pyvenv.cfg").write_text(
+            f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {python_version()}\n"
+        )
+        _rewrite_scripts(bin_dir, final)
+        for entry_points in sorted((root / site_packages()).glob("*.dist-info/entry_points.txt")):
+            _write_entry_points(entry_points, bin_dir, final)
+
+
+def _shebang(final: Path) -> str:
+    return f"#!{final}/bin/python\n"
+
+
+def _rewrite_scripts(bin_dir: Path, final: Path) -> None:
+    """`#!python` stands for the environment's own interpreter. The file is replaced: the original is shared."""
+    for script in sorted(bin_dir.iterdir()):
+        if script.is_symlink() or not script.is_file():
+            continue
+        content = script.read_bytes()
+        first, newline, rest = content.partition(b"\n")
+        if first.startswith(b"#!python"):
+            content = _shebang(final).encode() + rest if newline else _shebang(final).encode()
+        script.unlink()
+        script.write_bytes(content)
+        script.chmod(0o755)
+
+
+class _CaseKeepingParser(configparser.ConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def _write_entry_points(entry_points: Path, bin_dir: Path, final: Path) -> None:
+    parser = _CaseKeepingParser(delimiters=("=",), interpolation=None)
+    try:
+        parser.read_string(entry_points.read_text(encoding="utf-8"))
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise UnsafeArchive(f"{entry_points.parent.name} has unreadable entry points.") from error
+    if not parser.has_section("console_scripts"):
+        return
+    for name, target in parser.items("console_scripts"):
+        module, _, function = target.partition("[")[0].strip().partition(":")
+        if (
+            "/" in name
+            or name in ("python", "python3")
+            or not all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
+        ):
+            raise UnsafeArchive(f"{entry_points.parent.name} has the unusable entry point {name[:80]!a}.")
+        script = bin_dir / name
+        script.unlink(missing_ok=True)
+        root = function.split(".")[0]
+        script.write_text(
+            f"{_shebang(final)}import sys\nfrom {module} import {root}\n"
+            f"if __name__ == '__main__':\n    sys.exit({function}())\n"
+        )
+        script.chmod(0o755)

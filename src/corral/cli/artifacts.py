@@ -1,0 +1,329 @@
+"""`corral artifacts`: fetch, look at and tidy artifacts on this machine, without a fleet. For preparing machines that
+have no network, and for finding out why an install fails."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+import structlog
+
+from corral.artifacts import (
+    LOCALAI_BACKENDS,
+    Artifacts,
+    BackendRequest,
+    InstalledVersion,
+    ModelFile,
+    Progress,
+    ResolvedArtifact,
+)
+from corral.artifacts.digests import parse_digest
+from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.errors import BadReference
+from corral.artifacts.galleries.catalogue import Catalogue
+from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
+from corral.artifacts.resolved import TreePiece
+from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.core.errors import CorralError
+from corral.system import SystemClock, SystemIds
+
+Result = TypeVar("Result")
+DEFAULT_DATA_DIR = "~/.local/share/corral"
+
+
+@click.group(name="artifacts")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_DATA_DIR,
+    envvar="CORRAL_DATA_DIR",
+    show_default=True,
+    help="Where blobs, layers, backends and models are kept.",
+)
+@click.option(
+    "--gallery", "galleries", multiple=True, metavar="[NAME=]URL", help="A backend gallery to look names up in."
+)
+@click.option("--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's gallery.")
+@click.option("--trust", multiple=True, metavar="HOST", help="A host or network that may lie at a private address.")
+@click.option("--plain-http", multiple=True, metavar="HOST", help="A host that may be spoken to without TLS.")
+@click.option("--limit-rate", type=int, default=None, metavar="BYTES_PER_S", help="Upper limit of the download rate.")
+@click.pass_context
+def artifacts_group(
+    context: click.Context,
+    data_dir: Path,
+    galleries: tuple[str, ...],
+    localai_gallery: bool,
+    trust: tuple[str, ...],
+    plain_http: tuple[str, ...],
+    limit_rate: int | None,
+) -> None:
+    """Fetch, inspect, list and prune artifacts on this machine."""
+    if not structlog.is_configured():
+        # What a command prints is its answer, which `--json` promises to be JSON; events go beside it.
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(click.get_text_stream("stderr")))
+    settings = settings_from_environment(data_dir.expanduser(), os.environ)
+    listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
+    context.obj = replace(
+        settings,
+        galleries=listed + ((LOCALAI_BACKENDS,) if localai_gallery else ()),
+        network=replace(
+            settings.network,
+            trusted_hosts=frozenset(host.lower() for host in trust),
+            plain_http_hosts=frozenset(host.lower() for host in plain_http),
+        ),
+        transfer=replace(settings.transfer, bandwidth_bytes_per_s=limit_rate),
+    )
+
+
+def _gallery(text: str, position: int) -> GallerySettings:
+    name, equals, url = text.partition("=")
+    if equals and "/" not in name:
+        return GallerySettings(name=name, url=url)
+    return GallerySettings(name=f"gallery{position + 1}", url=text)
+
+
+def _trusting(settings: ArtifactSettings, reference: Reference | None) -> ArtifactSettings:
+    """Whoever types an address on this machine means it; what that address redirects to is judged as ever."""
+    match reference:
+        case OciImage(registry=host):
+            named = host
+        case HttpFile(url=url):
+            named = urlsplit(url).netloc
+        case _:
+            return settings
+    network = replace(settings.network, trusted_hosts=settings.network.trusted_hosts | {named.lower()})
+    return replace(settings, network=network)
+
+
+def _reference(text: str) -> Reference | None:
+    """A location, or None for a name to be looked up."""
+    if Path(text).is_dir() and "/" not in text:
+        return parse_reference(f"./{text}")
+    if "/" not in text and ":" not in text:
+        return None
+    try:
+        return parse_reference(text)
+    except BadReference:
+        if "@" in text or "/" not in text:
+            return None
+        raise
+
+
+def _run(settings: ArtifactSettings, work: Callable[[Artifacts], Awaitable[Result]]) -> Result:
+    async def main() -> Result:
+        async with Artifacts(settings, clock=SystemClock(), ids=SystemIds()) as artifacts:
+            return await work(artifacts)
+
+    try:
+        return asyncio.run(main())
+    except CorralError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        raise click.ClickException("Interrupted; what was fetched is kept and the next pull continues.") from None
+
+
+def _show(as_json: bool, value: Any, lines: list[str]) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+class _Bar:
+    """A progress bar on a terminal, nothing elsewhere. `rich` is loaded only when it is drawn."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self._drawn: Any = None
+        if quiet or not click.get_text_stream("stderr").isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._drawn = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+        self._task = self._drawn.add_task(title, total=None)
+        self._title = title
+        self._drawn.start()
+
+    def update(self, progress: Progress) -> None:
+        if self._drawn is not None:
+            self._drawn.update(
+                self._task,
+                description=f"{self._title}: {progress.phase.label}",
+                completed=progress.bytes_done,
+                total=progress.bytes_total,
+            )
+
+    def close(self) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+
+
+def _version_facts(version: InstalledVersion) -> dict[str, Any]:
+    metadata = version.metadata
+    return {
+        "name": version.name,
+        "digest": metadata.digest,
+        "version": metadata.version,
+        "path": str(version.path),
+        "current": version.current,
+        "made_by": version.made_by,
+        "source": metadata.source or metadata.uri,
+        "size_bytes": metadata.size_bytes,
+        "installed_at": metadata.installed_at,
+        "verified_by": metadata.verified_by,
+        "protocol": version.manifest.protocol,
+    }
+
+
+@artifacts_group.command()
+@click.argument("what")
+@click.option("--name", default="", help="Install under this name; needed for a location that is not in a gallery.")
+@click.option("--capability", default="default", show_default=True, help="Resolve a gallery name for such a node.")
+@click.option("--substitute", is_flag=True, help="Take the family's fitting variant if the named one does not fit.")
+@click.option("--digest", default="", help="Refuse any other version than this one.")
+@click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def pull(
+    settings: ArtifactSettings,
+    what: str,
+    name: str,
+    capability: str,
+    substitute: bool,
+    digest: str,
+    model: bool,
+    as_json: bool,
+) -> None:
+    """Fetch a backend by gallery name or location, verify it, and make it current."""
+    reference = _reference(what)
+    bar = _Bar(name or what, quiet=as_json)
+
+    async def backend(artifacts: Artifacts) -> InstalledVersion:
+        if reference is None:
+            catalogue = await artifacts.read_catalogue()
+            request = artifacts.request_for(catalogue, what, capability, substitute=substitute)
+            request = replace(request, name=name or request.name)
+        else:
+            request = BackendRequest(name=name or _name_of(what), uris=(what,))
+        if digest:
+            request = replace(request, digest=parse_digest(digest))
+        return await artifacts.install(request, on_progress=bar.update)
+
+    async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
+        if reference is None:
+            entries = {entry.name.lower(): entry for entry in await artifacts.read_models()}
+            entry = entries.get(what.lower())
+            if entry is None:
+                raise click.ClickException(f"No gallery has a model named {what}.")
+            files = (await artifacts.read_model(entry)).files
+        else:
+            files = [ModelFile(filename=name or what.rpartition("/")[2], uri=what)]
+        placed = await artifacts.install_files(files, on_progress=bar.update)
+        return [{"path": str(file.path), "digest": file.digest, "size_bytes": file.size} for file in placed]
+
+    try:
+        if model:
+            files = _run(_trusting(settings, reference), weights)
+            _show(as_json, files, [f"{file['path']}  {file['digest']}" for file in files])
+            return
+        version = _run(_trusting(settings, reference), backend)
+    finally:
+        bar.close()
+    _show(as_json, _version_facts(version), [f"{version.name} is {version.digest}", f"in {version.path}"])
+
+
+def _name_of(location: str) -> str:
+    tail = location.partition("@")[0].rstrip("/").rpartition("/")[2]
+    return tail.replace(":", "-").partition("==")[0] or "backend"
+
+
+@artifacts_group.command()
+@click.argument("what")
+@click.option("--capability", default="default", show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def inspect(settings: ArtifactSettings, what: str, capability: str, as_json: bool) -> None:
+    """Show what a name or location resolves to, without fetching its bulk."""
+    reference = _reference(what)
+
+    async def look(artifacts: Artifacts) -> tuple[ResolvedArtifact | None, dict[str, Any]]:
+        if reference is not None:
+            return await artifacts.inspect(what), {}
+        catalogue = await artifacts.read_catalogue()
+        facts = _resolution_facts(catalogue, what, capability)
+        uri = facts.get("uri")
+        return (await artifacts.inspect(uri) if uri else None), facts
+
+    found, facts = _run(_trusting(settings, reference), look)
+    if found is not None:
+        facts |= {
+            "digest": found.digest,
+            "source": found.source,
+            "version": found.version,
+            "platform": found.platform,
+            "packed_bytes": found.packed_bytes,
+            "verified_by": found.verified_by,
+            "pieces": [_piece_facts(piece) for piece in found.pieces],
+        }
+    _show(as_json, facts, [f"{key}: {value}" for key, value in facts.items()])
+
+
+def _piece_facts(piece: Any) -> dict[str, Any]:
+    if isinstance(piece, TreePiece):
+        return {"name": str(piece.path), "digest": piece.digest, "size_bytes": piece.size}
+    return {"name": piece.blob.name, "digest": piece.blob.digest, "size_bytes": piece.blob.size}
+
+
+def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[str, Any]:
+    resolution = catalogue.resolve(name, capability)
+    facts: dict[str, Any] = {"name": name, "capability": capability, "reason": resolution.reason}
+    entry = getattr(resolution, "name", None)
+    if entry is None:
+        return facts
+    chosen = catalogue.chosen_entry(name, resolution)  # type: ignore[arg-type]
+    return facts | {"entry": chosen.name, "gallery": chosen.gallery, "uri": chosen.uri, "mirrors": chosen.mirrors}
+
+
+@artifacts_group.command(name="list")
+@click.option("--available", is_flag=True, help="List what the galleries offer instead of what is installed.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -> None:
+    """List installed backends with all their versions."""
+    if available:
+        catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())
+        offered = [{"name": entry.name, "gallery": entry.gallery, "uri": entry.uri} for entry in catalogue.entries]
+        notes = [f"# {item.name}: {item.problem}" for item in catalogue.galleries if item.problem]
+        _show(as_json, offered, notes + [f"{item['gallery']}@{item['name']}" for item in offered])
+        return
+    backends = _run(settings, lambda artifacts: artifacts.list_backends())
+    facts = [_version_facts(version) for backend in backends for version in backend.versions]
+    facts += [{"name": backend.name, "problem": backend.problem} for backend in backends if backend.problem]
+    lines = [
+        f"{'*' if item.get('current') else ' '} {item['name']}  {item.get('digest') or item.get('problem')}"
+        for item in facts
+    ]
+    _show(as_json, facts, lines or ["Nothing is installed here. Try `corral artifacts pull llama-cpp`."])
+
+
+@artifacts_group.command()
+@click.option("--keep", type=click.IntRange(min=1), default=None, help="Versions to keep per backend.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def prune(settings: ArtifactSettings, keep: int | None, as_json: bool) -> None:
+    """Remove surplus versions, unneeded layers and blobs. Versions that processes run from stay."""
+    freed = _run(settings, lambda artifacts: artifacts.collect_garbage(keep=keep))
+    lines = [*(f"removed {version}" for version in freed.versions)]
+    lines.append(f"{freed.layers} layers and {freed.blobs} blobs removed, {freed.bytes / 1e6:,.0f} MB freed")
+    _show(as_json, freed, lines)
+
+
+__all__ = ["artifacts_group"]

@@ -1,0 +1,152 @@
+"""Which concrete entry a backend name means on a machine of a given capability. The rules are LocalAI's, so that a
+gallery means the same to both; what Corral adds is the reason, and a way out when the rules say no."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+ANY_CAPABILITY = "disable"
+"""Switches the compatibility test off, as in LocalAI."""
+
+
+class Variant(Protocol):
+    """What the rules look at in a gallery entry."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uri(self) -> str: ...
+    @property
+    def capabilities(self) -> Mapping[str, str]: ...
+
+
+Entry = TypeVar("Entry", bound=Variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The concrete entry's name, and why it is that one."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """No entry fits. `instead` names one of the same family that would, if there is one."""
+
+    reason: str
+    instead: str | None = None
+
+
+Resolution = Chosen | Unfit
+
+
+def is_meta(entry: Variant) -> bool:
+    return bool(entry.capabilities) and not entry.uri
+
+
+def index_by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Lookup is case-insensitive and the first entry of a name wins."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        found.setdefault(entry.name.lower(), entry)
+    return found
+
+
+def pick_capability(capabilities: Mapping[str, str], capability: str) -> str | None:
+    """The key of a capability map that applies: the node's own, else `default`, else `cpu`. No other kinship."""
+    for key in (capability, "default", "cpu"):
+        if key in capabilities:
+            return key
+    return None
+
+
+def needed_capability(name: str, uri: str) -> tuple[str, str] | None:
+    """What a concrete entry demands, told from its name and address: the word that shows it and what it stands for."""
+    text = f"{name} {uri}".lower()
+    for words, need in (
+        (("darwin", "mlx", "metal"), "metal"),
+        (("l4t",), "nvidia-l4t"),
+        (("cuda", "nvidia"), "nvidia"),
+        (("rocm", "hip", "amd"), "amd"),
+        (("sycl", "intel"), "intel"),
+    ):
+        for word in words:
+            if word in text:
+                return word, need
+    return None
+
+
+def is_compatible(name: str, uri: str, capability: str) -> bool:
+    if capability == ANY_CAPABILITY:
+        return True
+    needed = needed_capability(name, uri)
+    if needed is None:
+        return True
+    match needed[1]:
+        case "metal":
+            return capability in ("metal", "darwin-x86")
+        case "nvidia-l4t" | "nvidia" as family:
+            return capability.startswith(family)
+        case exact:
+            return capability == exact
+
+
+def resolve_variant(
+    by_name: Mapping[str, Variant], name: str, capability: str, *, substitute: bool = False
+) -> Resolution:
+    """The concrete entry for `name`, which may be written `gallery@name`. With `substitute`, a concrete entry that
+    does not fit is replaced by its family's entry for this node instead of being refused."""
+    entry = by_name.get(name.partition("@")[2].lower() or name.lower()) or by_name.get(name.lower())
+    if entry is None:
+        return Unfit(f"No gallery has a backend named {name}.")
+    if is_meta(entry):
+        return _from_map(by_name, entry, capability)
+    if is_compatible(entry.name, entry.uri, capability):
+        return Chosen(entry.name, f"{entry.name} was asked for by name, and it fits a node that is {capability}")
+    return _misfit(by_name, entry, capability, substitute=substitute)
+
+
+def _from_map(by_name: Mapping[str, Variant], meta: Variant, capability: str) -> Resolution:
+    key = pick_capability(meta.capabilities, capability)
+    if key is None:
+        offered = ", ".join(sorted(meta.capabilities))
+        return Unfit(f"{meta.name} has no variant for {capability}; it has some for {offered}")
+    target = by_name.get(meta.capabilities[key].lower())
+    if target is None:
+        return Unfit(f"{meta.name} names {meta.capabilities[key]} for {key}, but no gallery has that entry")
+    if key == capability:
+        return Chosen(target.name, f"this node is {capability}, so {target.name}")
+    return Chosen(target.name, f"{meta.name} has nothing for {capability}, so its {key} variant, {target.name}")
+
+
+def _misfit(by_name: Mapping[str, Variant], entry: Variant, capability: str, *, substitute: bool) -> Resolution:
+    wanted = _own_capability(entry) or "another kind of machine"
+    instead = _from_map(by_name, entry, capability) if entry.capabilities else Unfit("")
+    fits = isinstance(instead, Chosen) and is_compatible(instead.name, by_name[instead.name.lower()].uri, capability)
+    if not fits or not isinstance(instead, Chosen):
+        return Unfit(f"{entry.name} is for {wanted}; this node is {capability}, and nothing of its family fits")
+    if substitute:
+        return Chosen(instead.name, f"{wanted} wanted; this node is {capability}, so {instead.name}")
+    return Unfit(f"{entry.name} is for {wanted}; this node is {capability}. {instead.name} would fit", instead.name)
+
+
+def _own_capability(entry: Variant) -> str | None:
+    """Under which key a concrete entry stands in its own family's map; the most telling one if there are several."""
+    keys = [key for key, target in entry.capabilities.items() if target.lower() == entry.name.lower()]
+    if keys:
+        return max(keys, key=len)
+    needed = needed_capability(entry.name, entry.uri)
+    return needed[1] if needed else None
+
+
+def resolve_for_nodes(
+    by_name: Mapping[str, Variant], name: str, capabilities: Mapping[str, str], *, substitute: bool = False
+) -> dict[str, Resolution]:
+    """One resolution per node id, so that a node no variant fits is told so before anything is sent to it."""
+    by_capability = {
+        capability: resolve_variant(by_name, name, capability, substitute=substitute)
+        for capability in set(capabilities.values())
+    }
+    return {node: by_capability[capability] for node, capability in capabilities.items()}
