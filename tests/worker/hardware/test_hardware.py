@@ -6,17 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.worker.hardware.scripted_nvml import ScriptedNvml
 
 from corral.core.capability import pick_capability
 from corral.core.hardware import Cpu, Gpu, Hardware, Memory
 from corral.worker.hardware import NvidiaMl, Nvml, NvmlError, Roots, read_capability_facts, read_hardware, read_usage
 from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.machine import read_memory
-from corral.worker.hardware.nvml import GpuMemory, GpuProcess
+from corral.worker.hardware.nvml import GpuMemory
 
 GIB = 1 << 30
 MEMINFO_64_GIB = "MemTotal:       67108864 kB\nMemFree:         1000000 kB\nMemAvailable:   50331648 kB\n"
@@ -25,56 +26,6 @@ CPUINFO_X86 = (
     "processor\t: 1\nmodel name\t: AMD Ryzen 9 5950X 16-Core Processor\nflags\t\t: fpu sse4_2 avx avx2 fma\n"
 )
 CPUINFO_ARM = "processor\t: 0\nFeatures\t: fp asimd aes asimddp\nCPU implementer\t: 0x41\n"
-
-
-@dataclass
-class ScriptedNvml:
-    """What the real library would say. A missing answer is the error it gives for it."""
-
-    devices: list[dict[str, object]] = field(default_factory=list)
-    open_problem: NvmlError | None = None
-    opened: int = 0
-    closed: int = 0
-
-    def open(self) -> None:
-        if self.open_problem:
-            raise self.open_problem
-        self.opened += 1
-
-    def close(self) -> None:
-        self.closed += 1
-
-    def driver_version(self) -> str:
-        return "575.57.08"
-
-    def device_count(self) -> int:
-        return len(self.devices)
-
-    def name(self, index: int) -> str:
-        return str(self._tell(index, "name"))
-
-    def memory(self, index: int) -> GpuMemory:
-        memory = self._tell(index, "memory")
-        assert isinstance(memory, GpuMemory)
-        return memory
-
-    def compute_capability(self, index: int) -> str:
-        return str(self._tell(index, "compute_capability"))
-
-    def pci_address(self, index: int) -> str:
-        return str(self._tell(index, "pci_address"))
-
-    def uuid(self, index: int) -> str:
-        return str(self._tell(index, "uuid"))
-
-    def processes(self, index: int) -> list[GpuProcess]:
-        return []
-
-    def _tell(self, index: int, what: str) -> object:
-        answer = self.devices[index].get(what, NvmlError("not_supported", "Not Supported"))
-        if isinstance(answer, NvmlError):
-            raise answer
-        return answer
 
 
 NO_DRIVER = NvmlError("absent", "NVML Shared Library Not Found")

@@ -1,0 +1,215 @@
+"""Processes a worker runs: what is asked for, what became of it."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NewType
+
+from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound
+
+ProcessKey = NewType("ProcessKey", str)  # "<model>#<slot>": what it serves, not which process serves it
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Text with {port}, {host} or {token} in it. Plain strings are never filled in: a path may contain braces."""
+
+    template: str
+
+    def text(self, *, host: str, port: int, token: str) -> str:
+        filled = self.template.replace("{port}", str(port)).replace("{host}", host)
+        return filled.replace("{token}", token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """How a process shows that it can work, and how long it may take.
+
+    Loading takes as long as the weights are large, so the limit that matters is `quiet_within_s`: how long it may
+    neither compute nor write a line. `within_s` only bounds what never ends.
+    """
+
+    kind: Literal["listening", "http", "grpc"]
+    path: str = "/health"  # http only
+    refuses_wrong_token: bool = False  # then a wrong token must be refused before we believe it is ours
+    within_s: float = 1800.0
+    quiet_within_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or not self.path.isprintable() or " " in self.path or not self.path.isascii():
+            raise InvalidInput(f"{self.path!r} is not a path a process can be asked for its readiness under.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    key: ProcessKey
+    backend: str
+    version_digest: str
+    command: tuple[str | Fill, ...]
+    readiness: Readiness
+    environment: Mapping[str, str | Fill] = field(default_factory=dict)
+    directory: str | None = None  # where it starts; None means a private, empty one
+    host: str = "127.0.0.1"  # where it is told to listen
+    user: str | None = None  # run as this user; needs root
+    labels: Mapping[str, str] = field(default_factory=dict)  # facts the caller wants back after a restart
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise InvalidInput(f"{self.key}: there is no command to run.")
+        if any(isinstance(part, Fill) and "{token}" in part.template for part in self.command):
+            raise InvalidInput(f"{self.key}: a token in the command line is readable by every user of the machine.")
+        texts = [
+            part.template if isinstance(part, Fill) else part for part in (*self.command, *self.environment.values())
+        ]
+        if any("\0" in text for text in (*texts, *self.environment)):
+            raise InvalidInput(f"{self.key}: a zero byte in the command or environment.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """What is on disk about a launch, so that a worker that was killed is continued by the next."""
+
+    spec: ProcessSpec
+    marker: str
+    token: str = field(repr=False)
+    port: int
+    boot_id: str
+    launched_ms: int
+    group: str | None = None  # the directory of its control group
+    directory_id: tuple[int, int] | None = None  # device and inode of the directory it was started from
+    wanted: Literal["running", "stopped"] = "running"
+    reason: str = ""
+    was_ready: bool = False
+    counted: bool = False  # its crash is in `crashes_s` already
+    restarts: int = 0
+    crashes_s: tuple[float, ...] = ()  # on the machine's monotonic clock, which the boot id belongs to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a process ended. None of the three means that nobody was there to see it."""
+
+    code: int | None = None
+    signal: int | None = None
+    problem: str | None = None  # it could not be started, or its keeper was lost
+
+    def describe(self) -> str:
+        if self.problem is not None:
+            return self.problem
+        if self.signal is not None:
+            hint = "; it may have run out of memory" if self.signal == signal.SIGKILL else ""
+            return f"killed by {_signal_name(self.signal)}{hint}"
+        if self.code is not None:
+            return f"exit code {self.code}"
+        return "ended unseen"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starting:
+    attempt: int  # 0 for the first start, n for the n-th restart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    port: int
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackingOff:
+    delay_s: float
+    attempt: int
+    last: Exit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    reason: str
+    last: Exit
+    stderr_tail: tuple[str, ...] = ()
+
+
+ProcessState = Starting | Ready | BackingOff | Stopping | Stopped | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessView:
+    spec: ProcessSpec
+    state: ProcessState
+    pid: int | None = None
+    port: int | None = None
+    restarts: int = 0
+
+    @property
+    def key(self) -> ProcessKey:
+        return self.spec.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeUsage:
+    """What a process and all it started use. GPU memory is None where the driver does not tell by process."""
+
+    processes: int
+    memory_bytes: int
+    cpu_s: float
+    gpu_memory_bytes: int | None = None
+
+
+class StartFailed(CorralError):
+    code = "start_failed"
+
+    def __init__(self, key: ProcessKey, failed: Failed) -> None:
+        tail = "".join(f"\n    {line}" for line in failed.stderr_tail)
+        said = f" Its last words:{tail}" if tail else "" if failed.last.problem else " It wrote nothing."
+        super().__init__(f"{key} did not start: {failed.reason.rstrip('.')}.{said}")
+        self.failed = failed
+
+
+class AlreadyRunning(Conflict):
+    code = "already_running"
+
+    def __init__(self, key: ProcessKey, *, running: ProcessSpec, wanted: ProcessSpec) -> None:
+        if running.version_digest != wanted.version_digest:
+            difference = f"from version {running.version_digest}, not {wanted.version_digest}"
+        elif running != wanted:
+            difference = "with another command"
+        else:
+            difference = "from a directory that has been replaced since"
+        super().__init__(f"{key} already runs {difference}. Stop it first.")
+
+
+class NoSuchProcess(NotFound):
+    code = "no_such_process"
+
+    def __init__(self, key: ProcessKey) -> None:
+        super().__init__(f"No process {key} runs here.")
+
+
+class StopFailed(CorralError):
+    """Only a process stuck inside the kernel gets here: it cannot be killed until its system call returns."""
+
+    code = "stop_failed"
+    retryable = True
+
+    def __init__(self, key: ProcessKey, *, pids: tuple[int, ...], within_s: float) -> None:
+        super().__init__(
+            f"{key} was killed, but {len(pids)} of its processes ({', '.join(map(str, pids))}) did not go within"
+            f" {within_s:.0f} s: they wait inside the kernel, often for a disk or a GPU driver. It is tried again."
+        )

@@ -1,0 +1,176 @@
+"""One process of this machine, from its start or its adoption to its end."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from corral.core.log_lines import LogLine
+from corral.core.processes import Exit, ProcessRecord, ProcessSpec, TreeUsage
+from corral.worker.processes.listeners import find_listener
+from corral.worker.processes.logs import ProcessLog
+from corral.worker.processes.port import Listener
+from corral.worker.processes.records import RecordDirectory
+from corral.worker.processes.stats import read_tree_usage
+from corral.worker.processes.tree import ProcessTree
+
+log = structlog.get_logger()
+
+_KILL_EVERY_S = 0.02
+_KEEPER_GOES_WITHIN_S = 3.0  # it reads what is left in the pipes for a second
+_POLL_EVERY_S = 0.2
+_TAIL_LINES = 20
+
+
+class LocalProcess:
+    """Leaving it alone leaves it running: it is on disk, and the next worker finds it."""
+
+    def __init__(
+        self,
+        record: ProcessRecord,
+        directory: RecordDirectory,
+        tree: ProcessTree,
+        process_log: ProcessLog,
+    ) -> None:
+        self.record, self.tree, self._directory, self._log = record, tree, directory, process_log
+
+    @property
+    def pid(self) -> int | None:
+        return self.tree.started.main_pid if self.tree.started is not None else None
+
+    def is_alive(self) -> bool:
+        """From the kernel, now. Cheap: two small files. Without its keeper a process is about to be ended."""
+        return self.tree.main_is_alive and self.tree.keeper_is_alive
+
+    def is_kept(self) -> bool:
+        return self.tree.keeper_is_alive
+
+    def is_current(self) -> bool:
+        return self.record.directory_id == read_directory_id(self.record.spec)
+
+    async def wait(self) -> Exit:
+        """Until the keeper is gone, which is a moment after the main process."""
+        await self._keeper_gone()
+        return self._directory.read_exit() or Exit(problem="its keeper was killed, so it was ended as well")
+
+    async def update(self, record: ProcessRecord) -> None:
+        self.record = record
+        await asyncio.to_thread(self._directory.write, record)
+
+    async def stop_tree(self, *, grace_s: float, within_s: float) -> tuple[int, ...]:
+        """TERM, a bounded wait, KILL. Answers who is left; nobody, unless the kernel holds them."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_s
+        if self.is_kept() and grace_s > 0:
+            await asyncio.to_thread(self.tree.terminate)
+            await self._keeper_gone_within(min(grace_s, within_s))
+        while left := await asyncio.to_thread(self.tree.kill):
+            if loop.time() >= until_s:
+                return tuple(left)
+            await asyncio.sleep(_KILL_EVERY_S)
+            _reap(left)
+        if not await self._keeper_gone_within(_KEEPER_GOES_WITHIN_S):
+            await asyncio.to_thread(self.tree.kill_keeper)
+            await self._keeper_gone_within(_KEEPER_GOES_WITHIN_S)
+        return ()
+
+    async def forget(self) -> None:
+        """Nothing of it runs any more: its record and its group go."""
+        await asyncio.to_thread(self._directory.remove)
+        group = self.tree.group
+        if group is not None:
+            for _ in range(50):
+                if await asyncio.to_thread(group.remove):
+                    return
+                await asyncio.sleep(_KILL_EVERY_S)
+            log.warning("process.group_left", directory=str(group.directory))
+
+    async def find_listener(self) -> Listener:
+        pid = self.pid
+        if pid is None:
+            return Listener.NOBODY
+
+        def members() -> list[int]:
+            return [process.pid for process in self.tree.members(search=False)]
+
+        return await asyncio.to_thread(find_listener, self.record.port, members, main_pid=pid)
+
+    def read_usage(self, gpu_memory: Mapping[int, int] | None) -> TreeUsage:
+        return read_tree_usage(self.tree.members(search=False), gpu_memory)
+
+    async def activity(self) -> tuple[float, int]:
+        """Processor time and log size: while either grows, the process is at work."""
+
+        def read() -> tuple[float, int]:
+            return round(self.read_usage(None).cpu_s, 1), self._log.written_bytes()
+
+        return await asyncio.to_thread(read)
+
+    async def last_words(self) -> tuple[str, ...]:
+        """The end of its error output, or of its output if that is silent; of this launch only."""
+
+        def read() -> list[LogLine]:
+            lines = [line for line in self._log.tail() if line.at_ms >= self.record.launched_ms]
+            errors = [line for line in lines if line.stream == "stderr"]
+            return (errors or lines)[-_TAIL_LINES:]
+
+        return tuple(line.text for line in await asyncio.to_thread(read))
+
+    async def _keeper_gone_within(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._keeper_gone()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _keeper_gone(self) -> None:
+        started = self.tree.started
+        if started is None:
+            return
+        pidfd = _open_pidfd(started.keeper_pid)
+        try:
+            # Checked with the descriptor open: from here on the number cannot come to mean another process.
+            while self.is_kept():
+                await (asyncio.sleep(_POLL_EVERY_S) if pidfd is None else _readable(pidfd))
+        finally:
+            if pidfd is not None:
+                os.close(pidfd)
+        _reap((started.keeper_pid,))
+
+
+def read_directory_id(spec: ProcessSpec) -> tuple[int, int] | None:
+    """None for a process with a private directory, and for one whose directory is gone."""
+    if spec.directory is None:
+        return None
+    try:
+        status = os.stat(spec.directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _reap(pids: Iterable[int]) -> None:
+    """A keeper we started is our child; so are a lost keeper's orphans where the worker is process 1."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # gone, or a system without them
+        return None
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(fd, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)

@@ -1,0 +1,288 @@
+"""Processes of this machine: starts them under a keeper, and finds those an earlier worker left."""
+
+import asyncio
+import contextlib
+import os
+import pwd
+import select
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from corral.core.errors import InvalidInput, Unavailable
+from corral.core.processes import Fill, ProcessRecord, ProcessSpec, TreeUsage
+from corral.system import Clock, Ids
+from corral.worker.hardware.nvml import Nvml
+from corral.worker.processes import keeper as keeper_program
+from corral.worker.processes.environment import plan_environment
+from corral.worker.processes.groups import Group, Groups, open_group
+from corral.worker.processes.handle import LocalProcess, read_directory_id
+from corral.worker.processes.logs import LogLimits, ProcessLogs
+from corral.worker.processes.port import Process
+from corral.worker.processes.records import RecordDirectory, Records, Started, read_boot_id
+from corral.worker.processes.stats import read_gpu_memory_by_pid
+from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree
+
+log = structlog.get_logger()
+
+_KEEPER_WITHIN_S = 20.0  # a keeper needs 30 ms; a machine that swaps needs longer
+_KEEPER = (sys.executable, "-I", "-S", keeper_program.__file__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    state: Path
+    environment: Mapping[str, str] = field(repr=False)  # the worker's own; a few names of it are passed on
+    pass_on: tuple[str, ...] = ()  # further names the administrator lets through
+    log_limits: LogLimits = field(default_factory=LogLimits)
+    oom_score: int = 500  # when memory runs out, a backend goes before the worker
+
+
+class LocalProcesses:
+    def __init__(
+        self, settings: LocalSettings, *, groups: Groups | None, clock: Clock, ids: Ids, nvml: Nvml | None = None
+    ) -> None:
+        self._settings, self._groups, self._clock, self._ids, self._nvml = settings, groups, clock, ids, nvml
+        self._records = Records(settings.state / "processes")
+        self._boot_id = read_boot_id()
+        self.logs = ProcessLogs(settings.state / "logs", settings.log_limits)
+
+    async def launch(self, spec: ProcessSpec, *, port: int, restarts: int, crashes_s: Sequence[float]) -> LocalProcess:
+        record = ProcessRecord(
+            spec=spec,
+            marker=self._ids.uuid().replace("-", ""),
+            token=self._ids.token(),
+            port=port,
+            boot_id=self._boot_id,
+            directory_id=read_directory_id(spec),
+            launched_ms=self._clock.now_ms(),
+            restarts=restarts,
+            crashes_s=tuple(crashes_s),
+        )
+        try:
+            return await asyncio.to_thread(self._launch, record)
+        except OSError as problem:  # no more descriptors, processes, memory or disk: there may be more later
+            raise Unavailable(f"this machine cannot start another process now: {problem}") from problem
+
+    async def survivors(self) -> list[LocalProcess]:
+        """What an earlier worker of this state directory left, alive or ended. Remains without a record are ended."""
+        return await asyncio.to_thread(self._survivors)
+
+    async def sample(self, processes: Sequence[Process]) -> list[TreeUsage]:
+        def read() -> list[TreeUsage]:
+            gpu_memory = read_gpu_memory_by_pid(self._nvml) if self._nvml is not None else None
+            return [process.read_usage(gpu_memory) for process in processes]
+
+        return await asyncio.to_thread(read)
+
+    def _launch(self, record: ProcessRecord) -> LocalProcess:
+        user = _find_user(record.spec)
+        directory = self._records.make(record.marker)
+        group = self._make_group(record.marker)
+        try:
+            if group is not None:
+                record = replace(record, group=str(group.directory))
+            directory.write(record)
+            orders = self._orders(record, directory, user, group)
+            _start_keeper(directory, record.marker, orders, self._settings.environment)
+        except BaseException:
+            self._abandon(directory, group)
+            raise
+        return self._handle(directory, record, directory.read_started(), group)
+
+    def _abandon(self, directory: RecordDirectory, group: Group | None) -> None:
+        """A keeper that did not speak in time may have started the backend all the same."""
+        try:
+            self._end_strays(directory)
+            directory.remove()
+        except OSError as problem:  # what stopped the launch may stop this too; the next worker sweeps it
+            log.warning("process.remains", directory=str(directory.path), error=str(problem))
+            if group is not None:
+                group.remove()
+
+    def _make_group(self, marker: str) -> Group | None:
+        if self._groups is None:
+            return None
+        try:
+            return self._groups.make(marker)
+        except OSError as problem:  # rights can be taken away while we run; the tree is then found by other means
+            log.warning("process.group_refused", error=str(problem))
+            return None
+
+    def _orders(
+        self, record: ProcessRecord, directory: RecordDirectory, user: "_User | None", group: Group | None
+    ) -> bytes:
+        spec = record.spec
+        home = directory.path / "home"
+        home.mkdir(mode=0o700)
+        if user is not None:
+            os.chown(home, user.uid, user.gid)
+        environment = plan_environment(
+            spec,
+            self._settings.environment,
+            port=record.port,
+            token=record.token,
+            marker=record.marker,
+            home=str(home),
+            also=self._settings.pass_on,
+        )
+        limits = self._settings.log_limits
+        fields = {
+            "run_dir": str(directory.path),
+            "log_dir": str(self.logs.make(spec.key).directory),
+            "directory": spec.directory or str(home),
+            "user": ",".join(map(str, (user.uid, user.gid, *user.groups))) if user is not None else "",
+            "groups": str(group.directory / "cgroup.procs") if group is not None else "",
+            "oom_score": str(self._settings.oom_score),
+            "rotate_bytes": str(limits.rotate_bytes),
+            "rotate_count": str(limits.rotate_count),
+        }
+        command = _command(record, environment["PATH"])
+        pairs = [f"{name}={value}" for name, value in environment.items()]
+        named = [fields[name] for name in keeper_program.ORDER_NAMES]
+        return b"\0".join(
+            os.fsencode(part) for part in (*named, str(len(command)), *command, *pairs, keeper_program.ORDERS_END)
+        )
+
+    def _handle(
+        self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
+    ) -> LocalProcess:
+        grouped = False
+        if group is not None and started is not None:
+            with contextlib.suppress(OSError):  # joining may have been refused, and then the group proves nothing
+                grouped = started.main_pid in group.members()
+        tree = ProcessTree(record.marker, started, group, search_all=not grouped)
+        return LocalProcess(record, directory, tree, self.logs.of(record.spec.key))
+
+    def _survivors(self) -> list[LocalProcess]:
+        found = []
+        for directory in self._records.all():
+            record = directory.read()
+            if record is None:
+                self._end_strays(directory)
+                self._sweep(directory, reason="it has no readable record")
+            elif record.boot_id != self._boot_id:
+                self._sweep(directory, reason="it belongs to an earlier boot of this machine")
+            elif (started := self._await_started(directory)) is None:
+                # Whoever asked for it got no answer, and asks again. If it was a restart, the crash has its own record.
+                self._end_strays(directory)
+                self._sweep(directory, reason="it was never started")
+            else:
+                group = open_group(Path(record.group)) if record.group is not None else None
+                found.append(self._handle(directory, record, started, group))
+        self.logs.sweep([process.record.spec.key for process in found])
+        return found
+
+    def _await_started(self, directory: RecordDirectory) -> Started | None:
+        """A keeper may be on its way: the worker before us was killed between starting it and hearing from it."""
+        until_s = self._clock.monotonic_s() + _KEEPER_WITHIN_S
+        while self._clock.monotonic_s() < until_s:
+            started = directory.read_started()
+            if started is not None or not directory.is_kept():
+                return started or directory.read_started()
+            select.select([], [], [], 0.02)
+        return None
+
+    def _sweep(self, directory: RecordDirectory, *, reason: str) -> None:
+        log.info("process.record_swept", marker=directory.path.name, reason=reason)
+        directory.remove()
+
+    def _end_strays(self, directory: RecordDirectory) -> None:
+        """Without its record a process cannot be taken over: nobody knows what it serves."""
+        marker = directory.path.name
+        group = self._make_group(marker)
+        tree = ProcessTree(marker, directory.read_started(), group)
+        until_s = self._clock.monotonic_s() + _KEEPER_WITHIN_S
+        tree.kill_keeper()
+        while (strays := tree.kill()) and self._clock.monotonic_s() < until_s:
+            log.warning("process.strays_killed", pids=strays, marker=marker)
+            select.select([], [], [], 0.02)
+        while group is not None and not group.remove() and self._clock.monotonic_s() < until_s:
+            select.select([], [], [], 0.02)  # the dead leave their group a moment after they died
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def _find_user(spec: ProcessSpec) -> _User | None:
+    if spec.user is None:
+        return None
+    try:
+        entry = pwd.getpwnam(spec.user)
+    except KeyError:
+        raise InvalidInput(f"{spec.key}: this machine has no user {spec.user!r}.") from None
+    if os.geteuid() not in (0, entry.pw_uid):
+        raise InvalidInput(f"{spec.key}: only a worker that runs as root can start a process as {spec.user!r}.")
+    if os.geteuid() == entry.pw_uid:
+        return None
+    return _User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(spec.user, entry.pw_gid)))
+
+
+def _command(record: ProcessRecord, path: str) -> list[str]:
+    spec = record.spec
+    program, *arguments = (
+        part.text(host=spec.host, port=record.port, token="") if isinstance(part, Fill) else part
+        for part in spec.command
+    )
+    if "/" not in program:
+        found = shutil.which(program, path=path)
+        if found is None:
+            raise InvalidInput(f"{spec.key}: there is no program {program!r} in {path}.")
+        program = found
+    return [program, *arguments]
+
+
+def _start_keeper(directory: RecordDirectory, marker: str, orders: bytes, environment: Mapping[str, str]) -> None:
+    """The lock is taken here and inherited, so there is no moment in which a living keeper looks absent."""
+    # The interpreter may need its library path; of the rest of the worker's environment the keeper gets nothing.
+    passed = {name: environment[name] for name in ("LD_LIBRARY_PATH",) if name in environment}
+    lock = directory.take_lock()
+    if lock is None:
+        raise Unavailable(f"{directory.path} is in use by another keeper.")
+    orders_read, orders_write = os.pipe()
+    word_read, word_write = os.pipe()
+    errors = os.open(directory.path / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        pid = os.posix_spawn(
+            _KEEPER[0],
+            _KEEPER,
+            {**passed, MARKER_VARIABLE: marker},
+            # Descriptors are not inherited unless named here. The last line only must not name itself.
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, orders_read, 0),
+                (os.POSIX_SPAWN_DUP2, word_write, 1),
+                (os.POSIX_SPAWN_DUP2, errors, 2),
+                (os.POSIX_SPAWN_DUP2, lock, 3 if lock != 3 else 4),
+            ],
+            setsid=True,
+        )
+    except BaseException:
+        os.close(orders_write)
+        os.close(word_read)
+        raise
+    finally:
+        for fd in (lock, orders_read, word_write, errors):
+            os.close(fd)
+    if not _talk(orders_write, orders, word_read):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        said = (directory.path / "keeper.err").read_text(errors="replace").strip().splitlines()
+        raise Unavailable(f"The keeper of a process did not start: {said[-1] if said else 'it said nothing'}.")
+
+
+def _talk(orders_fd: int, orders: bytes, word_fd: int) -> bytes:
+    """Gives the orders and waits for the first word: "started" or "failed". Empty when none comes."""
+    with open(word_fd, "rb") as words:
+        with contextlib.suppress(BrokenPipeError), open(orders_fd, "wb") as pipe:
+            pipe.write(orders)
+        readable, _, _ = select.select([words], [], [], _KEEPER_WITHIN_S)
+        return words.read() if readable else b""

@@ -1,0 +1,176 @@
+"""The log files of processes, read on demand: the last lines, or lines as they come."""
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.core.log_lines import LogLine, Stream, parse_record
+from corral.core.processes import ProcessKey
+
+KEPT_LINES = 1000
+_BLOCK_BYTES = 1 << 16
+_FOLLOW_EVERY_S = 0.25
+_FOLLOW_BYTES = 1 << 18  # a follower of a flood sees the newest part of it
+_FILE_NAME = re.compile(r"(\d+|current)\.log")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLimits:
+    rotate_bytes: int = 4 << 20
+    rotate_count: int = 2  # files besides the current one; at least one
+    keys: int = 200  # whose logs are kept after they stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a reader is: a file, whatever its name is now, and how far into it."""
+
+    inode: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLog:
+    """The log of one key, over all its restarts."""
+
+    directory: Path
+
+    def tail(self, count: int = KEPT_LINES, *, stream: Stream | None = None) -> list[LogLine]:
+        """The last lines, oldest first. Reads no more of the files than needed."""
+        return self._tail(count, stream, None)
+
+    def snapshot(self, count: int = KEPT_LINES) -> tuple[list[LogLine], Place]:
+        """The last lines and the place after them, from which `follow` goes on without gap or repetition."""
+        place = self._end()
+        return self._tail(count, None, place), place
+
+    def _tail(self, count: int, stream: Stream | None, place: Place | None) -> list[LogLine]:
+        lines: list[LogLine] = []
+        for path in self._files():
+            lines = _read_tail(path, count - len(lines), stream, place) + lines
+            if len(lines) >= count:
+                break
+        return lines[-count:] if count > 0 else []
+
+    def written_bytes(self) -> int:
+        """Changes with every line written; not a size, since files go."""
+        place = self._end()
+        return place.inode + place.offset
+
+    async def follow(self, place: Place) -> AsyncIterator[list[LogLine]]:
+        """New lines in batches. A reader slower than the writer misses lines and never slows it."""
+        while True:
+            await asyncio.sleep(_FOLLOW_EVERY_S)
+            lines, place = await asyncio.to_thread(self._read_on, place)
+            if lines:
+                yield lines
+
+    def _files(self) -> list[Path]:
+        """Newest first."""
+        numbers = sorted(int(path.stem) for path in self._present() if path.stem != "current")
+        return [self.directory / "current.log", *(self.directory / f"{number}.log" for number in numbers)]
+
+    def _present(self) -> list[Path]:
+        try:
+            return [path for path in self.directory.iterdir() if _FILE_NAME.fullmatch(path.name)]
+        except FileNotFoundError:
+            return []
+
+    def _end(self) -> Place:
+        try:
+            with (self.directory / "current.log").open("rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(max(0, status.st_size - _BLOCK_BYTES))
+                unfinished = len(file.read().rpartition(b"\n")[2])
+        except OSError:
+            return Place(0, 0)
+        return Place(status.st_ino, status.st_size - unfinished)
+
+    def _read_on(self, place: Place) -> tuple[list[LogLine], Place]:
+        inode, offset = place.inode, place.offset
+        lines: list[LogLine] = []
+        for path in (self.directory / "1.log", self.directory / "current.log"):
+            try:
+                with path.open("rb") as file:
+                    status = os.fstat(file.fileno())
+                    if path.name == "1.log" and status.st_ino != inode:
+                        continue  # not the file we were in: nothing was rotated since
+                    start = offset if status.st_ino == inode else 0
+                    file.seek(max(start, status.st_size - _FOLLOW_BYTES))
+                    records = file.read(_FOLLOW_BYTES)
+            except FileNotFoundError:
+                continue
+            whole, _, _ = records.rpartition(b"\n")
+            lines += [line for record in whole.split(b"\n") if (line := parse_record(record))]
+            unfinished = len(records) - len(whole) - 1 if whole else len(records)
+            inode, offset = status.st_ino, max(start, status.st_size - _FOLLOW_BYTES) + len(records) - unfinished
+        return lines, Place(inode, offset)
+
+
+def _read_tail(path: Path, count: int, stream: Stream | None, place: Place | None) -> list[LogLine]:
+    try:
+        file = path.open("rb")
+    except OSError:  # absent, or not to be read: no lines, rather than no answer
+        return []
+    with file:
+        position = file.seek(0, os.SEEK_END)
+        if place is not None and os.fstat(file.fileno()).st_ino == place.inode:
+            position = min(position, place.offset)
+        pending = b""
+        lines: list[LogLine] = []
+        while position > 0 and len(lines) < count:
+            step = min(_BLOCK_BYTES, position)
+            position -= step
+            file.seek(position)
+            pending = file.read(step) + pending
+            # Up to its first line end the block is the end of a line that starts in the block before.
+            head, separator, rest = pending.partition(b"\n") if position > 0 else (b"", b"\n", pending)
+            if not separator:
+                continue
+            pending = head + b"\n" if position > 0 else b""
+            lines = [line for record in rest.split(b"\n") if (line := _wanted(record, stream))] + lines
+        return lines[-count:]
+
+
+def _wanted(record: bytes, stream: Stream | None) -> LogLine | None:
+    line = parse_record(record)
+    return line if line is not None and stream in (None, line.stream) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLogs:
+    root: Path
+    limits: LogLimits = field(default_factory=LogLimits)
+
+    def of(self, key: ProcessKey) -> ProcessLog:
+        return ProcessLog(self.root / directory_name(key))
+
+    def make(self, key: ProcessKey) -> ProcessLog:
+        log = self.of(key)
+        log.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (log.directory / "key").write_text(key)
+        return log
+
+    def keys(self) -> list[ProcessKey]:
+        if not self.root.is_dir():
+            return []
+        return [ProcessKey(path.read_text()) for path in sorted(self.root.glob("*/key"))]
+
+    def sweep(self, keep: Sequence[ProcessKey]) -> None:
+        """Forgets the logs of the keys that stopped longest ago, so that names that never return cost nothing."""
+        kept = {directory_name(key) for key in keep}
+        gone = [path for path in self.root.glob("*") if path.name not in kept] if self.root.is_dir() else []
+        gone.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in gone[self.limits.keys :]:
+            shutil.rmtree(path)
+
+
+def directory_name(key: ProcessKey) -> str:
+    """Readable and unique: keys may hold slashes and differ only in what is replaced."""
+    readable = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:60].lstrip(".")
+    return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"

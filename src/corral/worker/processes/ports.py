@@ -1,0 +1,73 @@
+"""Hands out ports: the pool decides, a bind finds out whether a stranger is there already."""
+
+import socket
+from pathlib import Path
+
+from corral.core.ports import PortPool, PortSpan, plan_ports
+from corral.system import Clock
+
+DEFAULT_PORTS = PortSpan(20000, 23999)
+
+
+class Ports:
+    def __init__(self, pool: PortPool, clock: Clock) -> None:
+        self._pool, self._clock = pool, clock
+
+    @property
+    def in_use(self) -> dict[int, str]:
+        return self._pool.in_use
+
+    def take(self, key: str, *, avoid: frozenset[int] = frozenset()) -> int:
+        """`avoid`: ports where a stranger was met a moment ago, although the bind had succeeded."""
+        now_s = self._clock.monotonic_s()
+        foreign = 0
+        for port in self._pool.candidates(key, now_s=now_s):
+            if port in avoid or not can_bind(port):
+                foreign += 1
+                continue
+            self._pool.claim(port, key)
+            return port
+        raise self._pool.exhausted(now_s=now_s, foreign=foreign)
+
+    def keep(self, port: int, key: str) -> None:
+        """For an adopted process, which has its port already."""
+        self._pool.claim(port, key)
+
+    def release(self, port: int, key: str) -> None:
+        self._pool.release(port, key, now_s=self._clock.monotonic_s())
+
+
+def can_bind(port: int) -> bool:
+    """On all addresses, so that a listener on one of them stands out; with the option servers set, so that connections
+    closed a minute ago do not."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
+
+
+def read_port_pool(wanted: PortSpan = DEFAULT_PORTS, root: Path = Path("/")) -> PortPool:
+    settings = root / "proc/sys/net/ipv4"
+    spans = _spans(_text(settings / "ip_local_port_range").replace("\t", "-").replace(" ", "-"))
+    reserved = _spans(_text(settings / "ip_local_reserved_ports"))
+    return PortPool(plan_ports(wanted, ephemeral=spans[0] if spans else None, reserved=reserved))
+
+
+def _spans(text: str) -> list[PortSpan]:
+    """`32768-60999` or `8080,9000-9100`."""
+    spans = []
+    for part in text.split(","):
+        numbers = [int(number) for number in part.split("-") if number.isdigit()]
+        if numbers:
+            spans.append(PortSpan(numbers[0], numbers[-1]))
+    return spans
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

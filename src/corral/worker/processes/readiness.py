@@ -1,0 +1,59 @@
+"""Waits until a process is ready and known to be the one that answers."""
+
+import asyncio
+from dataclasses import dataclass
+
+from corral.core.processes import Readiness
+from corral.worker.processes.port import Listener, Process
+from corral.worker.processes.probes import Probe, ProbeTarget
+
+_FIRST_WAIT_S = 0.02
+_LONGEST_WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class BecameReady:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    reason: str
+    port_is_foreign: bool = False
+
+
+async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> BecameReady | NotReady:
+    """Who listens is settled before the process's token is sent anywhere: a stranger on our port must not learn it."""
+    record = process.record
+    target = ProbeTarget(host=_reachable(record.spec.host), port=record.port, token=record.token)
+    loop = asyncio.get_running_loop()
+    began_s = active_s = looked_s = loop.time()
+    look_every_s = min(1.0, readiness.quiet_within_s / 4)
+    activity, wait_s, detail = (0.0, 0), _FIRST_WAIT_S, "nothing listens on its port"
+    while True:
+        match await process.find_listener():
+            case Listener.FOREIGN:
+                return NotReady(f"another program listens on its port {record.port}", port_is_foreign=True)
+            case Listener.NOBODY:
+                detail = f"nothing listens on port {record.port}"
+            case listener:
+                answer = await probe.ask(target)
+                if answer.ready and (listener is Listener.OURS or answer.proves_token):
+                    return BecameReady()
+                detail = answer.detail or f"who listens on port {record.port} cannot be found out"
+        now_s = loop.time()
+        if now_s - began_s >= readiness.within_s:
+            return NotReady(f"not ready within {readiness.within_s:.0f} s: {detail}")
+        if now_s - looked_s >= look_every_s:  # not at each turn: it reads the whole process table
+            looked_s = now_s
+            if (seen := await process.activity()) != activity:
+                activity, active_s = seen, now_s
+            elif now_s - active_s >= readiness.quiet_within_s:
+                return NotReady(f"idle and silent for {readiness.quiet_within_s:.0f} s without being ready: {detail}")
+        await asyncio.sleep(wait_s)
+        wait_s = min(_LONGEST_WAIT_S, wait_s * 1.5)
+
+
+def _reachable(host: str) -> str:
+    """Told to listen everywhere, a process is asked on this machine's own address."""
+    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)

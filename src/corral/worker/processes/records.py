@@ -1,0 +1,125 @@
+"""What is on disk about each process, so that a worker that was killed is continued by the next.
+
+    <state>/processes/<marker>/record.json   by the worker, before anything is started, and at each decision
+                               lock          held by the keeper as long as it lives
+                               started       by the keeper, before the backend's first instruction
+                               exit          by the keeper, when the backend has ended
+
+Files are replaced whole by renaming but not synced: a record matters only until the next boot.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from corral.core.processes import Exit, ProcessRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    keeper_pid: int
+    keeper_ticks: int
+    main_pid: int
+    main_ticks: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(ProcessRecord).decode
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDirectory:
+    path: Path
+
+    def write(self, record: ProcessRecord) -> None:
+        new = self.path / "record.json.new"
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(_encode(record))
+        new.rename(self.path / "record.json")
+
+    def read(self) -> ProcessRecord | None:
+        """None when there is none to be had: we were killed before it was written, or the disk is damaged."""
+        try:
+            return _decode((self.path / "record.json").read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def read_started(self) -> Started | None:
+        try:
+            keeper, keeper_ticks, main, main_ticks = map(int, (self.path / "started").read_text().split())
+        except (OSError, ValueError):
+            return None
+        return Started(keeper, keeper_ticks, main, main_ticks)
+
+    def read_exit(self) -> Exit | None:
+        try:
+            code, number, problem = (self.path / "exit").read_text().split("\n", 2)
+        except (OSError, ValueError):
+            return None
+        return Exit(
+            code=int(code) if code.isdigit() else None,
+            signal=int(number) if number.isdigit() else None,
+            problem=problem.strip() or None,
+        )
+
+    def take_lock(self) -> int | None:
+        """A descriptor that holds the lock, to be handed to the keeper; None while a keeper has it."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            os.close(fd)
+            if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return None
+            raise
+        return fd
+
+    def is_kept(self) -> bool:
+        fd = self.take_lock()
+        if fd is None:
+            return True
+        os.close(fd)
+        return False
+
+    def remove(self) -> None:
+        """The record goes first: what is left of the directory then tells the next start that nothing is wanted."""
+        (self.path / "record.json").unlink(missing_ok=True)
+        shutil.rmtree(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    root: Path
+
+    def make(self, marker: str) -> RecordDirectory:
+        path = self.root / marker
+        path.mkdir(mode=0o711, parents=True)  # the backend's own user walks through to its private directory
+        return RecordDirectory(path)
+
+    def all(self) -> Iterator[RecordDirectory]:
+        if self.root.is_dir():
+            yield from (RecordDirectory(path) for path in sorted(self.root.iterdir()) if path.is_dir())
+
+
+def read_boot_id(root: Path = Path("/")) -> str:
+    """Empty where the system does not tell; then pids are compared by start time alone."""
+    try:
+        return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def read_start_ticks(pid: int) -> int | None:
+    """With the pid, the identity of a process until the next boot. None for the dead, zombies included."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return int(fields[19]) if fields[0] not in (b"Z", b"X") else None
+    except (OSError, ValueError, IndexError):
+        return None

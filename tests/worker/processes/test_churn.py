@@ -1,0 +1,52 @@
+"""Many starts and stops leave nothing: no port, descriptor, process, task, record or group."""
+
+import asyncio
+import gc
+import os
+import time
+from pathlib import Path
+
+import psutil
+from tests.worker.processes.conftest import Bench, server
+
+COUNT, AT_ONCE = 200, 8
+
+
+async def test_200_starts_and_stops_leak_nothing(bench: Bench) -> None:
+    bench.port_count = COUNT + AT_ONCE
+    me = psutil.Process()
+    gate = asyncio.Semaphore(AT_ONCE)
+    began_s = time.monotonic()
+    pids = []
+    async with bench.supervisor() as supervisor:
+
+        async def once(number: int) -> None:
+            async with gate:
+                running = await supervisor.start(server(f"model#{number}"))
+                pids.append(running.pid)
+                assert await supervisor.stop(running.spec.key, reason="churn")
+
+        await once(-1)  # what is made once, such as threads, is made before we count
+        fds, tasks = me.num_fds(), len(asyncio.all_tasks())
+        groups = _groups(bench)
+        async with asyncio.TaskGroup() as group:
+            for number in range(COUNT):
+                group.create_task(once(number))
+        gc.collect()
+        took_s = time.monotonic() - began_s
+        assert me.num_fds() <= fds
+        assert len(asyncio.all_tasks()) == tasks
+        assert supervisor.list() == ()
+        assert bench.ports is not None
+        assert bench.ports.in_use == {}
+        assert _groups(bench) == groups
+    assert len(set(pids)) == COUNT + 1
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert not [child for child in me.children() if child.status() == psutil.STATUS_ZOMBIE]
+    assert bench.markers() == []
+    print(f"{COUNT} starts and stops in {took_s:.1f} s; worker {me.memory_info().rss / 1e6:.0f} MB")
+
+
+def _groups(bench: Bench) -> set[str]:
+    parent: Path | None = getattr(bench.groups, "parent", None)
+    return {name for name in os.listdir(parent) if name.startswith("corral-")} if parent is not None else set()
