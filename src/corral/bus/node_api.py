@@ -16,27 +16,31 @@ ShortText = Annotated[str, msgspec.Meta(max_length=255)]
 LongText = Annotated[str, msgspec.Meta(max_length=512)]
 
 
+Words = Annotated[list[ShortText], msgspec.Meta(max_length=128)]
+Problems = Annotated[list[Annotated[str, msgspec.Meta(max_length=1000)]], msgspec.Meta(max_length=64)]
+
+
 class GpuFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    vendor: str
-    name: str | None = None
+    vendor: ShortText
+    name: ShortText | None = None
     memory_total_bytes: ByteCount | None = None
     memory_free_bytes: ByteCount | None = None
     unified: bool = False
-    driver: str | None = None
-    compute_capability: str | None = None
+    driver: ShortText | None = None
+    compute_capability: ShortText | None = None
 
 
 class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a Corral worker tells about its machine beyond LocalAI's fields."""
 
-    version: str | None = None
-    platform: str | None = None
-    cpu_model: str | None = None
+    version: ShortText | None = None
+    platform: ShortText | None = None
+    cpu_model: ShortText | None = None
     cpu_count: int | None = None
-    cpu_flags: list[str] | None = None
-    gpus: list[GpuFacts] = []
-    capability_reason: str | None = None
-    problems: list[str] = []
+    cpu_flags: Words | None = None
+    gpus: Annotated[list[GpuFacts], msgspec.Meta(max_length=64)] = []
+    capability_reason: LongText | None = None
+    problems: Problems = []
 
 
 class CorralClaim(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -57,7 +57,7 @@ class NodeFeed:
         """Every page is told to go; it will come back to whoever listens here next."""
         self._closed = True
         for page in self._pages:
-            page.put_nowait(None)
+            _end(page)
 
     async def follow(self, last_event_ms: int | None) -> AsyncIterator[bytes]:
         """One page's stream. A page that does not read fast enough is dropped and resumes by its last id."""
@@ -121,8 +121,13 @@ class NodeFeed:
         for page in list(self._pages):
             if page.full():
                 self._pages.discard(page)
-                while not page.empty():
-                    page.get_nowait()
-                page.put_nowait(None)
+                _end(page)
             else:
                 page.put_nowait(event)
+
+
+def _end(page: asyncio.Queue[bytes | None]) -> None:
+    """What is still queued is not sent: the page gets it when it comes back."""
+    while not page.empty():
+        page.get_nowait()
+    page.put_nowait(None)

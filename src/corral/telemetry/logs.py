@@ -6,13 +6,14 @@ from typing import Any
 
 import structlog
 
-_SECRET_PARTS = ("token", "secret", "seed", "password", "authorization", "api_key", "jwt")
+_SECRET_NAMES = ("token", "secret", "seed", "password", "authorization", "key", "jwt")
 
 
 def _hide_secrets(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """A last line of defence: nothing should log a secret, and a field that is named like one is not printed."""
     for key in event:
-        if any(part in key.lower() for part in _SECRET_PARTS):
+        # By the last word: `join_token` is a secret, `tokens_per_s` and `key_id` are not.
+        if key.lower().rpartition("_")[2] in _SECRET_NAMES:
             event[key] = "(hidden)"
     return event
 

@@ -38,7 +38,7 @@ class Machine:
                 for gpu in self.hardware.gpus
             ],
             capability_reason=self.capability.reason,
-            problems=list(self.hardware.problems),
+            problems=[problem[:1000] for problem in self.hardware.problems[:64]],
         )
 
     async def read_beat(self, instance: str) -> HeartbeatRequest:
