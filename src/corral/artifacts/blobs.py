@@ -40,7 +40,7 @@ class BlobStream(Protocol):
     offset: int
     total: int | None
 
-    def read_into(self, view: memoryview) -> int: ...
+    def read(self, count: int) -> bytes: ...
 
 
 class BlobSource(Protocol):
@@ -265,14 +265,14 @@ class BlobStore:
             if blob.size is not None and stream.total not in (None, blob.size):
                 raise DigestMismatch(f"{source.label} offers {stream.total} bytes for {blob.name}, not {blob.size}.")
             repeated = attempt.offset - stream.offset  # a server without ranges sends what we have once more
-            view = memoryview(bytearray(CHUNK_BYTES))
-            while count := stream.read_into(view):
+            while chunk := stream.read(CHUNK_BYTES):
                 cancel.check()
-                skipped = min(repeated, count)
-                repeated -= skipped
-                if skipped == count:
-                    continue
-                chunk = bytes(view[skipped:count])
+                if repeated:
+                    skipped = min(repeated, len(chunk))
+                    repeated -= skipped
+                    chunk = chunk[skipped:]
+                    if not chunk:
+                        continue
                 if blob.size is not None and attempt.offset + len(chunk) > blob.size:
                     raise DigestMismatch(f"{source.label} sent more than the {blob.size} bytes of {blob.name}.")
                 with disk_errors(f"storing {blob.name}"):
@@ -338,8 +338,8 @@ class _FileStream:
     total: int | None
     file: io.RawIOBase
 
-    def read_into(self, view: memoryview) -> int:
-        return self.file.readinto(view) or 0
+    def read(self, count: int) -> bytes:
+        return self.file.read(count) or b""
 
 
 def place(source: Path, target: Path, *, token: str) -> None:

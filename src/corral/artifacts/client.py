@@ -41,9 +41,11 @@ class Response:
     length: int | None
     _body: http.client.HTTPResponse = field(repr=False)
 
-    def read_into(self, view: memoryview) -> int:
+    def read(self, count: int) -> bytes:
+        """What has arrived, at most `count` bytes, and nothing at the end. It does not wait to fill the measure: bytes
+        that are here must reach the disk before the connection breaks."""
         try:
-            return self._body.readinto(view)
+            return self._body.read1(count)
         except http.client.HTTPException as error:
             raise SourceUnavailable(f"{urlsplit(self.url).hostname} broke off its answer: {error!r}.") from error
 
@@ -52,9 +54,8 @@ class Response:
         if self.length is not None and self.length > limit:
             raise BadReference(f"{self.url} answers with {self.length} bytes; at most {limit} are read here.")
         kept = bytearray()
-        view = memoryview(bytearray(64 * 1024))
-        while count := self.read_into(view):
-            kept += view[:count]
+        while piece := self.read(64 * 1024):
+            kept += piece
             if len(kept) > limit:
                 raise BadReference(f"{self.url} answers with more than the {limit} bytes that are read here.")
         if self.length is not None and len(kept) < self.length:

@@ -113,10 +113,12 @@ class Filler:
         except BudgetExceeded:
             raise
         except UnsafeArchive:
-            # Damaged bytes look like a damaged archive. Whose fault it is, the digest tells: fetching the rest
-            # either raises DigestMismatch, which is worth another try, or proves that the archive itself is bad.
+            # Bytes damaged on the way look like a damaged archive. Only a blob that was verified may be blamed;
+            # otherwise it is fetched whole, and the next try unpacks what is known to be right.
+            if piece.blob.digest is not None and self.blobs.find(piece.blob.digest):
+                raise
             self.blobs.fetch(piece.blob, self.cancel, self.meter)
-            raise
+            raise DigestMismatch(f"{piece.blob.name} was damaged on the way; it has been fetched again.") from None
         if piece.diff_id is not None and found != piece.diff_id:
             raise UnsafeArchive(
                 f"{piece.blob.name} unpacks to {found}, not to the {piece.diff_id} its config promises."

@@ -23,8 +23,8 @@ class _HttpStream:
     total: int | None
     response: Response
 
-    def read_into(self, view: memoryview) -> int:
-        return self.response.read_into(view)
+    def read(self, count: int) -> bytes:
+        return self.response.read(count)
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class _NothingMore:
     offset: int
     total: int | None
 
-    def read_into(self, view: memoryview) -> int:
-        return 0
+    def read(self, count: int) -> bytes:
+        return b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,7 +205,7 @@ class Installer:
                 settle(self.settings.data_dir)
             path = self.versions.add(request.name, digest, staged)
             return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
-        except (DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
+        except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
             remove_tree(staged)
             if not (isinstance(error, Cancelled) and error.keep_partials):
                 self._take_away(traces)

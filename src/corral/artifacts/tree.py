@@ -199,7 +199,15 @@ class TreeWriter:
         self.entries.append(Entry("file", "/".join(parts), status.st_size, status.st_mtime_ns))
 
     def note(self, kind: Literal["whiteout", "opaque"], parts: Parts) -> None:
+        """A deletion, which says something of lower layers and therefore touches nothing here."""
         self._budget.member(0)
+        home = parts if kind == "opaque" else parts[:-1]
+        try:
+            self._stack.enter(home, create=False)
+        except FileNotFoundError:
+            pass  # the directory is one of a lower layer
+        except OSError as error:
+            raise self._refusal(parts, error) from error
         self.entries.append(Entry(kind, "/".join(parts)))
 
     def _find_regular(self, parts: Parts) -> tuple[int, os.stat_result] | None:

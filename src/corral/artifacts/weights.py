@@ -156,10 +156,8 @@ class _MemberStream:
     def __exit__(self, *_: object) -> None:
         self._rest = memoryview(b"")
 
-    def read_into(self, view: memoryview) -> int:
+    def read(self, count: int) -> bytes:
         if not self._rest:
             self._rest = memoryview(next(self._chunks, b""))
-        count = min(len(view), len(self._rest))
-        view[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
+        piece, self._rest = self._rest[:count], self._rest[count:]
+        return bytes(piece)
