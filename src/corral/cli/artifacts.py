@@ -3,6 +3,7 @@ have no network, and for finding out why an install fails."""
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,7 @@ def artifacts_group(
     """Fetch, inspect, list and prune artifacts on this machine."""
     if not structlog.is_configured():
         # What a command prints is its answer, which `--json` promises to be JSON; events go beside it.
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(click.get_text_stream("stderr")))
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     settings = settings_from_environment(data_dir.expanduser(), os.environ)
     listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
     context.obj = replace(
@@ -140,7 +141,7 @@ class _Bar:
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self._drawn: Any = None
-        if quiet or not click.get_text_stream("stderr").isatty():
+        if quiet or not sys.stderr.isatty():
             return
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
