@@ -163,7 +163,8 @@ class Up:
             "log-level": self._settings.log_level,
             "log-format": self._settings.log_format,
         }
-        return [f"--{name}={value}" for name, value in flags.items()]
+        # Who stops `up` means everything; there is no next worker that could take the backends over.
+        return [*(f"--{name}={value}" for name, value in flags.items()), "--no-keep-backends"]
 
     def _worker_secrets(self) -> dict[str, str]:
         return {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
