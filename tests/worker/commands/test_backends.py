@@ -88,10 +88,10 @@ async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker
                 began_s = time.monotonic()
                 verb, fields = ("backend.install", {"backend": "b"}) if number % 2 else ("backend.list", {})
                 reply = await frontend.ask(verb, **fields)
-                assert reply.get("success", True) and not reply.get("error"), reply
+                assert not reply.get("error"), reply
                 took_s.append(time.monotonic() - began_s)
             assert not upgrade.done()
-            p99_s = sorted(took_s)[-1]
+            p99_s = max(took_s)
             print(f"p99 of 50 requests beside a running upgrade: {p99_s * 1000:.1f} ms")
             assert p99_s < 0.5
             cancelled = await frontend.ask("corral.cancel", backend="a")

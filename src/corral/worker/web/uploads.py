@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from io import FileIO
 
 from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
 from corral.core.uploads import ContentRange, OtherFile, OtherOffset, Stored, Write, plan_upload
-from corral.worker.areas import Area, open_regular
+from corral.worker.areas import Area, OutsideArea, open_regular
 
 FINAL = ".sha256"
 TARGET = ".sha256.target"
@@ -159,9 +160,16 @@ def drop(area: Area, key: str) -> None:
         with area.parent(key) as (directory, name):
             for entry in (name, name + FINAL, name + TARGET):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(entry, dir_fd=directory)
+                    _unlink_file(directory, entry)
     except NotFound:
         return
+
+
+def _unlink_file(directory: int, name: str) -> None:
+    """Nothing but a file: a link or a directory in its place was put there by somebody else, for a reason."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+        raise OutsideArea(f"{name!r} is not a file")
+    os.unlink(name, dir_fd=directory)
 
 
 def read_stored(area: Area, key: str, *, with_hash: bool = False) -> Stored:
