@@ -92,9 +92,7 @@ class Image:
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": {"mediaType": CONFIG, "digest": sha256(config_bytes), "size": len(config_bytes)},
-            "layers": [
-                {"mediaType": self.media_type, "digest": sha256(blob), "size": len(blob)} for blob in packed
-            ],
+            "layers": [{"mediaType": self.media_type, "digest": sha256(blob), "size": len(blob)} for blob in packed],
         }
         self.edit_manifest(manifest)
         self.manifest = json.dumps(manifest).encode()
@@ -246,9 +244,7 @@ class FakeRegistry:
             return self._ranged(exchange, self.blobs[digest], {})
         return 404, b"{}", {}
 
-    def _ranged(
-        self, exchange: Exchange, body: bytes, headers: Mapping[str, str]
-    ) -> tuple[int, bytes, dict[str, str]]:
+    def _ranged(self, exchange: Exchange, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
         wanted = exchange.headers.get("Range", "")
         if not wanted.startswith("bytes="):
             return 200, body, dict(headers)

@@ -1,4 +1,4 @@
-"""Shared fixtures: a data directory, an installer that trusts loopback, and servers on loopback that end with the test."""
+"""Shared fixtures: a data directory, an installer that trusts loopback, and servers that end with the test."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves test directories off the path
 
-from artifact_support import FakeRegistry, fast_settings  # noqa: E402
+from artifact_support import FakeRegistry, fast_settings
 
-from corral.artifacts.install import Installer  # noqa: E402
-from corral.artifacts.oci import OciPlatform  # noqa: E402
-from corral.artifacts.settings import ArtifactSettings  # noqa: E402
-from corral.artifacts.workshop import build_installer  # noqa: E402
-from corral.system import SystemClock, SystemIds  # noqa: E402
+from corral.artifacts.install import Installer
+from corral.artifacts.oci import OciPlatform
+from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.workshop import build_installer
+from corral.system import SystemClock, SystemIds
 
 AMD64 = OciPlatform(os="linux", architecture="amd64")
 

@@ -57,7 +57,9 @@ def images() -> tuple[Image, Image]:
     base = files_layer({"run.sh": RUN, **{f"lib/{i}": bytes([i]) * 2000 for i in range(20)}})
     noise = random.Random(7)
     old = Image([base, files_layer({"app": b"old", "weights": noise.randbytes(300_000)})])
-    new = Image([base, files_layer({"app": b"new", "weights": noise.randbytes(1_500_000)}), files_layer({"more/x": b"x"})])
+    new = Image(
+        [base, files_layer({"app": b"new", "weights": noise.randbytes(1_500_000)}), files_layer({"more/x": b"x"})]
+    )
     return old, new
 
 
@@ -106,7 +108,10 @@ def _finish_and_check(
     unpacked = {path.name for path in (data_dir / "layers").iterdir() if not path.name.startswith(".")}
     registry.requests.clear()
     installer = build_installer(
-        fast_settings(data_dir), clock=SystemClock(), ids=SystemIds(), platform=OciPlatform(os="linux", architecture="amd64")
+        fast_settings(data_dir),
+        clock=SystemClock(),
+        ids=SystemIds(),
+        platform=OciPlatform(os="linux", architecture="amd64"),
     )
     try:
         installer.staging.sweep()
@@ -122,9 +127,7 @@ def _finish_and_check(
         installer.staging.close()
 
 
-def _check_fetches(
-    registry: FakeRegistry, image: Image, partials: dict[str, int], present: set[str], at: int
-) -> None:
+def _check_fetches(registry: FakeRegistry, image: Image, partials: dict[str, int], present: set[str], at: int) -> None:
     """Bytes that were on disk when the process died are not asked for again."""
     for digest in image.layer_digests():
         asked = registry.blob_requests(digest)

@@ -1,5 +1,6 @@
 """Registries that stall, lie, break off and redirect (F-37 to F-39, S-19 to S-21, S-28, S-29)."""
 
+import base64
 import json
 import os
 import socket
@@ -7,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,7 +103,9 @@ def test_retry_after_is_honoured(status: int, registry: FakeRegistry, installer:
     assert time.monotonic() - started >= 0.4
 
 
-def test_a_retry_after_beyond_patience_fails_and_names_the_registry(registry: FakeRegistry, installer: Installer) -> None:
+def test_a_retry_after_beyond_patience_fails_and_names_the_registry(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     uri = registry.push(big())
 
     def busy(exchange: Exchange) -> None:
@@ -206,7 +210,9 @@ def test_wrong_bytes_twice_fail_and_are_never_promoted(registry: FakeRegistry, i
     assert leftovers(installer.settings.data_dir) == []
 
 
-def test_a_peer_with_wrong_bytes_is_passed_over(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_peer_with_wrong_bytes_is_passed_over(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     from corral.artifacts.settings import Peer
 
     image = big()
@@ -217,7 +223,9 @@ def test_a_peer_with_wrong_bytes_is_passed_over(registry: FakeRegistry, make_ins
     assert tree_of(install(installer, uri).path)["noise"] == NOISE
 
 
-def test_a_peer_that_has_the_blob_spares_the_registry(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_peer_that_has_the_blob_spares_the_registry(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     from corral.artifacts.settings import Peer
 
     image = big()
@@ -225,7 +233,9 @@ def test_a_peer_that_has_the_blob_spares_the_registry(registry: FakeRegistry, ma
     digest = image.layer_digests()[0]
     registry.pages[f"/artifacts/blobs/{digest}"] = (image.blobs[digest], {})
     install(make_installer(peers=(Peer(base_url=registry.url, token="secret"),)), uri)
-    asked = [(path, headers) for method, path, headers in registry.requests if path.endswith(digest) and method == "GET"]
+    asked = [
+        (path, headers) for method, path, headers in registry.requests if path.endswith(digest) and method == "GET"
+    ]
     assert [path for path, _ in asked] == [f"/artifacts/blobs/{digest}"]
     assert asked[0][1]["Authorization"] == "Bearer secret"
 
@@ -352,7 +362,9 @@ def bearer(realm: str) -> Callable[[Exchange], None]:
     return demand
 
 
-@pytest.mark.parametrize("login", [None, RegistryLogin(username="me", password="pw")], ids=["anonymous", "with-a-login"])
+@pytest.mark.parametrize(
+    "login", [None, RegistryLogin(username="me", password="pw")], ids=["anonymous", "with-a-login"]
+)
 def test_token_auth_works_and_renews_an_expired_token(
     login: RegistryLogin | None, registry: FakeRegistry, make_installer: Callable[..., Installer]
 ) -> None:
@@ -490,3 +502,21 @@ def test_private_hosts_need_trust(registry: FakeRegistry, make_installer: Callab
     with pytest.raises(PolicyRefused, match="this machine"):
         install(make_installer(network=NetworkPolicy()), uri)
     assert registry.requests == []
+
+
+def test_logins_come_from_a_docker_config(
+    registry: FakeRegistry, make_installer: Callable[..., Installer], tmp_path: Path
+) -> None:
+    encoded = base64.b64encode(b"me:from-docker").decode()
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"auths": {registry.host: {"auth": encoded}, "https://index.docker.io/v1/": {}}}))
+
+    def demand(exchange: Exchange) -> None:
+        if exchange.headers.get("Authorization") != f"Basic {encoded}":
+            raise Reply(401, b"", {"WWW-Authenticate": 'Basic realm="x"'})
+
+    registry.hooks.append(demand)
+    uri = registry.push(big())
+    with pytest.raises(SourceRejected, match="wants a login"):
+        install(make_installer(), uri)
+    install(make_installer(docker_config=config), uri)

@@ -21,7 +21,9 @@ def demo(version: bytes = b"one", *extra: bytes) -> Image:
     return Image([files_layer({"run.sh": RUN, "lib/base": b"base"}), files_layer({"app": version}), *extra])
 
 
-def test_an_image_becomes_a_version_with_a_pointer_and_full_metadata(registry: FakeRegistry, installer: Installer) -> None:
+def test_an_image_becomes_a_version_with_a_pointer_and_full_metadata(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     image = demo()
     uri = registry.push(image)
     version = install(installer, uri)
@@ -38,7 +40,9 @@ def test_an_image_becomes_a_version_with_a_pointer_and_full_metadata(registry: F
     assert version.manifest.protocol == "localai-grpc"
 
 
-def test_run_sh_keeps_its_execute_bit_and_files_lose_their_write_bits(registry: FakeRegistry, installer: Installer) -> None:
+def test_run_sh_keeps_its_execute_bit_and_files_lose_their_write_bits(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     version = install(installer, registry.push(demo()))
     assert os.stat(version.path / "run.sh").st_mode & 0o777 == 0o555
     assert os.stat(version.path / "app").st_mode & 0o777 == 0o444
@@ -55,7 +59,9 @@ def test_installing_the_same_again_fetches_nothing(registry: FakeRegistry, insta
     assert len(after) == len(before) + 1  # the config alone, which says what platform it is for
 
 
-def test_an_upgrade_moves_only_the_changed_layer_and_shares_the_rest(registry: FakeRegistry, installer: Installer) -> None:
+def test_an_upgrade_moves_only_the_changed_layer_and_shares_the_rest(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     old, new = demo(b"one"), demo(b"two")
     first = install(installer, registry.push(old))
     second = install(installer, registry.push(new))
@@ -112,10 +118,16 @@ def test_gzip_layers_of_several_members_are_read(registry: FakeRegistry, install
     assert tree_of(install(installer, registry.push(image)).path)["app"] == b"one"
 
 
-def test_whiteouts_hide_what_lower_layers_have_and_nothing_of_their_own(registry: FakeRegistry, installer: Installer) -> None:
+def test_whiteouts_hide_what_lower_layers_have_and_nothing_of_their_own(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     lower = files_layer({"run.sh": RUN, "gone": b"x", "dir/a": b"a", "dir/b": b"b", "kept/x": b"x"})
     upper = tar_of(
-        member(".wh.gone"), member("dir/.wh..wh..opq"), member("dir/new", b"new"), member("kept/.wh.x"), member("kept/x", b"y")
+        member(".wh.gone"),
+        member("dir/.wh..wh..opq"),
+        member("dir/new", b"new"),
+        member("kept/.wh.x"),
+        member("kept/x", b"y"),
     )
     version = install(installer, registry.push(Image([lower, upper])))
     assert tree_of(version.path) == {"run.sh": RUN, "dir/new": b"new", "kept/x": b"y"}
@@ -147,7 +159,9 @@ def test_a_layer_changed_on_disk_is_noticed_and_unpacked_anew(registry: FakeRegi
     assert tree_of(second.path)["lib/base"] == b"base"
 
 
-def test_a_stored_blob_that_rotted_is_fetched_again(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_a_stored_blob_that_rotted_is_fetched_again(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     installer = make_installer()
     image = demo()
     uri = registry.push(image)
@@ -186,7 +200,9 @@ def test_a_tag_that_moves_after_it_was_resolved_changes_nothing(registry: FakeRe
     assert tree_of(version.path)["app"] == b"one"
 
 
-def test_an_image_that_nothing_could_start_is_refused_and_leaves_nothing(registry: FakeRegistry, installer: Installer) -> None:
+def test_an_image_that_nothing_could_start_is_refused_and_leaves_nothing(
+    registry: FakeRegistry, installer: Installer
+) -> None:
     with pytest.raises(BadManifest, match=r"neither a run\.sh nor a Corral manifest"):
         install(installer, registry.push(Image([files_layer({"readme": b"hi"})])))
     assert installer.versions.list() == ()
@@ -216,7 +232,9 @@ def test_cached_layers_count_as_done_from_the_start(registry: FakeRegistry, inst
     assert downloading[0].percentage > 90
 
 
-def test_parallel_installs_of_one_image_fetch_each_layer_once(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:
+def test_parallel_installs_of_one_image_fetch_each_layer_once(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     image = demo()

@@ -28,8 +28,8 @@ from corral.artifacts.errors import (
     SourceUnavailable,
     disk_errors,
 )
-from corral.artifacts.locks import held
-from corral.artifacts.progress import Phase, ProgressMeter
+from corral.artifacts.locks import held, sweep_locks
+from corral.artifacts.progress import ProgressMeter
 
 CHUNK_BYTES = 256 * 1024
 
@@ -64,6 +64,8 @@ class Blob:
     sources: tuple[BlobSource, ...]
     git_oid: str = ""
     """Git's own name of the content, for files that have no other: checked once they are here."""
+    resumable: bool = True
+    """False for a location without digest, entity tag or date: its beginning and its end might not belong together."""
     identity: str = ""
     """Stands in for the digest of an unpinned blob when a partial is continued: address and entity tag."""
 
@@ -82,7 +84,6 @@ class _Attempt:
 
     descriptor: int
     offset: int = 0
-    resumed_at: int = 0
 
 
 class BlobStore:
@@ -127,7 +128,7 @@ class BlobStore:
         return max(0, blob.size - (partial.stat().st_size if partial.exists() else 0))
 
     def sweep(self, *, now_s: float, older_than_s: float) -> int:
-        """Removes partials nobody came back for. Those in work are locked and stay."""
+        """Removes partials nobody came back for. Those in work were written to a moment ago and stay."""
         freed = 0
         for path in sorted(self._partial.iterdir()):
             status = path.stat()
@@ -135,6 +136,9 @@ class BlobStore:
                 path.unlink(missing_ok=True)
                 freed += status.st_size
         return freed
+
+    def sweep_locks(self) -> None:
+        sweep_locks(self._locks)
 
     def discard_partial(self, blob: Blob) -> None:
         self.partial_path(blob).unlink(missing_ok=True)
@@ -199,16 +203,15 @@ class BlobStore:
             for chunk in self._downloaded(attempt, blob, cancel, meter):
                 running.update(chunk)
                 yield None, chunk
-            meter.enter(Phase.VERIFYING if blob.size is None else Phase.DOWNLOADING, blob.name)
             found = finish(blob.digest, running)
             if (blob.digest is not None and found != blob.digest) or blob.size not in (None, attempt.offset):
                 meter.taken_back(attempt.offset)
                 raise DigestMismatch(_mismatch(blob, found, attempt))
             with disk_errors(f"storing {blob.name}"):
-                os.fchmod(descriptor, 0o444)  # weights are this very file under another name
                 partial.replace(self.path(found))
+                os.fchmod(descriptor, 0o444)  # weights are this very file under another name
             yield found, b""
-        except (DiskFull, DiskFault, DigestMismatch, PolicyRefused, SourceRejected):
+        except (DiskFull, DiskFault, DigestMismatch):
             partial.unlink(missing_ok=True)
             raise
         except Cancelled as error:
@@ -216,12 +219,14 @@ class BlobStore:
                 partial.unlink(missing_ok=True)
             raise
         finally:
+            if attempt.offset == 0:
+                partial.unlink(missing_ok=True)
             os.close(descriptor)
 
     def _resumed(self, attempt: _Attempt, blob: Blob, cancel: CancelToken) -> Iterator[bytes]:
         """What an earlier run left. It is hashed again: the digest decides over all bytes, whoever fetched them."""
         limit = os.fstat(attempt.descriptor).st_size
-        if blob.size is not None and limit > blob.size:
+        if not blob.resumable or (blob.size is not None and limit > blob.size):
             os.ftruncate(attempt.descriptor, 0)
             limit = 0
         while attempt.offset < limit:
@@ -231,7 +236,6 @@ class BlobStore:
                 break
             attempt.offset += len(chunk)
             yield chunk
-        attempt.resumed_at = attempt.offset
 
     def _downloaded(self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
         """The rest, from the first source that has it. Progress earns new tries; a definite no, the next source."""
@@ -247,7 +251,8 @@ class BlobStore:
                     raise SourceUnavailable(f"{source.label} ended after {attempt.offset} of {blob.size} bytes.")
                 except SourceUnavailable as error:
                     failures = 1 if attempt.offset > before else failures + 1
-                    if failures >= self._outbound.limits.attempts:
+                    stuck = attempt.offset > 0 and not blob.resumable
+                    if stuck or failures >= self._outbound.limits.attempts:
                         problems.append(error)
                         break
                     self._outbound.pause(failures - 1, error, cancel)
@@ -265,6 +270,9 @@ class BlobStore:
             if blob.size is not None and stream.total not in (None, blob.size):
                 raise DigestMismatch(f"{source.label} offers {stream.total} bytes for {blob.name}, not {blob.size}.")
             repeated = attempt.offset - stream.offset  # a server without ranges sends what we have once more
+            if repeated and blob.digest is None:
+                # With no digest to tell, what comes now may be another file than what we have the beginning of.
+                raise DigestMismatch(f"{source.label} cannot continue {blob.name}, or it has changed meanwhile.")
             while chunk := stream.read(CHUNK_BYTES):
                 cancel.check()
                 if repeated:

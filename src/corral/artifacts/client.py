@@ -112,10 +112,10 @@ class Outbound:
                     continue
                 self._refuse_bad_status(url, response, accept_statuses)
                 yield _response(url, method, response)
-                reusable = response.isclosed() and not response.will_close
+                reusable = (response.isclosed() or response.length == 0) and not response.will_close
                 return
             finally:
-                self._give_back(origin, connection, reusable=reusable)
+                self._give_back(origin, connection, response, reusable=reusable)
         raise PolicyRefused(f"{urlsplit(url).hostname} redirected more than {self._limits.redirects} times.")
 
     def fetch(
@@ -196,8 +196,16 @@ class Outbound:
             tls = self._tls = self._tls or ssl.create_default_context()
         return CheckedConnection(host, port, policy=self._policy, limits=self._limits, tls=tls, watch=watch)
 
-    def _give_back(self, origin: tuple[str, str, int], connection: CheckedConnection, *, reusable: bool) -> None:
+    def _give_back(
+        self,
+        origin: tuple[str, str, int],
+        connection: CheckedConnection,
+        response: http.client.HTTPResponse,
+        *,
+        reusable: bool,
+    ) -> None:
         if reusable:
+            response.close()  # the response only; http.client takes no new request before
             with self._lock:
                 kept = self._idle.setdefault(origin, [])
                 if len(kept) < _IDLE_CONNECTIONS:

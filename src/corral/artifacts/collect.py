@@ -35,6 +35,8 @@ def collect_garbage(installer: Installer, keep: int, in_use: Collection[Path], c
             installer.versions.remove_version(version)
             removed.append(f"{version.name}@{version.digest}")
         layers, blobs = _unneeded(installer, cancel)
+        installer.blobs.sweep_locks()
+        installer.layers.sweep_locks()
         return Freed(
             versions=tuple(removed), layers=layers, blobs=blobs, bytes=max(0, installer.ledger.free_bytes() - before)
         )

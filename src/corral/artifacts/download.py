@@ -22,6 +22,7 @@ def describe_download(outbound: Outbound, url: str, digest: Digest | None, cance
         size = int(length) if length.isdigit() else None
         tag = response.headers.get("etag", "")
         validator = tag if not tag.startswith("W/") else ""
+        validator = validator or response.headers.get("last-modified", "")
     except SourceRejected as error:
         if error.status not in _HEAD_REFUSED:
             raise
@@ -31,5 +32,6 @@ def describe_download(outbound: Outbound, url: str, digest: Digest | None, cance
         digest=digest,
         size=size,
         sources=(HttpSource(outbound=outbound, url=url, validator=validator),),
+        resumable=digest is not None or bool(validator),
         identity=f"{url}\0{validator}\0{size}",
     )

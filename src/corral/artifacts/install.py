@@ -136,6 +136,26 @@ class Installer:
         started_s = self.clock.monotonic_s()
         meter.enter(Phase.RESOLVING, uri)
         resolved = self.resolver.resolve(parse_reference(uri), cancel, sha256=request.sha256)
+        try:
+            return self._from_resolved(request, uri, resolved, cancel, meter, started_s)
+        finally:
+            _forget_scratch(resolved)
+
+    def inspect(self, uri: str, cancel: CancelToken) -> ResolvedArtifact:
+        """What a reference is made of. Nothing of its bulk is kept, nor fetched over the network."""
+        resolved = self.resolver.resolve(parse_reference(uri), cancel)
+        _forget_scratch(resolved)
+        return resolved
+
+    def _from_resolved(
+        self,
+        request: BackendRequest,
+        uri: str,
+        resolved: ResolvedArtifact,
+        cancel: CancelToken,
+        meter: ProgressMeter,
+        started_s: float,
+    ) -> InstalledVersion:
         resolved = self.pinned(resolved, cancel, meter)
         digest = _known(resolved)
         if request.digest is not None and digest != request.digest:
@@ -374,6 +394,11 @@ class Installer:
                 freed = self.blobs.remove(digest)
                 missing -= freed
                 log.info("artifact.blob_dropped_for_space", digest=digest, bytes=freed)
+
+
+def _forget_scratch(resolved: ResolvedArtifact) -> None:
+    if resolved.scratch is not None:
+        remove_tree(resolved.scratch)
 
 
 def _known(resolved: ResolvedArtifact) -> Digest:

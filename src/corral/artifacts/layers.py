@@ -19,7 +19,7 @@ import msgspec
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import UnsafeArchive, disk_errors
-from corral.artifacts.locks import held
+from corral.artifacts.locks import held, sweep_locks
 from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.tree import DIRECTORY_FLAGS, DirectoryStack, Entry, Parts
 
@@ -92,6 +92,9 @@ class LayerStore:
                 remove_tree(staged)
                 raise
             return Layer(key, self._root / key)
+
+    def sweep_locks(self) -> None:
+        sweep_locks(self._locks)
 
     def remove(self, key: str) -> None:
         self._staging.discard(self._root / key)

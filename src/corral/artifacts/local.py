@@ -1,6 +1,7 @@
 """Artifacts that are already on this machine: directories, archives, OCI layouts and saved images."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from corral.artifacts.oci import (
 )
 from corral.artifacts.references import OciLayout
 from corral.artifacts.resolved import FilePiece, Piece, ResolvedArtifact, TarPiece, TreePiece, ZipPiece
+from corral.artifacts.staging import remove_tree
 from corral.artifacts.tar import unpack_tar
 from corral.artifacts.tree import DIRECTORY_FLAGS, TreeWriter
 
@@ -132,13 +134,24 @@ class _SavedConfig(msgspec.Struct):
     architecture: str = ""
 
 
-def resolve_archive(
-    path: Path, unpacked: Path, platform: OciPlatform, budget: Budget, cancel: CancelToken
-) -> ResolvedArtifact:
+def resolve_archive(path: Path, unpacked: Path, platform: OciPlatform, budget: Budget) -> ResolvedArtifact:
     """A saved image. It is unpacked to `unpacked` first: its members come in any order, and a layer may come before
     the document that names it."""
     if not path.is_file():
         raise BadReference(f"{path} is not there.")
+    try:
+        _unpack_archive(path, unpacked, budget)
+        if (unpacked / "oci-layout").is_file():
+            found = resolve_layout(OciLayout(path=unpacked), platform)
+        else:
+            found = _saved_image(path, unpacked, platform)
+        return replace(found, source=f"ocifile://{path}@{found.digest}", scratch=unpacked)
+    except BaseException:
+        remove_tree(unpacked)
+        raise
+
+
+def _unpack_archive(path: Path, unpacked: Path, budget: Budget) -> None:
     unpacked.mkdir(parents=True)
     root = os.open(unpacked, DIRECTORY_FLAGS)
     tree = TreeWriter(root, budget)
@@ -151,9 +164,6 @@ def resolve_archive(
     finally:
         tree.close()
         os.close(root)
-    if (unpacked / "oci-layout").is_file():
-        return resolve_layout(OciLayout(path=unpacked), platform)
-    return _saved_image(path, unpacked, platform)
 
 
 def _saved_image(path: Path, unpacked: Path, platform: OciPlatform) -> ResolvedArtifact:

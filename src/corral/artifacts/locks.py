@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.errors import disk_errors
 
 POLL_S = 0.05
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
     """A descriptor that holds the lock until closed, or None when somebody else has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with disk_errors("taking a lock"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -26,6 +28,16 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def sweep_locks(directory: Path) -> None:
+    """Removes lock files nobody holds. Only while no install runs: a file that goes while somebody waits for it would
+    let two in."""
+    for path in directory.glob("*.lock"):
+        descriptor = try_lock(path)
+        if descriptor is not None:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
 @contextmanager

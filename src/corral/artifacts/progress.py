@@ -72,7 +72,7 @@ class ProgressMeter:
         """Bytes that need no transfer: done, but no part of the rate."""
         with self._lock:
             self._done += count
-            self._send(force=False)
+            self._send(force=self._all_here())
 
     def moved(self, count: int, file: str = "") -> None:
         with self._lock:
@@ -83,7 +83,14 @@ class ProgressMeter:
             self._moved_bytes += count
             while self._moved and now_s - self._moved[0][0] > RATE_WINDOW_S:
                 self._moved_bytes -= self._moved.popleft()[1]
-            self._send(force=False)
+            self._send(force=self._all_here())
+
+    def _all_here(self) -> bool:
+        """Whether this was the last byte: what remains is to finish hashing and unpacking what is on its way."""
+        if self._phase is not Phase.DOWNLOADING or self._total is None or self._done < self._total:
+            return False
+        self._phase = Phase.VERIFYING
+        return True
 
     def taken_back(self, count: int) -> None:
         """Bytes that have to come again. The percentage waits until they have."""

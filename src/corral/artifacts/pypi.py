@@ -2,6 +2,8 @@
 
 import re
 from base64 import b64encode
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from urllib.parse import unquote, urljoin, urlsplit
@@ -26,6 +28,7 @@ from corral.artifacts.settings import PypiSettings
 from corral.artifacts.wheels import python_version
 
 INDEX_BYTES = 64 << 20
+AT_ONCE = 8
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
@@ -104,12 +107,23 @@ class PypiIndex:
         login = f"{self.settings.username}:{self.settings.password}".encode()
         return {"Authorization": f"Basic {b64encode(login).decode()}"}
 
+    def headers_for(self, url: str) -> dict[str, str]:
+        """The login belongs to the index's own host; files often lie elsewhere."""
+        return self.headers() if urlsplit(url).netloc == urlsplit(self.settings.index_url).netloc else {}
+
     def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
         """Every wheel of `package` that this interpreter can use, best first within a version, newest version first."""
         name = canonicalize_name(package)
         if name not in self._projects:
             self._projects[name] = self._read_project(name, cancel)
         return self._projects[name]
+
+    def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None:
+        """Asks for several packages at once: a large engine has two hundred, and each answer takes a round trip."""
+        names = {canonicalize_name(package) for package in packages} - self._projects.keys()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
+            for asked in [pool.submit(self.wheels, name, cancel) for name in names]:
+                asked.result()
 
     def why_none(self, package: str) -> str:
         return self._unusable.get(canonicalize_name(package), "the index offers no wheel for this machine")
@@ -134,23 +148,19 @@ class PypiIndex:
         return found
 
     def blob(self, wheel: Wheel) -> Blob:
-        same_host = urlsplit(wheel.url).netloc == urlsplit(self.settings.index_url).netloc
         return Blob(
             name=wheel.filename,
             digest=wheel.sha256,
             size=wheel.size,
-            sources=(
-                HttpSource(
-                    outbound=self.outbound, url=wheel.url, headers=self.headers if same_host else dict[str, str]
-                ),
-            ),
+            sources=(HttpSource(outbound=self.outbound, url=wheel.url, headers=lambda: self.headers_for(wheel.url)),),
         )
 
     def sized(self, wheel: Wheel, cancel: CancelToken) -> Wheel:
         """An HTML index names no sizes; they are asked so that disk and progress are known beforehand."""
         if wheel.size is not None:
             return wheel
-        response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD")
+        headers = self.headers_for(wheel.url)
+        response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD", headers=headers)
         length = response.headers.get("content-length", "")
         return replace(wheel, size=int(length)) if length.isdigit() else wheel
 
@@ -176,7 +186,9 @@ class PypiIndex:
             raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
         if any(requirement.url for requirement in parsed):
             raise PolicyRefused("A requirement may not name an address; packages come from the one index that is set.")
-        wheels = [self.sized(wheel, cancel) for wheel in pick_wheels(self, parsed, cancel)]
+        chosen = pick_wheels(self, parsed, cancel)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
+            wheels = list(pool.map(lambda wheel: self.sized(wheel, cancel), chosen))
         lock = tuple(sorted(f"{wheel.package}=={wheel.version} {wheel.sha256}" for wheel in wheels))
         first = canonicalize_name(parsed[0].name)
         return ResolvedArtifact(

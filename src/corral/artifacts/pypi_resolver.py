@@ -31,8 +31,9 @@ class Index(Protocol):
     outbound: Outbound
 
     def wheels(self, package: str, cancel: CancelToken) -> "list[Wheel]": ...
+    def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None: ...
     def why_none(self, package: str) -> str: ...
-    def headers(self) -> dict[str, str]: ...
+    def headers_for(self, url: str) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
         offered = self.index.wheels(package, self.cancel)
         pinned = any(specifier.operator in ("==", "===") for specifier in specifiers)
         fitting = [wheel for wheel in offered if not wheel.yanked or pinned]
-        final = [wheel for wheel in fitting if specifiers.contains(wheel.version)]
+        final = [wheel for wheel in fitting if specifiers.contains(wheel.version, prereleases=False)]
         chosen = final or [wheel for wheel in fitting if specifiers.contains(wheel.version, prereleases=True)]
         best: dict[object, Wheel] = {}
         for wheel in chosen:  # already ordered by fit within a version
@@ -141,6 +142,7 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
             if candidate.extras:
                 # Extras add to the plain package, so both names must settle on one version.
                 found.append(Requirement(f"{candidate.wheel.package}=={candidate.wheel.version}"))
+            self.index.read_ahead([item.name for item in found], self.cancel)
             self._dependencies[key] = found
         return self._dependencies[key]
 
@@ -154,9 +156,10 @@ def _without_marker(requirement: Requirement) -> Requirement:
 def read_requirements(index: Index, wheel: "Wheel", cancel: CancelToken) -> list[Requirement]:
     """What a wheel needs, from the index's metadata file or else from the end of the wheel itself, by range."""
     if wheel.has_metadata:
-        _, content = index.outbound.fetch(f"{wheel.url}.metadata", cancel=cancel, limit=METADATA_BYTES)
+        headers = index.headers_for(wheel.url)
+        _, content = index.outbound.fetch(f"{wheel.url}.metadata", cancel=cancel, limit=METADATA_BYTES, headers=headers)
     else:
-        content = _metadata_by_range(index.outbound, wheel, cancel)
+        content = _metadata_by_range(index, wheel, cancel)
     message = email.parser.BytesParser().parsebytes(content, headersonly=True)
     found: list[Requirement] = []
     for text in message.get_all("Requires-Dist") or []:
@@ -170,8 +173,8 @@ def read_requirements(index: Index, wheel: "Wheel", cancel: CancelToken) -> list
     return found
 
 
-def _metadata_by_range(outbound: Outbound, wheel: "Wheel", cancel: CancelToken) -> bytes:
-    file = _RangeFile(outbound, wheel.url, cancel)
+def _metadata_by_range(index: Index, wheel: "Wheel", cancel: CancelToken) -> bytes:
+    file = _RangeFile(index.outbound, wheel.url, index.headers_for(wheel.url), cancel)
     try:
         with zipfile.ZipFile(file) as archive:
             names = [
@@ -187,11 +190,12 @@ def _metadata_by_range(outbound: Outbound, wheel: "Wheel", cancel: CancelToken) 
 class _RangeFile(io.RawIOBase):
     """The few blocks of a remote file that reading its zip directory takes."""
 
-    def __init__(self, outbound: Outbound, url: str, cancel: CancelToken) -> None:
+    def __init__(self, outbound: Outbound, url: str, headers: dict[str, str], cancel: CancelToken) -> None:
         self._outbound = outbound
         self._url = url
+        self._headers = headers
         self._cancel = cancel
-        response, _ = outbound.fetch(url, cancel=cancel, limit=0, method="HEAD")
+        response, _ = outbound.fetch(url, cancel=cancel, limit=0, method="HEAD", headers=headers)
         length = response.headers.get("content-length", "")
         if not length.isdigit():
             raise SourceUnavailable(f"{url} names no size.")
@@ -229,7 +233,10 @@ class _RangeFile(io.RawIOBase):
             first = number * BLOCK_BYTES
             last = min(self._size, first + BLOCK_BYTES) - 1
             response, body = self._outbound.fetch(
-                self._url, cancel=self._cancel, limit=BLOCK_BYTES, headers={"Range": f"bytes={first}-{last}"}
+                self._url,
+                cancel=self._cancel,
+                limit=BLOCK_BYTES,
+                headers={**self._headers, "Range": f"bytes={first}-{last}"},
             )
             if response.status != 206 or len(body) != last - first + 1:
                 raise SourceUnavailable(f"{self._url} cannot be read in parts.")

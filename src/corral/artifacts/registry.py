@@ -84,7 +84,14 @@ class Registry:
         return {"Authorization": token} if token else {}
 
     def get(
-        self, repository: str, path: str, cancel: CancelToken, *, accept: str = "", method: str = "GET"
+        self,
+        repository: str,
+        path: str,
+        cancel: CancelToken,
+        *,
+        accept: str = "",
+        method: str = "GET",
+        limit: int = MANIFEST_BYTES,
     ) -> tuple[Response, bytes]:
         """A small document. A first 401 is answered by logging in once."""
         url = f"{self.base_url}/{repository}/{path}"
@@ -95,7 +102,7 @@ class Registry:
             response, body = self.outbound.fetch(
                 url,
                 cancel=cancel,
-                limit=MANIFEST_BYTES,
+                limit=limit,
                 headers=headers,
                 accept_statuses=frozenset({401}),
                 method=method,
@@ -216,7 +223,7 @@ class Registries:
             problem: ArtifactError | None = None
             for registry in registries:
                 try:
-                    return registry.get(image.repository, f"blobs/{digest}", cancel)[1]
+                    return registry.get(image.repository, f"blobs/{digest}", cancel, limit=limit)[1]
                 except (SourceRejected, SourceUnavailable, PolicyRefused) as error:
                     problem = error
             raise problem or SourceRejected(f"Nobody has {digest}.", status=404)

@@ -15,8 +15,6 @@ class TarPiece:
     blob: Blob
     diff_id: Digest | None = None
     whiteouts: bool = False
-    strip_root: bool = False
-    """Archives often hold one directory with everything in it; the version starts inside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +72,8 @@ class ResolvedArtifact:
     python_lock: tuple[str, ...] = ()
     """For PyPI sources: every package pinned, as `name==version sha256:...`."""
     platform: str = ""
+    scratch: Path | None = None
+    """Where a saved image was unpacked to be read; whoever resolved it removes it when done."""
 
     @property
     def packed_bytes(self) -> int | None:

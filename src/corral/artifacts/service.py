@@ -24,7 +24,6 @@ from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.locks import held
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
-from corral.artifacts.references import parse_reference
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.running import paths_in_use
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
@@ -108,7 +107,7 @@ class Artifacts:
 
     async def inspect(self, uri: str) -> ResolvedArtifact:
         """What a reference is made of, for this platform. Fetches documents, never a layer."""
-        return await self._run(lambda token: self._installer.resolver.resolve(parse_reference(uri), token))
+        return await self._run(lambda token: self._installer.inspect(uri, token))
 
     async def install(
         self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None

@@ -81,8 +81,6 @@ class PypiSettings:
     """The one package index. A second index is never asked: it would let a stranger's package win a name."""
     username: str = ""
     password: str = field(default="", repr=False)
-    allow_source_builds: bool = False
-    """Whether a package that has no wheel may be built from source, which runs its authors' code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +137,6 @@ class ArtifactSettings:
     """Space that no install may use, so that the node stays usable."""
     require_digest: bool = False
     """Refuse downloads that neither the reference nor the gallery pins to a digest."""
-    python: str = ""
-    """Interpreter for PyPI backends; unset means the one Corral runs on."""
 
     @property
     def backends_dir(self) -> Path:

@@ -7,7 +7,6 @@ import queue
 import socket
 import ssl
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from corral.artifacts.cancel import CancelToken
@@ -152,9 +151,6 @@ def look_up(host: str, port: int, cancel: CancelToken, within_s: float) -> list[
             raise SourceUnavailable(f"The name {host} could not be looked up: {_plain(found)}.") from found
         return found
     raise SourceUnavailable(f"Looking up the name {host} took longer than {within_s:g} s.")
-
-
-Connect = Callable[[], Wire]
 
 
 class CheckedConnection(http.client.HTTPConnection):

@@ -1,0 +1,77 @@
+"""`corral artifacts` without a fleet."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from artifact_support import FakeRegistry, Image, files_layer
+from click.testing import CliRunner
+
+from corral.cli.artifacts import artifacts_group
+
+ARCHITECTURE = "arm64" if os.uname().machine == "aarch64" else "amd64"
+
+
+def image(app: bytes) -> Image:
+    layers = [files_layer({"run.sh": b"#!/bin/sh\n"}), files_layer({"app": app})]
+    return Image(layers, platform=("linux", ARCHITECTURE))
+
+
+@pytest.fixture
+def corral(data_dir: Path) -> Any:
+    def run(*arguments: str, fails: bool = False) -> Any:
+        done = CliRunner().invoke(artifacts_group, ["--data-dir", str(data_dir), *arguments])
+        assert (done.exit_code != 0) == fails, done.output
+        return json.loads(done.stdout) if "--json" in arguments and not fails else done.output
+
+    return run
+
+
+def test_pull_inspect_list_and_prune(registry: FakeRegistry, corral: Any) -> None:
+    old, new = image(b"1"), image(b"2")
+    uri = registry.push(old)
+    seen = corral("inspect", uri, "--json")
+    assert seen["digest"] == old.digest
+    assert len(seen["pieces"]) == 2
+    assert not registry.blob_requests(old.layer_digests()[0])
+    pulled = corral("pull", uri, "--name", "demo", "--json")
+    assert (pulled["digest"], pulled["current"]) == (old.digest, True)
+    registry.push(new)
+    corral("pull", uri, "--name", "demo")
+    listed = corral("list", "--json")
+    assert [(item["digest"], item["current"]) for item in listed] == [(new.digest, True), (old.digest, False)]
+    assert f"* demo  {new.digest}" in corral("list")
+    freed = corral("prune", "--keep", "1", "--json")
+    assert freed["versions"] == [f"demo@{old.digest}"]
+    assert len(corral("list", "--json")) == 1
+
+
+def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeRegistry, corral: Any) -> None:
+    assert "answered 404" in corral("pull", f"{registry.host}/none:latest", fails=True)
+    assert "No gallery has a backend named nonsense" in corral("pull", "nonsense", fails=True)
+    assert "is what was asked for" in corral(
+        "pull", registry.push(image(b"1")), "--digest", "sha256:" + "0" * 64, fails=True
+    )
+
+
+def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
+    registry: FakeRegistry, corral: Any, tmp_path: Path
+) -> None:
+    uri = registry.push(image(b"1"))
+    (tmp_path / "index.yaml").write_text(
+        f"- {{name: mine, capabilities: {{default: c}}}}\n- {{name: c, uri: '{uri}'}}\n"
+    )
+    gallery = ("--gallery", f"local={tmp_path}", "--trust", "127.0.0.1")
+    offered = corral(*gallery, "list", "--available", "--json")
+    assert {"llama-cpp", "vllm", "sglang", "mine"} <= {item["name"] for item in offered}
+    facts = corral(*gallery, "inspect", "mine", "--json")
+    assert (facts["entry"], facts["reason"]) == ("c", "this node is default, so c")
+    assert corral(*gallery, "pull", "mine", "--json")["name"] == "c"
+
+
+def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, data_dir: Path) -> None:
+    registry.pages["/w.gguf"] = (b"weights", {})
+    (placed,) = corral("pull", f"{registry.url}/w.gguf", "--model", "--json")
+    assert Path(placed["path"]).read_bytes() == b"weights"
