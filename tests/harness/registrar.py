@@ -19,6 +19,8 @@ class Registrar:
     def __init__(self, nats: Nats, *, corral: bool = True) -> None:
         self._nats, self._corral = nats, corral
         self.epoch = 0
+        self.fenced = False
+        """Answer heartbeats as a frontend does when a newer process has the node's identity."""
         self.beats: list[dict[str, Any]] = []
         registrar = self
 
@@ -43,6 +45,8 @@ class Registrar:
     def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
         if path.endswith("/heartbeat"):
             self.beats.append(body)
+            if self.fenced:
+                return 409, {"error": "a newer process has registered as this node"}
         if not path.endswith("/register"):
             return 200, {"message": "ok"}
         if not self._corral and bearer != f"Bearer {TOKEN}":

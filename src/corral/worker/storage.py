@@ -8,8 +8,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corral.core.errors import Forbidden, InvalidInput, NotFound, Unavailable
-from corral.worker.areas import Area
+from corral.core.errors import Forbidden, NotFound, Unavailable
+from corral.worker.areas import Area, split_key
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -32,6 +32,7 @@ class SharedStorage:
         import obstore
         from obstore.exceptions import BaseError
 
+        key = object_key(key)
         try:
             async with asyncio.timeout(STALL_S):
                 meta = await obstore.head_async(self.store, key)
@@ -77,8 +78,7 @@ class SharedStorage:
                 break
         else:
             raise Forbidden("only files of the cache and the models directory are staged")
-        if not key:
-            raise InvalidInput("there is no key to stage the file under")
+        key = object_key(key)
         file = await asyncio.to_thread(area.open, inside, os.O_RDONLY)
         with file:
             try:
@@ -113,6 +113,11 @@ class SharedStorage:
             os.rename(part.rpartition("/")[2], name, src_dir_fd=directory, dst_dir_fd=directory)
         with self.cache.open(f"{key}.etag", os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as note:
             note.write(mark.encode())
+
+
+def object_key(key: str) -> str:
+    """Object stores as obstore knows them have no empty names, so doubled slashes are one."""
+    return "/".join(split_key(key))
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

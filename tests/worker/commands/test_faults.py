@@ -5,6 +5,8 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,8 +198,6 @@ async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker:
 
 async def test_exhausted_and_foreign_ports_are_told_apart_from_free_ones(tmp_path: Path, nats: Nats) -> None:
     """F-32."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        del probe
     first = 18900
     foreign = socket.create_server(("0.0.0.0", first))
     worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", f"{first}-{first + 1}")
@@ -340,3 +340,53 @@ def test_a_second_worker_on_the_same_directory_is_refused(worker: FleetWorker) -
     second, worker.program = worker.program, first
     assert second.wait(20) != 0
     assert "already uses" in second.output()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """The data directory of the worker, on a small filesystem of its own."""
+    directory = tmp_path / "worker"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=320m", "corral-test", str(directory)]
+    made = subprocess.run(mount, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"no filesystem can be mounted here: {made.stderr.strip()}")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+async def test_a_full_disk_fails_the_one_install_and_leaves_the_rest_usable(
+    tmp_path: Path, small_disk: Path, nats: Nats, registry: OciRegistry
+) -> None:
+    """F-29."""
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+    assert worker.data_dir == small_disk
+    try:
+        async with worker.frontend() as frontend:
+            await install(frontend, write_http_backend(tmp_path / "source"))
+            registry.push("large", localai_files(), {"weights": os.urandom(80 << 20)})
+            large = await frontend.ask("backend.install", backend="large", uri=f"{registry.host}/large:latest")
+            assert (large["success"], large["code"]) == (False, "disk_full")
+            assert [row["name"] for row in (await frontend.ask("backend.list"))["backends"]] == ["web"]
+            assert list((worker.data_dir / "blobs" / "partial").iterdir()) == []
+            started = await start(frontend, "m")
+            assert started["success"], started
+    finally:
+        assert worker.close() == []
+
+
+async def test_a_worker_that_slept_while_another_took_its_name_stops_what_it_ran(tmp_path: Path, nats: Nats) -> None:
+    """F-08: on waking it is told that a newer process speaks for this machine."""
+    worker = FleetWorker(tmp_path, nats)
+    try:
+        async with worker.frontend() as frontend:
+            await install(frontend, write_http_backend(tmp_path / "source"))
+            started = await start(frontend, "m")
+        worker.program.send(signal.SIGSTOP)
+        worker.registrar.fenced = True
+        assert call("GET", f"http://{started['address']}/x", key=started["corral"]["token"]).status == 200
+        worker.program.send(signal.SIGCONT)
+        assert await asyncio.to_thread(worker.program.wait, 30) == 1
+        assert is_dead(started["corral"]["pid"])
+    finally:
+        assert worker.close() == []
