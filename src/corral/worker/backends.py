@@ -69,6 +69,8 @@ class Backends:
     def find(self, name: str) -> InstalledBackend | None:
         """By directory, by the name or alias in its metadata, or by the family it was installed for. From memory."""
         plain = plain_name(name)
+        if not plain:
+            return None
         flat = plain.replace("/", "__")
         found = self._table.get(flat) or self._table.get(self._ledger.concrete(plain) or "")
         if found is not None:
@@ -104,14 +106,20 @@ class Backends:
 
     # What changes it
 
+    async def accept(self, request: InstallRequest) -> None:
+        """Raises OutdatedCommand for an order that a newer one has overtaken."""
+        await self._ledger.accept(plain_name(request.backend), _generation(request))
+
+    async def note_applied(self, request: InstallRequest) -> None:
+        await self._ledger.note_applied(plain_name(request.backend), _generation(request))
+
     async def install(
         self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
     ) -> InstalledVersion:
         """At once when it is here already. Identical requests share one download."""
-        generation = request.corral.generation if request.corral is not None else None
-        await self._ledger.accept(plain_name(request.backend), generation)
+        await self.accept(request)
         if not request.force and (present := self._satisfied(request)) is not None:
-            await self._ledger.note_applied(plain_name(request.backend), generation)
+            await self.note_applied(request)
             return present
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
@@ -130,7 +138,7 @@ class Backends:
         extras = request.corral or CommandExtras()
         if extras.strategy not in (None, ROLLING):
             raise InvalidInput(f"there is no way to upgrade called {extras.strategy!r}; there is {ROLLING!r}")
-        await self._ledger.accept(plain_name(request.backend), extras.generation)
+        await self.accept(request)
 
         async def work(cancel: CancelToken, report: Listener) -> tuple[InstalledVersion, Stopped]:
             ended = Stopped()
@@ -229,8 +237,7 @@ class Backends:
         if not request.uri:
             await self._ledger.note_concrete(backend, version.name)
         await self.refresh()
-        generation = request.corral.generation if request.corral is not None else None
-        await self._ledger.note_applied(plain_name(request.backend), generation)
+        await self.note_applied(request)
         return version
 
     async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
@@ -266,6 +273,10 @@ class Backends:
             entry.users -= 1
             if entry.users == 0:
                 del self._locks[key]
+
+
+def _generation(request: InstallRequest) -> int | None:
+    return request.corral.generation if request.corral is not None else None
 
 
 def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:

@@ -42,7 +42,9 @@ class Replicas:
 
     async def ensure(self, request: InstallRequest, *, feed: ProgressFeed | None = None) -> Running:
         """Installs what is missing, clears away what does not fit, starts, and answers when it is ready."""
+        await self.backends.accept(request)
         if (running := self.find(request)) is not None:
+            await self.backends.note_applied(request)
             return running
         version = await self.backends.install(request, StoppedKeys(), listener=feed.show if feed else None)
         if feed is not None:

@@ -224,6 +224,34 @@ async def test_directories_made_by_localai_are_listed_and_started(worker: FleetW
         ]
 
 
+async def test_a_process_is_not_reused_after_its_directory_was_replaced(worker: FleetWorker) -> None:
+    """INV-45, with a directory only LocalAI's tools know."""
+    home = worker.data_dir / "backends"
+    write_localai_backend(home / "piper", "1")
+    async with worker.frontend() as frontend:
+        first = await frontend.ask("backend.install", backend="piper", model_id="voice")
+        assert first["success"], first
+        (home / "piper").rename(worker.directory / "moved-away")
+        write_localai_backend(home / "piper", "2")
+        second = await frontend.ask("backend.install", backend="piper", model_id="voice")
+        assert second["success"], second
+        assert second["corral"]["pid"] != first["corral"]["pid"]
+        lines = (await frontend.ask("corral.logs", process_key="voice#0"))["lines"]
+        assert [line["text"].split()[1] for line in lines if line["text"].startswith("serving")] == ["1", "2"]
+
+
+async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worker: FleetWorker, tmp_path: Path) -> None:
+    source = write_http_backend(tmp_path / "source")
+    start = {"model": "/weights"}
+    async with worker.frontend() as frontend:
+        wanted = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
+        assert (await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start}))["success"]
+        newer = await frontend.ask("backend.install", **wanted, corral={"generation": 8, "start": start})
+        assert (newer["success"], newer["corral"]["generation"]) == (True, 8)
+        older = await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start})
+        assert (older["success"], older["code"]) == (False, "outdated_command")
+
+
 async def test_a_request_nobody_can_read_is_answered(worker: FleetWorker) -> None:
     async with worker.frontend() as frontend:
         for verb in ("backend.install", "backend.upgrade", "backend.delete", "model.stop", "corral.cancel"):

@@ -1,5 +1,7 @@
 """`backend.*`: install, upgrade, list, stop, delete; and Corral's own rollback and cancel."""
 
+import msgspec
+
 from corral.artifacts import InstalledVersion
 from corral.bus.client import BusMessage
 from corral.bus.messages import (
@@ -109,7 +111,7 @@ def _named(request: InstallRequest) -> InstallRequest:
         raise InvalidInput("the request names no backend")
     if request.replica_index < 0:
         raise InvalidInput(f"there is no replica {request.replica_index}")
-    return request
+    return request if request.backend else msgspec.structs.replace(request, backend=request.name)
 
 
 def _is_plain(request: InstallRequest) -> bool:
