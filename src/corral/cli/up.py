@@ -27,6 +27,8 @@ from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret, write_private
 
 STOP_WITHIN_S = 12.0
+# A worker stops its backends first, and one that will not go may take 20 s.
+WORKER_STOP_WITHIN_S = 30.0
 READY_WITHIN_S = 60.0
 STEADY_AFTER_S = 20.0
 BOUND_LOGS_EVERY_S = 30.0
@@ -242,4 +244,4 @@ class Up:
         """The worker says good-bye while the frontend still listens; the bus goes last."""
         for part in reversed(parts):
             if part.child is not None:
-                await part.child.stop(within_s=STOP_WITHIN_S)
+                await part.child.stop(within_s=WORKER_STOP_WITHIN_S if part.name == "worker" else STOP_WITHIN_S)
