@@ -15,6 +15,7 @@ from corral.system import Clock, Ids
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, address_towards, bind_socket, host_name
 from corral.system.lock import lock_directory
+from corral.system.loops import keep_running
 from corral.worker.commands import serve_commands
 from corral.worker.commands.workbench import Workbench
 from corral.worker.frontend_client import open_frontend_client
@@ -158,9 +159,11 @@ class Worker:
                 self._bus = bus
                 log.info("worker.joined", node=member.node_id, epoch=member.epoch, status=member.status)
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._beat_always(bus, None if localai else who), name="heartbeat")
+                    tasks.create_task(self._beat_always(), name="heartbeat")
                     if not localai:  # LocalAI's frontends neither listen to reports nor let us publish them
-                        tasks.create_task(self._workshop.reporter.publish_changes(bus, who), name="reports")
+                        tasks.create_task(
+                            keep_running("reports", lambda: self._report_always(bus, who)), name="reports"
+                        )
                     tasks.create_task(self._keep_credential(bus), name="credential")
                     tasks.create_task(self._end_when_asked(), name="stop")
         except* Rejoin as left:
@@ -226,14 +229,19 @@ class Worker:
             ca_file=self._settings.bus_ca_file,
         )
 
-    async def _beat_always(self, bus: Bus, who: Reporting | None) -> None:
+    def _beat_every_s(self) -> float:
+        told_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
+        return told_s or HEARTBEAT_EVERY_S
+
+    async def _report_always(self, bus: Bus, who: Reporting) -> None:
+        await self._workshop.reporter.publish_always(bus, who, every_s=self._beat_every_s())
+
+    async def _beat_always(self) -> None:
         """Ends when nobody knows us any more, or when a newer process speaks for this machine (Fenced)."""
-        every_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
         told = ""
         while True:
             try:
                 await self._membership.beat()
-                await self._report(bus, who)
                 if told:
                     log.info("worker.heartbeat_arrives_again")
                 told = ""
@@ -245,12 +253,7 @@ class Worker:
                 if str(error) != told:
                     told = str(error)
                     log.warning("worker.heartbeat_failed", error=told)
-            await asyncio.sleep(every_s or HEARTBEAT_EVERY_S)
-
-    async def _report(self, bus: Bus, who: Reporting | None) -> None:
-        await self._workshop.reporter.sample()
-        if who is not None:
-            await self._workshop.reporter.publish(bus, who)
+            await asyncio.sleep(self._beat_every_s())
 
     async def _keep_credential(self, bus: Bus) -> None:
         while True:

@@ -1,6 +1,7 @@
 """The whole truth about this node, told on connect, on change and with every heartbeat."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -74,17 +75,26 @@ class Reporter:
         except CorralError as error:  # the next heartbeat brings another, and whoever must know asks
             log.debug("report.lost", error=str(error))
 
-    async def publish_changes(self, bus: Bus, who: Reporting) -> None:
+    async def publish_always(self, bus: Bus, who: Reporting, *, every_s: float) -> None:
+        """On connect, on change, and at least every `every_s`: with every message of an hour lost, the next one
+        tells it all."""
         self._news.set()  # the first one tells that we are connected
 
         async def again() -> None:
             self._news.set()
 
         bus.on_reconnect(again)
+        loop = asyncio.get_running_loop()
+        sampled_s = loop.time()
         while True:
-            await self._news.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(every_s):
+                    await self._news.wait()
             await asyncio.sleep(SETTLE_S)
             self._news.clear()
+            if loop.time() - sampled_s >= every_s:
+                sampled_s = loop.time()
+                await self.sample()
             await self.publish(bus, who)
 
     def _process(self, view: ProcessView, who: Reporting, with_secrets: bool) -> ReportedProcess:
