@@ -3,8 +3,9 @@
     python benchmarks/artifacts_install.py [--rounds 5] [--dir DIR] [--scale 1.0]
 
 Needs Debian's docker-registry, skopeo and umoci. Every round uses fresh directories and nothing is deleted until the
-end: on some filesystems creating files is slow for a minute after many were deleted, which would punish whoever comes
-next. Prints a table, and exits with 1 when a ratio that Corral promises is missed.
+end: on ext4 without a journal, creating files is slow for minutes after many were deleted, which punishes whoever comes
+next (give `--dir` a filesystem of its own where others delete much). Prints a table, and exits with 1 when a ratio that
+Corral promises is missed.
 """
 
 import argparse

@@ -75,6 +75,26 @@ def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: s
     assert str(caught.value).startswith(f"{name}:")
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"heartbeat_interval_s": "100", "suspect_after_s": "10s"}, "suspect_after"),
+        ({"suspect_after_s": "60s", "offline_after_s": "30s"}, "offline_after"),
+        ({"data_dir": ""}, "--data-dir: is empty"),
+    ],
+)
+def test_values_that_contradict_each_other_stop_the_start(flags: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words):
+        load_settings(UpSettings, flags=flags, environ={})
+
+
+def test_a_misspelt_table_in_the_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "corral.toml"
+    file.write_text('[wroker]\nname = "x"\n')
+    with pytest.raises(InvalidSetting, match=r"no table \[wroker\]"):
+        load(file=file)
+
+
 def test_a_misspelt_key_in_the_file_is_named_with_the_right_one(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     file.write_text('[worker]\ndrain_timout = "7s"\n')

@@ -14,9 +14,18 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
@@ -129,7 +138,13 @@ def redact_url(url: str) -> str:
     return re.sub(r"//[^@/]*@", "//", url)
 
 
-DataDir = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+def _check_directory(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; name a directory or leave the setting out")
+    return value
+
+
+DataDir = Annotated[Path, BeforeValidator(_check_directory), AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 def data_home() -> Path:
@@ -150,14 +165,42 @@ class RoleSettings(BaseModel):
     """Logs as lines for people (console) or one JSON object a line (json)."""
 
 
-class FrontendSettings(RoleSettings):
+class WatchSettings(RoleSettings):
+    """How machines are watched, the same for a frontend and for `corral up`."""
+
+    heartbeat_interval_s: Annotated[Duration, LocalAiName("LOCALAI_HEARTBEAT_INTERVAL")] = 10.0
+    """How often workers are asked to report in."""
+    suspect_after_s: Duration = 30.0
+    """A node silent for this long gets no new work."""
+    offline_after_s: Duration = 60.0
+    """A node silent for this long counts as gone; sooner when the bus says that nobody listens for it any more."""
+    health_interval_s: Duration = 5.0
+    """How often every node's bus link and heartbeat age are looked at."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        """Each next limit must be able to come after the one before it."""
+        if self.suspect_after_s < 2 * self.heartbeat_interval_s:
+            raise ValueError(
+                f"suspect_after ({self.suspect_after_s:g} s) must be at least twice heartbeat_interval"
+                f" ({self.heartbeat_interval_s:g} s): one late heartbeat is not silence"
+            )
+        if self.offline_after_s < self.suspect_after_s:
+            raise ValueError(
+                f"offline_after ({self.offline_after_s:g} s) must not come before suspect_after"
+                f" ({self.suspect_after_s:g} s)"
+            )
+        return self
+
+
+class FrontendSettings(WatchSettings):
     role = "frontend"
 
     data_dir: DataDir = Field(default_factory=lambda: data_home() / "frontend")
     """Where keys, logs and, without PostgreSQL, the database live."""
     listen: Annotated[HostPort, LocalAiName("LOCALAI_ADDRESS")] = "127.0.0.1:8080"
     """Address and port of the API and the web UI."""
-    url: HttpUrl | None = None
+    public_url: HttpUrl | None = None
     """The address under which workers and people reach this frontend, when it is not the one it listens on."""
     store: Annotated[StoreUrl | None, LocalAiName("LOCALAI_AUTH_DATABASE_URL")] = None
     """`postgresql://user:password@host/database`, or `sqlite:///path` (default: corral.db in the data directory)."""
@@ -189,14 +232,6 @@ class FrontendSettings(RoleSettings):
     """Let machines with the token work without an administrator's approval."""
     worker_jwt_ttl_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
-    heartbeat_interval_s: Annotated[Duration, LocalAiName("LOCALAI_HEARTBEAT_INTERVAL")] = 10.0
-    """How often workers are asked to report in."""
-    suspect_after_s: Duration = 30.0
-    """A node silent for this long gets no new work."""
-    offline_after_s: Duration = 60.0
-    """A node silent for this long on every path counts as gone."""
-    health_interval_s: Duration = 5.0
-    """How often every node's bus link and heartbeat age are looked at."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
 
@@ -260,7 +295,7 @@ class WorkerSettings(RoleSettings):
     """Secret key of the shared storage."""
 
 
-class UpSettings(RoleSettings):
+class UpSettings(WatchSettings):
     role = "up"
 
     data_dir: DataDir = Field(default_factory=data_home)
@@ -269,7 +304,7 @@ class UpSettings(RoleSettings):
     """Address and port of the API and the web UI. On an address other machines reach, the bus listens there too."""
     bus_port: Annotated[int, Field(ge=1, le=65535)] = 4222
     """Port of the embedded message bus."""
-    url: HttpUrl | None = None
+    public_url: HttpUrl | None = None
     """The address under which other machines reach this one, when it is not the one listened on."""
     name: Annotated[str | None, Field(min_length=1, max_length=255)] = None
     """Name of this machine's node; default is the host name."""
@@ -277,15 +312,10 @@ class UpSettings(RoleSettings):
     """Let machines with the token work without an administrator's approval."""
     auth: bool = True
     """Ask for API keys. Can be switched off only while listening on loopback."""
-    heartbeat_interval_s: Duration = 10.0
-    """How often workers are asked to report in."""
-    suspect_after_s: Duration = 30.0
-    """A node silent for this long gets no new work."""
-    offline_after_s: Duration = 60.0
-    """A node silent for this long on every path counts as gone."""
-    health_interval_s: Duration = 5.0
-    """How often every node's bus link and heartbeat age are looked at."""
 
+
+ROLES = ("up", "frontend", "worker")
+"""The tables a settings file may have."""
 
 Role = TypeVar("Role", bound=RoleSettings)
 
@@ -332,6 +362,9 @@ def _read_file(cls: type[RoleSettings], path: Path | None) -> dict[str, tuple[An
         raise InvalidSetting(f"cannot read the settings file {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
+    unknown = [table for table in document if table not in ROLES]
+    if unknown:
+        raise InvalidSetting(f"{path}: there is no table [{unknown[0]}]; the tables are {', '.join(ROLES)}")
     fields = {setting_key(field): field for field in cls.model_fields}
     found: dict[str, tuple[Any, str]] = {}
     for key, value in document.get(cls.role, {}).items():
@@ -370,6 +403,9 @@ def load_settings(
 def _describe(error: ValidationError, found: Mapping[str, tuple[Any, str]]) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
+        if not problem["loc"]:
+            lines.append(problem["msg"].removeprefix("Value error, "))
+            continue
         field = str(problem["loc"][0])
         _, origin = found.get(field, (None, setting_key(field)))
         lines.append(f"{origin}: {problem['msg'].removeprefix('Value error, ')}")

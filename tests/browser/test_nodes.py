@@ -124,6 +124,29 @@ def test_what_the_page_shows_stands_in_its_address(open_page) -> None:
     expect(page).to_have_url(re.compile(r"sort=seen"))
 
 
+def test_no_width_of_the_window_cuts_anything_off(open_page) -> None:
+    page = open_page()
+    expect(row(page, "home")).to_contain_text("Healthy")
+    for panel_open in (False, True):
+        for width in (1920, 1440, 1420, 1280, 1240, 1220, 1100, 1024, 900, 720, 560, 390, 340):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert too_wide(page) == [], f"at {width}, panel open: {panel_open}"
+        page.set_viewport_size({"width": 1440, "height": 800})
+        page.get_by_role("link", name="home", exact=True).click()
+        expect(page.get_by_role("complementary", name="Node details")).to_be_visible()
+
+
+def too_wide(page: Page) -> list[str]:
+    """What can be scrolled sideways, but for the status filters, which may."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("html, main, main *")]
+            .filter(element => element.scrollWidth > element.clientWidth && element.clientWidth > 0)
+            .filter(element => ["auto", "scroll", "visible"].includes(getComputedStyle(element).overflowX))
+            .filter(element => getComputedStyle(element).display !== "inline" && !element.closest("[role=group]"))
+            .map(element => element.outerHTML.slice(0, 120))"""
+    )
+
+
 def test_an_address_of_a_node_that_is_gone_leads_back(open_page) -> None:
     page = open_page("#/nodes/gone")
     expect(page.get_by_text("This node is not here")).to_be_visible()

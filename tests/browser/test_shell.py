@@ -30,6 +30,29 @@ def test_the_page_recovers_by_itself_when_the_frontend_restarts(open_page, corra
     assert page.evaluate("window.neverReloaded") is True
 
 
+def test_a_page_out_of_sight_gives_its_connection_back_and_is_live_again_when_looked_at(open_page) -> None:
+    page = open_page("#/system")
+    state = page.locator("[data-connection]")
+    page.clock.install()
+    page.reload()
+    expect(state).to_have_attribute("data-connection", "live")
+    look_at(page, False)
+    page.clock.fast_forward("00:31")
+    expect(state).to_have_attribute("data-connection", "connecting")
+    look_at(page, True)
+    expect(state).to_have_attribute("data-connection", "live")
+
+
+def look_at(page: Page, looked_at: bool) -> None:
+    page.evaluate(
+        """state => {
+            Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        "visible" if looked_at else "hidden",
+    )
+
+
 def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(open_page) -> None:
     page = open_page(**PHONE)
     expect(page.get_by_role("link", name="home", exact=True)).to_be_visible()

@@ -206,7 +206,7 @@ async def test_now_ms_follows_the_stores_clock_only(rig: Rig) -> None:
         return now
 
     before = await database.read(body)
-    rig.advance(90)
+    await rig.advance(90)
     assert await database.read(body) == before + 90_000
     assert await database.write(body) == before + 90_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corral.core.errors import Unavailable
-from corral.store.database import CONFLICT_TRIES, Database, StoreConflict, Tx
+from corral.store.database import Database, StoreConflict, Tx
 from corral.store.sqlite import SqliteDatabase
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
@@ -70,16 +70,11 @@ async def test_a_lock_given_up_in_time_is_noticed_by_nobody(database: Database, 
     other = sqlite3.connect(sqlite_rig.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.ensure_future(write_thing(database, "a", 1))
-    # The first try has failed by the time this read, which needs no lock, has been answered and the loop ran once.
-    await read_thing(database, "a")
+    assert await read_thing(database, "a") is None  # a read needs no lock
     other.execute("COMMIT")
     other.close()
     await writing
     assert await read_thing(database, "a") == 1
-
-
-def test_a_conflict_is_retried_often_enough_to_outlast_a_short_write() -> None:
-    assert CONFLICT_TRIES >= 3
 
 
 async def test_a_read_goes_on_while_another_process_writes(database: Database, sqlite_rig: Rig) -> None:

@@ -60,6 +60,11 @@ class Fleet:
         self.workers[f"{name}-{data}"] = program
         return program
 
+    def start_again(self, data: str) -> Program:
+        program = Program("worker", "--data-dir", str(self.directory / data), log=self.directory / f"{data}-again.log")
+        self.workers[f"{data}-again"] = program
+        return program
+
     def stop(self) -> None:
         for program in (*self.workers.values(), *self.frontends.values()):
             if program.process.poll() is None:
@@ -128,7 +133,8 @@ def test_a_worker_killed_with_9_becomes_offline_and_returns_as_itself(fleet: Fle
     worker.kill()
     gone = admin.wait_for_status("one", "offline")
     assert "no heartbeat" in gone["status_reason"]
-    fleet.start_worker("one", token=None)  # a machine that is known needs no token
+    # A machine that is known needs no flags: address, name and token are in its data directory.
+    fleet.start_again("one")
     back = admin.wait_for_status("one", "healthy")
     assert back["id"] == before["id"]
     assert back["epoch"] == before["epoch"] + 1
@@ -184,7 +190,10 @@ def test_the_bus_restarting_loses_nobody(fleet: Fleet) -> None:
 
 def test_a_removed_machine_is_cut_off_and_has_to_be_approved_again(fleet: Fleet) -> None:
     admin = fleet.start_frontend("a")
-    fleet.start_worker("one")
+    first = fleet.start_worker("one")
+    admin.wait_for_status("one", "pending")
+    first.kill()
+    fleet.start_again("one")
     node = admin.wait_for_status("one", "pending")
     admin.call("POST", f"/api/nodes/{node['id']}/approve")
     admin.wait_for_status("one", "healthy")

@@ -23,7 +23,7 @@ class Herd:
         self._data = directory / "up"
         self.up = Program(
             "up", "--listen", f"0.0.0.0:{PORT}", "--bus-port", str(BUS_PORT), "--data-dir", str(self._data),
-            "--url", f"http://{machines.addresses['first']}:{PORT}", "--name", "first", "--auto-approve",
+            "--public-url", f"http://{machines.addresses['first']}:{PORT}", "--name", "first", "--auto-approve",
             "--heartbeat-interval", "0.5", "--suspect-after", "3", "--offline-after", "6", "--health-interval", "0.5",
             log=directory / "up.log", inside=machines.inside("first"),
         )  # fmt: skip

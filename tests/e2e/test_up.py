@@ -135,7 +135,8 @@ def test_a_busy_port_is_named_with_the_flag_that_changes_it(up: Up, tmp_path: Pa
 def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
     environment = clean_environment(CORRAL_DATA_DIR=str(up.data))
     findings = json.loads(run_cli("doctor", "--json", environment=environment).stdout)
-    assert {"python", "disk", "port", "gpu", "store", "bus", "clock"} == {finding["check"] for finding in findings}
+    checks = {finding["check"] for finding in findings}
+    assert checks == {"python", "disk", "frontend", "port", "gpu", "store", "bus", "clock"}
     assert [finding for finding in findings if finding["state"] == "problem"] == []
 
 
@@ -191,6 +192,45 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
         wait_until(lambda: running.output_count() == 2, what="the same data directory starts again", within_s=60)
     finally:
         again.stop()
+
+
+def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Path) -> None:
+    running = Up(tmp_path)
+    admin = running.wait_ready()
+    environment = clean_environment(CORRAL_DATA_DIR=str(running.data))
+    last = run_cli("keys", "revoke", "admin", environment=environment)
+    assert last.returncode == 1
+    assert "last admin key" in last.stderr
+    mine = json.loads(
+        run_cli("keys", "create", "--name", "mine", "--scope", "admin", "--json", environment=environment).stdout
+    )
+    assert run_cli("keys", "revoke", "admin", environment=environment).returncode == 0
+    assert admin.call("GET", "/api/nodes").status == 401
+    running.program.stop()
+    key_file = running.data / "keys" / "admin.key"
+    for starts, lose in ((2, lambda: None), (3, key_file.unlink)):
+        lose()
+        again = Program("up", *running.flags, log=running.log)
+        try:
+            wait_until(lambda starts=starts: running.output_count() == starts, what="it starts again", within_s=60)
+            assert running.admin.call("GET", "/api/nodes").status == 200
+            assert Admin(running.url, mine["key"]).call("GET", "/api/nodes").status == 200
+        finally:
+            again.stop()
+
+
+def test_a_part_that_cannot_start_says_why_and_only_why(tmp_path: Path) -> None:
+    running = Up(tmp_path)
+    running.wait_ready()
+    running.program.stop()
+    for name in ("corral.db", "corral.db-wal", "corral.db-shm"):
+        (running.data / name).unlink(missing_ok=True)
+    (running.data / "corral.db").write_bytes(b"this is not a database" * 100)
+    refused = run_cli("up", *running.flags)
+    assert refused.returncode == 1
+    assert "not a database" in refused.stderr
+    assert "frontend.started" not in refused.stderr
+    assert running.processes() == []
 
 
 def test_kill_9_of_up_itself_leaves_no_part_running(tmp_path: Path) -> None:

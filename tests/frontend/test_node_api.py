@@ -166,6 +166,11 @@ def test_a_heartbeat_nobody_can_read_still_says_that_the_node_is_there(open_fron
         ({"name": "x" * 256}, "name"),
         ({"name": "two\nlines"}, "control characters"),
         ({"name": "   "}, "blank"),
+        ({"name": "escape\x1b[2J"}, "control characters"),
+        ({"name": "nodes.*"}, "wildcard"),
+        ({"name": "nodes.>"}, "wildcard"),
+        ({"name": "-rf"}, "dash"),
+        ({"name": "0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11"}, "id of a node"),
         ({"node_type": "toaster"}, "toaster"),
         ({"address": None}, "address"),
         ({"address": "x" * 513}, "address"),
@@ -188,7 +193,7 @@ def test_a_registration_that_makes_no_sense_is_refused_with_the_field(
     assert frontend.admin.nodes().keys() == before.keys()
 
 
-@pytest.mark.parametrize("name", ["*", ">", "nodes.>", "a b", "../../etc", "Ærø's box", "'; DROP TABLE nodes; --"])
+@pytest.mark.parametrize("name", ["nodes.x", "a b", "../../etc", "Ærø's box", "'; DROP TABLE nodes; '"])
 def test_a_name_may_hold_anything_because_it_never_becomes_part_of_a_subject(open_frontend: Any, name: str) -> None:
     reply = open_frontend.register(name=name).json()
     assert reply["name"] == name

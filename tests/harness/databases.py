@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corral.store.database import Database
+from corral.store.database import Database, Tx
 from corral.store.postgres import PostgresDatabase
 from corral.store.sqlite import SqliteDatabase
 from corral.store.stores import Stores
@@ -38,12 +38,19 @@ class MovableClock:
 class Rig:
     """One empty database. `clock` is the store's own."""
 
-    def __init__(self, kind: str, *, path: Path, server: Postgres | None) -> None:
+    def __init__(self, kind: str, *, path: Path, server: Postgres | None, within: str | None = None) -> None:
+        """`within`: an existing PostgreSQL database in which to use a schema of one's own; far cheaper to make."""
         self.kind = kind
         self.path = path
         self.server = server
         self.name = f"test_{uuid.uuid4().hex}"
-        self.url = server.create(self.name) if server is not None else f"sqlite://{path}"
+        self.schema = "public" if within is None else self.name
+        self.url = f"sqlite://{path}"
+        if server is not None and within is None:
+            self.url = server.create(self.name)
+        elif server is not None and within is not None:
+            self.name = within
+            server.run_sql(within, f"CREATE SCHEMA {self.schema}")
         self.clock: Clock = SystemClock()
         self._opened: list[Database] = []
 
@@ -56,7 +63,7 @@ class Rig:
         if self.server is None:
             database = SqliteDatabase(self.path, clock=self.clock, ids=ids, **options)
         else:
-            url = f"postgresql://corral@127.0.0.1:{port or self.server.port}/{self.name}"
+            url = f"postgresql://corral@127.0.0.1:{port or self.server.port}/{self.name}?search_path={self.schema}"
             database = await PostgresDatabase.connect(
                 url, url, connections=connections, clock=host_clock or SystemClock(), ids=ids, **options
             )
@@ -66,7 +73,7 @@ class Rig:
     def run_sql(self, sql: str) -> list[str]:
         """From outside, at once and committed: one text per row, columns parted by `|`."""
         if self.server is not None:
-            return self.server.run_sql(self.name, sql).splitlines()
+            return self.server.run_sql(self.name, sql, schema=self.schema).splitlines()
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=5)
         try:
             return ["|".join(str(value) for value in row) for row in connection.execute(sql)]
@@ -83,16 +90,21 @@ class Rig:
                 " CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT now FROM test_clock'"
             )
 
-    def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float) -> None:
         assert isinstance(self.clock, MovableClock)
         self.clock.advance(seconds)
+        now_ms = self.clock.now_ms()
+
+        async def body(tx: Tx) -> None:
+            await tx.execute("UPDATE test_clock SET now = $1", now_ms)
+
         if self.server is not None:
-            self.run_sql(f"UPDATE test_clock SET now = {self.clock.now_ms()}")
+            await self._opened[0].write(body)
 
     def dump(self) -> bytes:
         """Everything at rest."""
         if self.server is not None:
-            return self.server.dump(self.name)
+            return self.server.dump(self.name, schema=self.schema)
         return b"".join(file.read_bytes() for file in sorted(self.path.parent.glob(self.path.name + "*")))
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from corral.bus.client import BusOptions, Credentials
@@ -45,6 +46,13 @@ class Nats:
     def pause(self) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self._process.pid}/task")
+        if threads.exists():  # the signal is only sent so far; a thread may still answer
+            wait_until(
+                lambda: all(") T " in (thread / "stat").read_text() for thread in threads.iterdir()),
+                what="nats-server stands still",
+                every_s=0.005,
+            )
 
     def resume(self) -> None:
         assert self._process is not None
@@ -65,6 +73,14 @@ class Nats:
             inbox_for=lambda _subject: inbox,
             credentials=lambda: credentials,
         )
+
+    def system_options(self) -> BusOptions:
+        """For asking the server about itself."""
+        system = read_key("account", self.files.system_seed.read_text().strip(), setting="test")
+        key = make_key("user", self._ids.seed())
+        now_s = SystemClock().now_ms() // 1000
+        jwt = user_jwt(system, key.public, name="test-system", permissions=None, now_s=now_s, expires_s=now_s + 60)
+        return replace(self.options(Credentials(jwt, key), inbox=f"_INBOX.{key.public}"), name="test-system")
 
     def secrets(self) -> dict[str, str]:
         """Environment with which a frontend may use this bus."""

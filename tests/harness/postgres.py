@@ -92,15 +92,18 @@ class Postgres:
         self.run_sql("postgres", f'CREATE DATABASE "{name}"')
         return f"postgresql://corral@127.0.0.1:{self.port}/{name}"
 
-    def run_sql(self, database: str, sql: str) -> str:
+    def run_sql(self, database: str, sql: str, *, schema: str = "public") -> str:
         psql = [str(self._binaries / "psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", "corral", "-d", database]
-        done = subprocess.run([*psql, "-v", "ON_ERROR_STOP=1", "-Atqc", sql], capture_output=True, text=True)
+        environment = {**os.environ, "PGOPTIONS": f"-c search_path={schema}"}
+        done = subprocess.run(
+            [*psql, "-v", "ON_ERROR_STOP=1", "-Atqc", sql], capture_output=True, text=True, env=environment
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def dump(self, database: str) -> bytes:
+    def dump(self, database: str, *, schema: str) -> bytes:
         """Every row of every table, as text."""
-        arguments = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "corral", "--inserts", database]
+        arguments = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "corral", "--inserts", "-n", schema, database]
         done = subprocess.run([str(self._binaries / "pg_dump"), *arguments], capture_output=True)
         assert done.returncode == 0, done.stderr
         return done.stdout

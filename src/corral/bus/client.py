@@ -1,6 +1,6 @@
 """One small client over nats-py.
 
-It mends what would surprise a caller: a denied publish or subscription raises here; a handler never blocks the next
+It mends what would surprise a caller: a denied request or subscription raises here; a handler never blocks the next
 message; replies cannot be read by others; a request ends at once when the connection is lost; a client that the
 server threw out (expired or revoked credential) comes back with a new one.
 """
@@ -21,6 +21,7 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from corral.bus.credentials import KeyPair
 from corral.core.errors import CorralError, Forbidden, NoResponders, OutcomeUnknown, TimedOut, TooLarge, Unavailable
@@ -29,8 +30,9 @@ log = structlog.get_logger()
 
 CONNECT_WITHIN_S = 5.0
 CONFIRM_WITHIN_S = 5.0
-# Two unanswered pings ten seconds apart: a frozen server is noticed within half a minute.
-PING_EVERY_S = 10
+CONFIRM_AGAIN_S = 1.0
+# Two pings may stay unanswered, the third is not sent: a frozen server is noticed after 24 s.
+PING_EVERY_S = 8.0
 PINGS_OUTSTANDING = 2
 RECONNECT_WAIT_S = 0.25
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
@@ -76,6 +78,18 @@ class BusOptions:
     """From the subject of a request to the prefix of its reply address, which lies below `inbox`."""
     credentials: CredentialsSource
     ca_file: Path | None = None
+    ping_every_s: float = PING_EVERY_S
+    connect_within_s: float = CONNECT_WITHIN_S
+
+
+async def _round_trip(client: Client) -> None:
+    """Everything sent before has been taken or refused by the server when this returns.
+
+    Twice, because nats-py writes a ping at once but subscriptions and messages a moment later: the first ping
+    overtakes them, the second cannot."""
+    async with asyncio.timeout(CONFIRM_WITHIN_S):
+        await client.flush()
+        await client.flush()
 
 
 class Bus:
@@ -88,16 +102,19 @@ class Bus:
         self._listeners: list[Callable[[], Awaitable[None]]] = []
         self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._counter = itertools.count(1)
+        # Subjects we may not listen on, in lower case: so nats-py hands us the server's words.
         self._denied: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._thrown_out = asyncio.Event()
+        self._confirmed = False
         self._closing = False
         self.last_problem = ""
 
     @property
     def connected(self) -> bool:
-        return self._client is not None and self._client.is_connected
+        """There is a link, and all we listen on was confirmed on it."""
+        return self._client is not None and self._client.is_connected and self._confirmed
 
     # Connection
 
@@ -107,15 +124,15 @@ class Bus:
         options: dict[str, Any] = {
             "servers": list(self._options.servers),
             "name": self._options.name,
-            "connect_timeout": CONNECT_WITHIN_S,
+            "connect_timeout": self._options.connect_within_s,
             "reconnect_time_wait": RECONNECT_WAIT_S,
             "max_reconnect_attempts": -1,
-            "ping_interval": PING_EVERY_S,
+            "ping_interval": self._options.ping_every_s,
             "max_outstanding_pings": PINGS_OUTSTANDING,
             "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnected,
-            "reconnected_cb": self._on_reconnected,
-            "closed_cb": self._on_closed,
+            "disconnected_cb": self._unless_replaced(client, self._on_disconnected),
+            "reconnected_cb": self._unless_replaced(client, self._on_reconnected),
+            "closed_cb": self._unless_replaced(client, self._on_closed),
         }
         if self._options.ca_file is not None:
             options["tls"] = ssl.create_default_context(cafile=str(self._options.ca_file))
@@ -125,7 +142,7 @@ class Bus:
             options["signature_cb"] = lambda nonce: base64.b64encode(self._current().key.sign(nonce.encode()))
         servers = ", ".join(re.sub(r"//[^@/]*@", "//", server) for server in self._options.servers)
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S):
+            async with asyncio.timeout(self._options.connect_within_s):
                 await client.connect(**options)
         except (OSError, TimeoutError, nats.errors.Error, ssl.SSLError) as error:
             why = self.last_problem or str(error) or type(error).__name__
@@ -137,12 +154,30 @@ class Bus:
             ) from error
         self._client = client
         self.last_problem = ""
-        await client.subscribe(f"{self._options.inbox}.>", cb=self._on_reply)
-        for service in self._services:
-            await self._subscribe(service)
-        await self.confirm()
+        self._denied.clear()
+        try:
+            await self._listen(f"{self._options.inbox}.>", self._on_reply)
+            for service in self._services:
+                await self._subscribe(service)
+            await self.confirm()
+        except BaseException:
+            # Not left open: its subscriptions would go on answering beside those of the next one.
+            self._client = None
+            with suppress(Exception):
+                await client.close()
+            raise
+        self._confirmed = True
         if self._keeper is None:
             self._keeper = self._spawn(self._keep_open(), name="bus:keep_open")
+
+    def _unless_replaced(self, client: Client, react: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """What a client tells that never became ours, or no longer is, means nothing."""
+
+        async def reaction() -> None:
+            if self._client is client:
+                await react()
+
+        return reaction
 
     def _current(self) -> Credentials:
         credentials = self._options.credentials()
@@ -153,18 +188,21 @@ class Bus:
         """Come back after the server closed the connection for good: nats-py gives up then, we do not."""
         while True:
             await self._thrown_out.wait()
-            self._thrown_out.clear()
             for attempt in itertools.count():
+                self._thrown_out.clear()
                 try:
                     await self.open()
                 except CorralError as error:
                     self.last_problem = str(error)
                     log.warning("bus.reconnect_failed", error=str(error), attempt=attempt)
-                    await asyncio.sleep(min(10.0, 0.25 * 2.0 ** min(attempt, 6)))
+                except Exception as error:
+                    self.last_problem = str(error)
+                    log.exception("bus.reconnect_crashed", attempt=attempt)
                 else:
                     log.info("bus.reconnected")
                     await self._notify()
                     break
+                await asyncio.sleep(min(10.0, 0.25 * 2.0 ** min(attempt, 6)))
 
     async def renew(self) -> None:
         """Reconnect now, with the credential as it is now: before the old one expires, at a moment of our choosing."""
@@ -196,12 +234,12 @@ class Bus:
         """A round trip to the server: every subscription sent before it is now active or was denied."""
         client = self._require()
         try:
-            await client.flush(timeout=int(CONFIRM_WITHIN_S))
+            await _round_trip(client)
         except (nats.errors.Error, TimeoutError) as error:
             raise Unavailable(f"the message bus did not confirm within {CONFIRM_WITHIN_S:.0f} s") from error
         wanted = [service.subject for service in self._services] + [f"{self._options.inbox}.>"]
         for subject in wanted:
-            if subject in self._denied:
+            if subject.lower() in self._denied:
                 raise BusDenied(
                     f"the message bus does not let this process listen on {subject!r}; check its credential"
                 )
@@ -214,14 +252,28 @@ class Bus:
 
     # Sending
 
-    async def publish(self, subject: str, data: bytes) -> None:
+    async def publish(self, subject: str, data: bytes, *, confirmed: bool = False) -> None:
+        """Send, and forget unless `confirmed`: a round trip later the server has taken it or refused (BusDenied)."""
         client = self._require()
+        refusal: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        key = f"publish.{next(self._counter)}"
+        if confirmed:
+            self._pending[key] = (subject, refusal)
         try:
             await client.publish(subject, data)
+            if confirmed:
+                await _round_trip(client)
         except nats.errors.MaxPayloadError as error:
             raise TooLarge(f"a message of {len(data)} bytes is more than the bus takes") from error
-        except nats.errors.Error as error:
+        except (nats.errors.Error, TimeoutError) as error:
+            if confirmed:
+                raise OutcomeUnknown(f"the bus did not confirm what was published on {subject!r}: {error}") from error
             raise Unavailable(f"cannot publish on {subject!r}: {error}") from error
+        finally:
+            self._pending.pop(key, None)
+            answered = refusal.done() and refusal.exception()
+        if answered:
+            raise answered
 
     async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes:
         """One request, one reply. Raises NoResponders (nothing happened), TimedOut or OutcomeUnknown, BusDenied."""
@@ -261,21 +313,38 @@ class Bus:
         A failing handler still answers, through `answers`; without it an error is only logged. A reply address that
         `may_reply` does not accept is not used."""
         service = _Service(subject, handler, concurrency, answers, may_reply)
+        self._denied.discard(subject.lower())
         self._services.append(service)
-        await self._subscribe(service)
-        await self.confirm()
+        subscription: Subscription | None = None
+        try:
+            subscription = await self._subscribe(service)
+            await self.confirm()
+        except BaseException:
+            # Not asked for again at the next reconnect: the caller was told that it does not listen.
+            self._services.remove(service)
+            if subscription is not None:
+                with suppress(nats.errors.Error, ValueError):
+                    await subscription.unsubscribe()
+            raise
 
-    async def _subscribe(self, service: _Service) -> None:
-        self._denied.discard(service.subject)
+    async def _subscribe(self, service: _Service) -> Subscription:
         limit = asyncio.Semaphore(service.concurrency)
 
         async def receive(message: Msg) -> None:
             # Waiting here, not in the task, is the back-pressure: nats-py queues and drops beyond its bound.
             await limit.acquire()
+            if self._closing:
+                return
             task = self._spawn(self._handle(service, message), name=f"bus:{service.subject}")
             task.add_done_callback(lambda _: limit.release())
 
-        await self._require().subscribe(service.subject, cb=receive)
+        return await self._listen(service.subject, receive)
+
+    async def _listen(self, subject: str, receive: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        try:
+            return await self._require().subscribe(subject, cb=receive)
+        except nats.errors.Error as error:
+            raise Unavailable(f"cannot listen on {subject!r}: {error}") from error
 
     async def _handle(self, service: _Service, message: Msg) -> None:
         incoming = BusMessage(message.subject, message.data, message.reply or None)
@@ -297,7 +366,13 @@ class Bus:
             log.warning("bus.reply_refused", subject=incoming.subject, reply=incoming.reply)
             return
         try:
-            await self.publish(incoming.reply, answer)
+            try:
+                await self.publish(incoming.reply, answer)
+            except TooLarge as error:
+                if service.answers is None:
+                    raise
+                log.warning("bus.reply_too_large", subject=incoming.subject, error=str(error))
+                await self.publish(incoming.reply, service.answers(error))
         except CorralError as error:
             log.warning("bus.reply_lost", subject=incoming.subject, error=str(error))
 
@@ -314,15 +389,20 @@ class Bus:
         if denied is None:
             log.debug("bus.error", error=str(error))
             return
-        kind, subject = denied[1].lower(), denied[2]
+        kind, subject = denied[1].lower(), denied[2].lower()
         log.warning("bus.denied", kind=kind, subject=subject)
         if kind == "subscription":
             self._denied.add(subject)
         for pending_subject, answer in self._pending.values():
-            if kind == "publish" and pending_subject == subject and not answer.done():
-                answer.set_exception(BusDenied(f"the message bus does not let this process publish on {subject!r}"))
+            if kind == "publish" and pending_subject.lower() == subject and not answer.done():
+                answer.set_exception(
+                    BusDenied(f"the message bus does not let this process publish on {pending_subject!r}")
+                )
 
     async def _on_disconnected(self) -> None:
+        self._confirmed = False
+        # The next connection is asked anew: it may come with another credential.
+        self._denied.clear()
         if self._closing:
             return
         log.warning("bus.disconnected", error=self.last_problem)
@@ -332,13 +412,26 @@ class Bus:
 
     async def _on_reconnected(self) -> None:
         self.last_problem = ""
-        try:
-            await self.confirm()
-        except CorralError as error:
-            log.error("bus.not_confirmed", error=str(error))
-            return
-        log.info("bus.reconnected")
-        await self._notify()
+        assert self._client is not None
+        self._spawn(self._confirm_until_sure(self._client), name="bus:confirm")
+
+    async def _confirm_until_sure(self, client: Client) -> None:
+        """A server that is slow to confirm is asked again; one that denied will not change its mind on this link."""
+        while client is self._client and client.is_connected:
+            try:
+                await self.confirm()
+            except BusDenied as error:
+                self.last_problem = str(error)
+                log.error("bus.not_confirmed", error=str(error))
+                return
+            except CorralError as error:
+                log.warning("bus.not_confirmed", error=str(error))
+                await asyncio.sleep(CONFIRM_AGAIN_S)
+            else:
+                self._confirmed = True
+                log.info("bus.reconnected")
+                await self._notify()
+                return
 
     async def _on_closed(self) -> None:
         if not self._closing:
@@ -346,7 +439,10 @@ class Bus:
 
     async def _notify(self) -> None:
         for listener in self._listeners:
-            await listener()
+            try:
+                await listener()
+            except Exception:
+                log.exception("bus.listener_crashed")
 
 
 @asynccontextmanager

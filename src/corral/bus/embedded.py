@@ -45,7 +45,7 @@ def _config(
     operator: KeyPair, account: KeyPair, system: KeyPair, *, host: str, port: int, accounts: Path, clock: Clock
 ) -> str:
     now_s = clock.now_ms() // 1000
-    return f"""# Written by Corral at every start; changes here are lost.
+    return f"""# Written by Corral, by `corral up` at every start and by `corral bus init`.
 host: "{host}"
 port: {port}
 server_name: corral

@@ -194,7 +194,7 @@ class DoneReply(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-class RunningModel(msgspec.Struct, frozen=True):
+class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     model_id: str
     replica_index: int
     address: str | None = None

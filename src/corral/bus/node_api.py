@@ -67,7 +67,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_compute_capability: ShortText | None = None
     capability: ShortText | None = None
     labels: dict[str, str] | None = None
-    max_replicas_per_model: int | None = None
+    max_replicas_per_model: Annotated[int, msgspec.Meta(le=(1 << 31) - 1)] | None = None
     vram_budget: ShortText | None = None
     corral: CorralClaim | None = None
 

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
-import structlog
 
 from corral.artifacts import (
     LOCALAI_BACKENDS,
@@ -32,6 +31,7 @@ from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.core.errors import CorralError
 from corral.system import SystemClock, SystemIds
+from corral.telemetry.logs import configure_logs
 
 Result = TypeVar("Result")
 DEFAULT_DATA_DIR = "~/.local/share/corral"
@@ -64,9 +64,8 @@ def artifacts_group(
     limit_rate: int | None,
 ) -> None:
     """Fetch, inspect, list and prune artifacts on this machine."""
-    if not structlog.is_configured():
-        # What a command prints is its answer, which `--json` promises to be JSON; events go beside it.
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    # What a command prints is its answer; only what went wrong is told beside it, on standard error.
+    configure_logs(level="warning", format="console", role="artifacts")
     settings = settings_from_environment(data_dir.expanduser(), os.environ)
     listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
     context.obj = replace(

@@ -5,7 +5,9 @@ from pathlib import Path
 import click
 
 from corral.bus.embedded import prepare_bus
+from corral.cli.client import print_json
 from corral.system import SystemClock, SystemIds
+from corral.system.children import find_program
 
 
 @click.group("bus")
@@ -17,12 +19,21 @@ def bus_group() -> None:
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--host", default="0.0.0.0", show_default=True, help="Interface the bus listens on.")
 @click.option("--port", default=4222, show_default=True, type=click.IntRange(1, 65535))
-def init_bus(directory: Path, host: str, port: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print command and settings as JSON.")
+def init_bus(directory: Path, host: str, port: int, as_json: bool) -> None:
     """Make keys and a nats-server configuration in DIRECTORY. Run again, the keys stay."""
     files = prepare_bus(directory.absolute(), host=host, port=port, clock=SystemClock(), ids=SystemIds())
-    click.echo(f"Start the bus:      nats-server -c {files.config}")
+    told = {
+        "CORRAL_BUS": f"nats://THIS-HOST:{port}",
+        "CORRAL_BUS_ACCOUNT_SEED_FILE": str(files.account_seed),
+        "CORRAL_BUS_OPERATOR_SEED_FILE": str(files.operator_seed),
+        "CORRAL_BUS_SYSTEM_SEED_FILE": str(files.system_seed),
+    }
+    command = f"{find_program('nats-server') or 'nats-server'} -c {files.config}"
+    if as_json:
+        print_json({"command": command, "environment": told})
+        return
+    click.echo(f"Start the bus:      {command}")
     click.echo("Tell each frontend (keep these files secret):")
-    click.echo(f"  CORRAL_BUS=nats://THIS-HOST:{port}")
-    click.echo(f"  CORRAL_BUS_ACCOUNT_SEED_FILE={files.account_seed}")
-    click.echo(f"  CORRAL_BUS_OPERATOR_SEED_FILE={files.operator_seed}")
-    click.echo(f"  CORRAL_BUS_SYSTEM_SEED_FILE={files.system_seed}")
+    for name, value in told.items():
+        click.echo(f"  {name}={value}")

@@ -3,6 +3,7 @@
 On the machine where `corral up` runs nothing has to be configured; elsewhere CORRAL_URL and CORRAL_API_KEY are used.
 """
 
+import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +16,9 @@ from urllib.parse import quote
 
 import click
 
-from corral.core.errors import InvalidInput, NotFound, Unauthenticated, Unavailable
+from corral.core.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from corral.settings import data_home
-from corral.system.http_json import call_json
+from corral.system.http_json import Unreachable, call_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -28,28 +29,33 @@ class Api:
     url: str
     key: str | None
     as_json: bool
+    data_dir: Path
+    """Of the `corral up` on this machine, if there is one."""
 
     def call(self, method: str, *path: str, body: Any = None) -> Any:
         """Path parts are escaped: a name may hold any character."""
         target = "/".join(quote(part, safe="") for part in path)
         try:
             return call_json(method, f"{self.url}/{target}", bearer=self.key, body=body)
-        except Unavailable as error:
-            raise Unavailable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
+        except Unreachable as error:
+            raise Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
         except Unauthenticated as error:
             hint = "set CORRAL_API_KEY" if self.key is None else "the key that was used is not accepted"
             raise Unauthenticated(f"{error} ({hint})") from error
 
     def find_node(self, name_or_id: str) -> Any:
         nodes = self.call("GET", "api", "nodes")
-        for node in nodes:
-            if name_or_id in (node["id"], node["name"]):
-                return node
-        close = [node for node in nodes if node["id"].startswith(name_or_id)]
-        if len(close) == 1 and len(name_or_id) >= 4:
-            return close[0]
-        names = ", ".join(node["name"] for node in nodes) or "there are none yet"
-        raise NotFound(f"there is no node {name_or_id!r}; the nodes are: {names}")
+        exact = [node for node in nodes if name_or_id in (node["id"], node["name"])]
+        begun = [node for node in nodes if len(name_or_id) >= 4 and node["id"].startswith(name_or_id)]
+        found = exact or begun
+        if len(found) > 1:
+            raise Conflict(f"{name_or_id!r} fits {len(found)} nodes; give the whole id of the one you mean")
+        if found:
+            return found[0]
+        names = [node["name"] for node in nodes]
+        near = difflib.get_close_matches(name_or_id, names, n=3) or names[:10]
+        hint = f"did you mean {', '.join(near)}?" if near else "there are none yet"
+        raise NotFound(f"there is no node {name_or_id!r}; {hint}")
 
 
 def _local(data_dir: Path) -> tuple[str | None, str | None]:
@@ -70,11 +76,12 @@ def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
     url = url or os.environ.get("CORRAL_URL")
     key = os.environ.get("CORRAL_API_KEY")
     if url is not None and not url.startswith(("http://", "https://")):
-        raise InvalidInput(f"CORRAL_URL: {url!r} must start with http:// or https://")
-    local_url, local_key = _local(local_data_dir(data_dir))
+        raise InvalidInput(f"the address {url!r} must start with http:// or https://")
+    directory = local_data_dir(data_dir)
+    local_url, local_key = _local(directory)
     if url is None or url.rstrip("/") == local_url:
         key = key or local_key
-    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json)
+    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json, directory)
 
 
 def client_command(command: Command) -> Command:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import click
 
-from corral.cli.client import Api, clean, connect, local_data_dir, print_json
+from corral.cli.client import Api, clean, client_command, print_json
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
 from corral.settings import FrontendSettings, UpSettings, load_settings, split_host_port
@@ -19,6 +19,7 @@ from corral.system import SystemClock, SystemIds
 from corral.system.children import find_program
 from corral.system.http_json import read_server_time
 from corral.system.listen import can_connect, is_port_free
+from corral.system.lock import is_locked
 from corral.system.port_owner import find_port_owner
 
 LOW_DISK_BYTES = 5 << 30
@@ -36,25 +37,24 @@ class Finding:
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--data-dir", type=click.Path(path_type=Path), default=None, help="Data directory of `corral up`.")
-def doctor_command(as_json: bool, data_dir: Path | None) -> None:
+@client_command
+def doctor_command(api: Api) -> None:
     """Check ports, disk, GPU driver, store, bus and clock, and say what to do."""
-    directory = local_data_dir(data_dir)
-    api = connect(None, data_dir, as_json=as_json)
+    directory = api.data_dir
     status = _read_status(api)
-    settings = load_settings(UpSettings, flags={"data_dir": directory})
+    settings = load_settings(UpSettings, flags={"data_dir": str(directory)})
     findings = [
         _check_python(),
         _check_disk(directory),
-        *_check_ports(settings, running=status is not None),
+        _check_frontend(api, directory, status),
+        *_check_ports(settings, running=is_locked(directory, "up")),
         *_check_gpus(directory),
         _check_bus_program(),
         _check_store(status, directory),
         _check_bus(status),
         _check_clock(api, running=status is not None),
     ]
-    if as_json:
+    if api.as_json:
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
@@ -64,6 +64,18 @@ def doctor_command(as_json: bool, data_dir: Path | None) -> None:
                 click.echo(f"    {'':10} -> {finding.advice}")
     if any(finding.state == "problem" for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) -> Finding:
+    if status is not None:
+        return Finding("frontend", "ok", f"{api.url} answers, version {status['version']}")
+    if not is_locked(directory, "up") and not is_locked(directory, "frontend"):
+        return Finding("frontend", "ok", f"none runs on {directory}")
+    try:
+        api.call("GET", "api", "status")
+    except CorralError as error:
+        return Finding("frontend", "problem", f"it runs, but: {error}", f"look into {directory / 'logs'}")
+    return Finding("frontend", "ok", f"{api.url} answers")
 
 
 def _read_status(api: Api) -> dict[str, Any] | None:
@@ -86,7 +98,7 @@ def _check_disk(directory: Path) -> Finding:
     text = f"{format_bytes(free)} free for {directory}"
     try:
         probe = place / ".corral-doctor"
-        probe.write_text("")
+        probe.write_bytes(b"x" * 4096)
         probe.unlink()
     except OSError as error:
         return Finding("disk", "problem", f"cannot write to {place}: {error.strerror}", "choose another --data-dir")
@@ -98,13 +110,14 @@ def _check_disk(directory: Path) -> Finding:
 
 
 def _check_ports(settings: UpSettings, *, running: bool) -> list[Finding]:
+    """Of the ports `corral up` would take now; one that runs has its own already."""
+    if running:
+        return [Finding("port", "ok", "Corral is running and has its ports")]
     host, listen_port = split_host_port(settings.listen)
     found = []
     for port, flag in ((listen_port, "--listen"), (settings.bus_port, "--bus-port")):
         if is_port_free(host, port):
             found.append(Finding("port", "ok", f"{port} is free"))
-        elif running:
-            found.append(Finding("port", "ok", f"{port} is in use, and Corral is running"))
         else:
             owner = find_port_owner(port) or "another program"
             advice = f"stop it, or start with another port: corral up {flag} ..."

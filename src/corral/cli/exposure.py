@@ -14,6 +14,13 @@ def check_exposure(listen: str, *, auth: bool) -> None:
         )
 
 
+def local_url(listen: str) -> str:
+    """How this machine itself reaches what listens here."""
+    host, port = split_host_port(listen)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def public_url(url: str | None, listen: str) -> str:
     """How others reach what listens here."""
     if url is not None:

@@ -1,6 +1,7 @@
 """`corral frontend`: opens the store and the bus, and runs API, UI and controllers on them."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from corral import __version__
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, encode
 from corral.bus.subjects import NODES_CHANGED
-from corral.cli.exposure import check_exposure, public_url
+from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
 from corral.core.errors import CorralError
@@ -27,7 +28,7 @@ from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bu
 from corral.frontend.feed import NodeFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings import FrontendSettings, redact_url, split_host_port
-from corral.store.access import Scope
+from corral.store.access import ApiKey, Scope
 from corral.store.open import open_database
 from corral.store.stores import Stores
 from corral.system import Clock, Ids, SystemClock, SystemIds
@@ -36,7 +37,7 @@ from corral.system.listen import bind_socket
 from corral.system.lock import lock_directory
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
-from corral.system.secret_files import ensure_secret
+from corral.system.secret_files import ensure_secret, read_secret, write_private
 from corral.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -57,13 +58,9 @@ async def _prepare_access(settings: FrontendSettings, stores: Stores, ids: Ids) 
     """The first admin key and the registration token, made once; returns the token."""
     keys = settings.data_dir / "keys"
     if settings.admin_key is not None:
-        admin: str | None = settings.admin_key.get_secret_value()
-    elif (keys / "admin.key").exists() or not await _has_admin(stores):
-        admin = ensure_secret(keys / "admin.key", lambda: new_api_key(ids))
+        await _add_admin(stores, settings.admin_key.get_secret_value(), ids)
     else:
-        admin = None
-    if admin is not None:
-        await stores.access.add_key(id=ids.uuid(), name="admin", scope=Scope.ADMIN, key=admin, actor="first start")
+        await _keep_local_admin(settings, stores, keys / "admin.key", ids)
     if settings.local_token is not None:
         await stores.access.add_join_token(settings.local_token.get_secret_value(), approves=True)
     if settings.registration_token is not None:
@@ -72,6 +69,27 @@ async def _prepare_access(settings: FrontendSettings, stores: Stores, ids: Ids) 
         token = ensure_secret(keys / "join.token", ids.token)
     await stores.access.add_join_token(token)
     return token
+
+
+async def _add_admin(stores: Stores, key: str, ids: Ids) -> ApiKey:
+    return await stores.access.add_key(id=ids.uuid(), name="admin", scope=Scope.ADMIN, key=key, actor="start")
+
+
+async def _keep_local_admin(settings: FrontendSettings, stores: Stores, path: Path, ids: Ids) -> None:
+    """An admin key in the data directory that works: who may read that directory runs this fleet anyway.
+
+    Made at the first start; made anew when it was lost or revoked. A frontend that joins others has none of its own."""
+    belongs_to_up = settings.local_token is not None
+    kept = read_secret(path)
+    if kept is not None:
+        if (await _add_admin(stores, kept, ids)).revoked_at is None:
+            return
+    elif not belongs_to_up and await _has_admin(stores):
+        return
+    made = new_api_key(ids)
+    write_private(path, made + "\n")
+    await _add_admin(stores, made, ids)
+    log.info("access.admin_key_made", file=str(path))
 
 
 async def _has_admin(stores: Stores) -> bool:
@@ -160,22 +178,31 @@ async def _run_parts(
         ids=ids,
         hint=hint,
     )
-    bus.on_reconnect(authority.forget_pushed)
+    bus.on_reconnect(lambda: enforce_quietly(authority, stores.bus_credentials, anew=True))
     await bus.serve(NODES_CHANGED, on_hint, concurrency=8)
 
+    url = public_url(settings.public_url, settings.listen)
+
     async def report() -> None:
-        await stores.frontends.report(id=me.id, url=public_url(settings.url, settings.listen), version=__version__)
+        try:
+            await stores.frontends.report(id=me.id, url=url, version=__version__)
+        except CorralError as error:
+            me.store_problem = str(error)
+            raise
+        me.store_problem = ""
         await asyncio.sleep(REPORT_EVERY_S)
 
+    running = settings.data_dir / "run.json"
+    write_private(running, json.dumps({"url": local_url(settings.listen)}))
     log.info("frontend.started", listen=settings.listen, store=stores.database.location, bus=redact_url(settings.bus))
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(keep_running("beats", beats.run), name="beats")
-            tasks.create_task(keep_running("feed", feed.run), name="feed")
-            tasks.create_task(keep_running("health", health.run), name="health")
-            tasks.create_task(keep_running("report", report), name="report")
-            tasks.create_task(serve_http(build_app(parts), listener, on_stop=feed.close), name="http")
+            for name, work in (("beats", beats.run), ("feed", feed.run), ("health", health.run), ("report", report)):
+                tasks.create_task(keep_running(name, work), name=name)
+            # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
+            await serve_http(build_app(parts), listener, on_stop=feed.close)
     finally:
+        running.unlink(missing_ok=True)
         try:
             await health.release()
             await stores.frontends.leave(me.id)

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "join-command": ("corral.cli.join_command", "join_command"),
     "doctor": ("corral.cli.doctor", "doctor_command"),
     "bus": ("corral.cli.bus", "bus_group"),
+    "artifacts": ("corral.cli.artifacts", "artifacts_group"),
 }
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_UNREACHABLE = 1, 2, 3

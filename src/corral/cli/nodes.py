@@ -1,5 +1,6 @@
 """`corral nodes`: the machines."""
 
+import sys
 from typing import Any
 
 import click
@@ -39,7 +40,7 @@ def list_nodes(api: Api) -> None:
     if not nodes:
         click.echo("There are no nodes yet. `corral join-command` prints what to run on a machine to add it.")
         return
-    columns = ("NAME", "STATUS", "TYPE", "CAPABILITY", "GPU MEMORY", "RAM", "DISK", "SEEN", "ID", "NOTE")
+    columns = ("NAME", "STATUS", "TYPE", "CAPABILITY", "GPU MEM FREE", "RAM FREE", "DISK FREE", "SEEN", "ID", "NOTE")
     print_table(
         columns,
         [
@@ -53,7 +54,7 @@ def list_nodes(api: Api) -> None:
                 _of(node["available_disk"], node["total_disk"]),
                 _seen(node),
                 node["id"][:8],
-                (node["conflict"] or {}).get("message") or node["status_reason"],
+                "; ".join(filter(None, (node["status_reason"], (node["conflict"] or {}).get("message")))),
             )
             for node in nodes
         ],
@@ -164,7 +165,9 @@ def label_node(api: Api, node: str, labels: tuple[str, ...]) -> None:
 def remove_node(api: Api, node: str, yes: bool) -> None:
     """Forget a machine and take back its credentials. Its worker, if it still runs, has to be approved again."""
     found = api.find_node(node)
-    if not yes and not api.as_json:
+    if not yes and not sys.stdin.isatty():
+        raise InvalidInput("nobody is there to confirm the removal; add --yes")
+    if not yes:
         click.confirm(f"Remove {found['name']} ({found['status']}) and take back its credentials?", abort=True)
     answer = api.call("DELETE", "api", "nodes", found["id"])
     if api.as_json:

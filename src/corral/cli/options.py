@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pydantic_core import PydanticUndefined
 
 from corral.settings import RoleSettings, environment_names, load_settings, setting_key
 
@@ -17,7 +18,8 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
         for field, info in reversed(cls.model_fields.items()):
             flag = "--" + setting_key(field).replace("_", "-")
             names = ", ".join(environment_names(field, info))
-            help_text = f"{info.description} [{names}]"
+            shown = "" if info.default in (None, PydanticUndefined) else f" Default: {_show(info.default, field)}."
+            help_text = f"{info.description}{shown} [{names}]"
             if info.annotation is bool:
                 declaration = f"{flag}/--no-{flag.removeprefix('--')}"
                 command = click.option(declaration, field, default=None, help=help_text)(command)
@@ -28,6 +30,12 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
         )(command)
 
     return decorate
+
+
+def _show(default: Any, field: str) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"{default:g}s" if field.endswith("_s") else str(default)
 
 
 def read_settings(cls: type[Role], flags: dict[str, Any]) -> Role:

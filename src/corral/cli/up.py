@@ -15,7 +15,7 @@ from corral.bus.embedded import BusFiles, prepare_bus
 from corral.cli.exposure import check_exposure, public_url
 from corral.cli.options import read_settings, settings_options
 from corral.core.backoff import restart_delay_s
-from corral.core.errors import CorralError, Unavailable
+from corral.core.errors import CorralError, InvalidSetting, Unavailable
 from corral.core.sizes import format_bytes
 from corral.settings import UpSettings, is_loopback_host, split_host_port
 from corral.system import Clock, Ids, SystemClock, SystemIds
@@ -24,7 +24,8 @@ from corral.system.http_json import get_json
 from corral.system.listen import bind_socket, host_name
 from corral.system.lock import lock_directory
 from corral.system.run import run_until_signal
-from corral.system.secret_files import ensure_secret, write_private
+from corral.system.secret_files import ensure_secret
+from corral.telemetry.logs import configure_logs
 
 STOP_WITHIN_S = 12.0
 # A worker stops its backends first, and one that will not go may take 20 s.
@@ -42,7 +43,13 @@ def up_command(**flags: Any) -> None:
     """Run everything on this machine: message bus, frontend, web UI and one worker."""
     settings = read_settings(UpSettings, flags)
     check_exposure(settings.listen, auth=settings.auth)
+    configure_logs(level="warning", format=settings.log_format, role="up")
     run_until_signal(lambda: Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds()).run())
+
+
+def program_name() -> str:
+    """How this program was called: `./corral` from a clone."""
+    return os.environ.get("CORRAL_PROGRAM", "corral")
 
 
 def say(text: str = "") -> None:
@@ -103,10 +110,11 @@ class Up:
             finally:
                 say("\nStopping ...")
                 await self._stop(parts)
-                (self._data / "run.json").unlink(missing_ok=True)
                 say("Everything has stopped.")
 
     def _check_ports(self) -> None:
+        if self._port == self._settings.bus_port:
+            raise InvalidSetting(f"--bus-port: {self._port} is the port of --listen already; choose another one")
         bind_socket(self._host, self._port, setting="--listen").close()
         bind_socket(self._host, self._settings.bus_port, setting="--bus-port").close()
 
@@ -140,8 +148,8 @@ class Up:
             "log-level": settings.log_level,
             "log-format": settings.log_format,
         }
-        if settings.url:
-            flags["url"] = settings.url
+        if settings.public_url:
+            flags["public-url"] = settings.public_url
         switches = [f"--{'' if on else 'no-'}{name}" for name, on in self._switches().items()]
         return [*(f"--{name}={value}" for name, value in flags.items()), *switches]
 
@@ -191,6 +199,9 @@ class Up:
             delay_s = restart_delay_s(failures, draw=self._ids.draw())
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             say(f"The {part.name} {how}; starting it again in {delay_s:.1f} s. Its log: {part.log_path}")
+            last = part.child.read_log_tail(1).strip()
+            if last and code > 0:
+                say(f"  It said: {last}")
             await asyncio.sleep(delay_s)
 
     async def _announce(self, parts: list[Part], began_s: float) -> None:
@@ -199,8 +210,7 @@ class Up:
         for part in parts:
             part.ready.set()
         took_s = self._clock.monotonic_s() - began_s
-        url = public_url(self._settings.url, self._settings.listen)
-        write_private(self._data / "run.json", f'{{"url": "{self._local_url}"}}')
+        url = public_url(self._settings.public_url, self._settings.listen)
         memory = node.get("total_ram")
         about = [
             f"{node.get('cpu_count') or '?'} cores",
@@ -215,7 +225,7 @@ class Up:
         if self._loopback:
             say("                  (from this machine only; `corral up --listen 0.0.0.0:8080` lets others join)")
         if not self._settings.auto_approve:
-            say("                  and then here: corral nodes approve NAME")
+            say(f"                  and then here: {program_name()} nodes approve NAME")
         say("\nCtrl-C stops everything.")
 
     async def _wait_for_node(self, key_path: Path) -> dict[str, Any]:
@@ -227,11 +237,12 @@ class Up:
                 for node in await get_json(f"{self._local_url}/api/nodes", bearer=_read_key(key_path)):
                     if node["name"] == self._name and node["status"] in ("healthy", "draining"):
                         return dict(node)
-            except CorralError:
-                pass
+                problem = f"node {self._name} is not healthy yet"
+            except CorralError as error:
+                problem = str(error)
             if self._clock.monotonic_s() > deadline_s and not told:
                 told = True
-                say(f"Still not healthy after {READY_WITHIN_S:.0f} s; look into {self._data / 'logs'}.")
+                say(f"Still not ready after {READY_WITHIN_S:.0f} s: {problem}. The logs are in {self._data / 'logs'}.")
             await asyncio.sleep(0.05)
 
     async def _bound_logs(self, parts: list[Part]) -> None:

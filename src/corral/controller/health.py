@@ -8,7 +8,7 @@ import structlog
 
 from corral.bus.subjects import MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
-from corral.core.health import BusProbe, Pulse, judge_pulse
+from corral.core.health import BusProbe, Pulse, pick_news
 from corral.core.nodes import Node, NodeId
 from corral.core.presence import Limits, Presence
 from corral.store.leases import Lease
@@ -139,18 +139,16 @@ class HealthController:
         """A quiet herd costs the one read that has been made: only nodes about which there is news are written."""
         by_id = {probe.node_id: probe for probe in probes}
         limits = self._limits
-        news = []
-        for number, pulse in enumerate(pulses):
-            if number % JUDGE_AT_ONCE == 0:
-                await asyncio.sleep(0)  # a large herd must not delay requests
-            judged = judge_pulse(pulse, by_id.get(pulse.node_id), now_ms=now_ms, listened_s=listened_s, limits=limits)
-            if judged != pulse:
-                news.append(pulse.node_id)
+        news: list[NodeId] = []
+        for start in range(0, len(pulses), JUDGE_AT_ONCE):
+            part = pulses[start : start + JUDGE_AT_ONCE]
+            news += pick_news(part, by_id, now_ms=now_ms, listened_s=listened_s, limits=limits)
+            await asyncio.sleep(0)  # a large herd must not delay requests
         changes = []
         for start in range(0, len(news), RECORD_AT_ONCE):
-            part = news[start : start + RECORD_AT_ONCE]
-            seen = [by_id[node_id] for node_id in part if node_id in by_id]
-            changes += await self._verdicts.record(part, seen, lease=lease, listened_s=listened_s, limits=limits)
+            ids = news[start : start + RECORD_AT_ONCE]
+            seen = [by_id[node_id] for node_id in ids if node_id in by_id]
+            changes += await self._verdicts.record(ids, seen, lease=lease, listened_s=listened_s, limits=limits)
         return changes
 
     async def _probe(self, pulses: list[Pulse]) -> list[BusProbe]:

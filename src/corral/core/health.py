@@ -1,5 +1,6 @@
 """One look at one node: what its row becomes after a bus round trip and the age of its heartbeat."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from corral.core.nodes import Node, NodeId, NodeType
@@ -62,6 +63,13 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
     """The pulse as it should be stored after this round trip (None: we could not try)."""
     pulse = _with_probe(pulse, probe, limits)
     beat_age_s = None if pulse.last_heartbeat is None else max(0, now_ms - pulse.last_heartbeat) / 1000
+    if beat_age_s is not None and beat_age_s >= limits.suspect_after_s:
+        if listened_s < limits.suspect_after_s:
+            # We have not listened long enough to hold the silence against it, and an old beat proves no life either.
+            return pulse
+        if pulse.presence is Presence.GONE and (probe is None or not probe.answered):
+            # Silent on both paths still, however short we have been listening: only a sign of life brings it back.
+            return pulse
     verdict = classify_evidence(
         Evidence(
             beat_silence_s=None if beat_age_s is None else min(beat_age_s, listened_s),
@@ -78,7 +86,7 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
         return pulse
     presence = next_presence(pulse.presence, verdict.event)
     if presence is pulse.presence:
-        # The same verdict again: its text may have aged ("silent for 40 s"), but nothing happened.
+        # The same verdict again: nothing happened.
         return pulse
     return replace(pulse, presence=presence, presence_reason=verdict.reason)
 
@@ -91,3 +99,14 @@ def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
     # Counted up to the limit only: a node that stays away is not rewritten at every pass.
     failures = min(pulse.bus_failures + 1, limits.bus_failures)
     return replace(pulse, bus_failures=failures, bus_no_responders=probe.no_responders)
+
+
+def pick_news(
+    pulses: Iterable[Pulse], probes: Mapping[NodeId, BusProbe], *, now_ms: int, listened_s: float, limits: Limits
+) -> list[NodeId]:
+    """The nodes about which there is something to write. Of a quiet herd, none."""
+    return [
+        pulse.node_id
+        for pulse in pulses
+        if judge_pulse(pulse, probes.get(pulse.node_id), now_ms=now_ms, listened_s=listened_s, limits=limits) != pulse
+    ]

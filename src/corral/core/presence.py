@@ -101,6 +101,7 @@ class Evidence:
 class Verdict:
     event: PresenceEvent
     reason: str
+    """Kept with the node until the next verdict, so it holds nothing that ages."""
 
 
 def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
@@ -110,16 +111,16 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
     beat_late = silence_s >= limits.suspect_after_s
     if not evidence.expected_on_bus:
         if beat_late:
-            return Verdict(PresenceEvent.ALL_SILENT, f"no heartbeat for {silence_s:.0f} s")
+            return Verdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives")
         return None if never_beat else Verdict(PresenceEvent.PROVEN, "")
     bus_late = evidence.bus_failures >= limits.bus_failures
     if not beat_late:
         return None if never_beat else _with_fresh_beat(evidence, bus_late=bus_late)
     if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
-        return Verdict(PresenceEvent.ALL_SILENT, f"no heartbeat for {silence_s:.0f} s and not on the message bus")
+        return Verdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
     if bus_late or evidence.bus_answered:
-        where = "not on the message bus" if bus_late else "it still answers on the message bus"
-        return Verdict(PresenceEvent.ONE_PATH_SILENT, f"no heartbeat for {silence_s:.0f} s; {where}")
+        where = "and it is not on the message bus" if bus_late else "but it still answers on the message bus"
+        return Verdict(PresenceEvent.ONE_PATH_SILENT, f"no heartbeat arrives, {where}")
     return None
 
 
@@ -127,7 +128,7 @@ def _with_fresh_beat(evidence: Evidence, *, bus_late: bool) -> Verdict | None:
     if bus_late:
         return Verdict(
             PresenceEvent.ONE_PATH_SILENT,
-            "heartbeats arrive, but it does not answer on the message bus; check its way to the bus",
+            "it does not answer on the message bus; it may have died, or lost its way to the bus",
         )
     if evidence.bus_answered and evidence.bus_failures == 0:
         return Verdict(PresenceEvent.PROVEN, "")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
-from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound
+from corral.core.errors import Conflict, CorralError, InvalidInput
 
 ProcessKey = NewType("ProcessKey", str)  # "<model>#<slot>": what it serves, not which process serves it
 
@@ -193,13 +193,6 @@ class AlreadyRunning(Conflict):
         else:
             difference = "from a directory that has been replaced since"
         super().__init__(f"{key} already runs {difference}. Stop it first.")
-
-
-class NoSuchProcess(NotFound):
-    code = "no_such_process"
-
-    def __init__(self, key: ProcessKey) -> None:
-        super().__init__(f"No process {key} runs here.")
 
 
 class StopFailed(CorralError):

@@ -24,6 +24,7 @@ from corral.system import Clock, Ids
 log = structlog.get_logger()
 
 CLAIMS_UPDATE = "$SYS.REQ.CLAIMS.UPDATE"
+REVOKE_AHEAD_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +123,21 @@ class BusAuthority:
         )
         return NodeCredential(jwt, seed)
 
-    async def forget_pushed(self) -> None:
-        """The bus may have restarted without what it was told."""
-        self._pushed = {}
+    async def enforce(self, revocations: RevocationSource, *, anew: bool = False) -> None:
+        """Tell the bus which credentials are void. Level-triggered: says nothing when it has already said so.
 
-    async def enforce(self, revocations: RevocationSource) -> None:
-        """Tell the bus which credentials are void. Level-triggered: says nothing when it has already said so."""
+        `anew`: the bus may have restarted without what it was told."""
+        if anew:
+            self._pushed = {}
         keys = self._keys
         if keys is None or keys.operator is None or keys.system is None:
             return
         wanted = await revocations.read_revoked()
-        if not wanted.keys() - self._pushed.keys():
-            return
-        await self._push(keys, keys.operator, keys.system, wanted)
-        self._pushed = wanted
+        while not wanted.items() <= self._pushed.items():
+            await self._push(keys, keys.operator, keys.system, wanted)
+            self._pushed = wanted
+            # Another frontend may have pushed a newer list while ours was on its way, and ours has now replaced it.
+            wanted = await revocations.read_revoked()
 
     async def _push(self, keys: BusKeys, operator: KeyPair, system: KeyPair, revoked: dict[str, int]) -> None:
         now_s = self._now_s()
@@ -149,7 +151,10 @@ class BusAuthority:
             credentials=lambda: Credentials(jwt, user),
             ca_file=self._settings.bus_ca_file,
         )
-        claims = account_jwt(operator, keys.account.public, name="corral", now_s=now_s, revocations=revoked)
+        # A revocation voids what was issued up to its time. No key is ever used for a second node, so that time may lie
+        # ahead: a credential from a frontend whose clock runs fast is void as well.
+        ahead = {key: at_s + REVOKE_AHEAD_S for key, at_s in revoked.items()}
+        claims = account_jwt(operator, keys.account.public, name="corral", now_s=now_s, revocations=ahead)
         async with connect_bus(options) as bus:
             answer = await bus.request(CLAIMS_UPDATE, claims.encode(), within_s=5.0)
         if b'"error"' in answer:
@@ -157,9 +162,9 @@ class BusAuthority:
         log.info("bus.revocations_pushed", count=len(revoked))
 
 
-async def enforce_quietly(authority: BusAuthority, revocations: RevocationSource) -> None:
+async def enforce_quietly(authority: BusAuthority, revocations: RevocationSource, *, anew: bool = False) -> None:
     """For callers whose own work is done: the next health pass tries again."""
     try:
-        await authority.enforce(revocations)
+        await authority.enforce(revocations, anew=anew)
     except CorralError as error:
         log.warning("bus.revocation_failed", error=str(error))

@@ -1,21 +1,32 @@
 """The web UI: files built into the package, and one page for every address a browser may open."""
 
+import gzip
+import mimetypes
+from functools import lru_cache
 from pathlib import Path
 
-from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 STATIC = Path(__file__).parent / "static"
 _API_PREFIXES = ("/api/", "/v1/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/docs")
 _POLICY = (
-    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
-    " frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    "default-src 'self'; connect-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none';"
+    " form-action 'self'"
 )
+_PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+# The names of assets hold a hash of their content: what a browser has under such a name is right for ever.
+_ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable"}
+_COMPRESSIBLE = (".js", ".css", ".html", ".svg", ".json", ".map")
 _MISSING = (
     "<!doctype html><title>Corral</title><p>The web UI is not built into this installation. In a clone, run"
     " <code>./dev ui</code>; the API and the command line work without it."
 )
+
+
+@lru_cache(maxsize=64)
+def _compressed(path: Path, _changed_ns: int) -> bytes:
+    return gzip.compress(path.read_bytes(), 9, mtime=0)
 
 
 class WebUi:
@@ -23,34 +34,47 @@ class WebUi:
 
     def __init__(self, app: ASGIApp, *, static: Path = STATIC) -> None:
         self._app = app
-        self._static = static
-        self._files = StaticFiles(directory=static, check_dir=False)
+        self._static = static.resolve()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
-            response = self._page(scope)
+            response = self._answer(scope)
             if response is not None:
                 await response(scope, receive, send)
                 return
-            if self._is_file(scope["path"]):
-                await self._files(scope, receive, send)
-                return
         await self._app(scope, receive, send)
 
-    def _is_file(self, path: str) -> bool:
-        if path.startswith(_API_PREFIXES) or ".." in path:
-            return False
-        return path != "/" and (self._static / path.lstrip("/")).is_file()
+    def _answer(self, scope: Scope) -> Response | None:
+        path: str = scope["path"]
+        if path.startswith(_API_PREFIXES):
+            return None
+        headers = dict(scope["headers"])
+        file = self._find(path)
+        if file is not None:
+            asset = path.startswith("/assets/")
+            return self._file(file, headers, _ASSET_HEADERS if asset else _PAGE_HEADERS)
+        # Page addresses and API paths may coincide (`/backends`): a browser that navigates asks for HTML.
+        if path != "/" and b"text/html" not in headers.get(b"accept", b""):
+            return None
+        index = self._find("/index.html")
+        return (
+            HTMLResponse(_MISSING, headers=_PAGE_HEADERS)
+            if index is None
+            else self._file(index, headers, _PAGE_HEADERS)
+        )
 
-    def _page(self, scope: Scope) -> Response | None:
-        """Page addresses and API paths may coincide (`/backends`): a browser that navigates asks for HTML."""
-        if scope["path"].startswith(_API_PREFIXES) or self._is_file(scope["path"]):
+    def _find(self, path: str) -> Path | None:
+        """A file below the static directory, and nowhere else."""
+        if "\0" in path:
             return None
-        accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
-        if b"text/html" not in accept and scope["path"] != "/":
-            return None
-        index = self._static / "index.html"
-        headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-        if not index.is_file():
-            return HTMLResponse(_MISSING, headers=headers)
-        return FileResponse(index, headers=headers)
+        file = (self._static / path.lstrip("/")).resolve()
+        return file if file.is_relative_to(self._static) and file.is_file() else None
+
+    def _file(self, file: Path, headers: dict[bytes, bytes], extra: dict[str, str]) -> Response:
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        if file.suffix in _COMPRESSIBLE and b"gzip" in headers.get(b"accept-encoding", b""):
+            content = _compressed(file, file.stat().st_mtime_ns)
+            return Response(
+                content, media_type=kind, headers={**extra, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+            )
+        return Response(file.read_bytes(), media_type=kind, headers=extra)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.errors import NotFound
+from corral.core.errors import Conflict, NotFound
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
 
@@ -40,6 +40,18 @@ def _api_key(row: Row) -> ApiKey:
         created_by=row["created_by"],
         revoked_at=row["revoked_at"],
     )
+
+
+async def _check_not_last_admin(tx: Tx, key: ApiKey) -> None:
+    """Under a lock of all admin keys, so that two revocations at once cannot take the last two."""
+    rows = await tx.fetch(
+        "SELECT id FROM api_keys WHERE scope = $1 AND revoked_at IS NULL ORDER BY id FOR UPDATE", Scope.ADMIN.value
+    )
+    if [row["id"] for row in rows] == [key.id]:
+        raise Conflict(
+            f"{key.name!r} is the last admin key; without it nobody could administer this fleet."
+            " Make another one first: corral keys create --name NAME --scope admin"
+        )
 
 
 class AccessStore:
@@ -92,6 +104,7 @@ class AccessStore:
             if len(rows) > 1 and all(row["id"] != id_or_name for row in rows):
                 raise NotFound(f"{len(rows)} keys are named {id_or_name!r}; revoke one by its id")
             key = _api_key(next((row for row in rows if row["id"] == id_or_name), rows[0]))
+            await _check_not_last_admin(tx, key)
             await tx.execute("UPDATE api_keys SET revoked_at = now_ms() WHERE id = $1", key.id)
             await append_event(tx, actor=actor, action="key.revoked", subject=key.id, detail={"name": key.name})
             return key

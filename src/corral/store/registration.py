@@ -192,8 +192,12 @@ class RegistrationStore:
                     for beat in accepted
                 ],
             )
+            told: set[NodeId] = set()
             for beat, outcome in zip(beats, outcomes, strict=True):
                 if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
+                    if outcome.node.id in told:
+                        continue
+                    told.add(outcome.node.id)
                     message = "an older process of this machine still runs somewhere (a copied data directory?)"
                     node = outcome.node
                     now = await store_now_ms(tx)
@@ -225,13 +229,18 @@ class RegistrationStore:
 
 
 async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:
-    """Who has this secret, and who has this name."""
-    same_key = None
-    if claim.key_hash is not None:
-        sql = f"{SELECT_NODE} WHERE key_hash = $1 AND removed_at IS NULL FOR UPDATE"
-        same_key = await tx.fetch_one(sql, claim.key_hash)
-    same_name = await tx.fetch_one(f"{SELECT_NODE} WHERE name = $1 AND removed_at IS NULL FOR UPDATE", claim.name)
-    return (read_node_row(same_key) if same_key else None, read_node_row(same_name) if same_name else None)
+    """Who has this secret, and who has this name.
+
+    Asked in one statement: between two, the same machine's other registration could appear, and it would be taken
+    for a stranger under its own name."""
+    rows = await tx.fetch(
+        f"{SELECT_NODE} WHERE (key_hash = $1 OR name = $2) AND removed_at IS NULL ORDER BY id FOR UPDATE",
+        claim.key_hash,
+        claim.name,
+    )
+    nodes = [read_node_row(row) for row in rows]
+    same_key = next((node for node in nodes if claim.key_hash is not None and node.key_hash == claim.key_hash), None)
+    return same_key, next((node for node in nodes if node.name == claim.name), None)
 
 
 def _reported(claim: NodeClaim) -> dict[str, Any]:

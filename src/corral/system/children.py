@@ -14,9 +14,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    def __init__(self, process: asyncio.subprocess.Process, log_path: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log_path: Path, log_start: int) -> None:
         self._process = process
         self._log_path = log_path
+        self._log_start = log_start
 
     @property
     def pid(self) -> int:
@@ -39,9 +40,11 @@ class Child:
             await self._process.wait()
 
     def read_log_tail(self, lines: int = 8) -> str:
+        """The end of what this process wrote; what an earlier one left in the same file is not told again."""
         try:
             with self._log_path.open("rb") as file:
-                file.seek(max(0, self._log_path.stat().st_size - 16_384))
+                size = self._log_path.stat().st_size
+                file.seek(max(self._log_start if self._log_start <= size else 0, size - 16_384))
                 return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
         except OSError:
             return ""
@@ -50,6 +53,7 @@ class Child:
 async def spawn_child(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> Child:
     log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     log_file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log_start = os.fstat(log_file).st_size
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -62,7 +66,7 @@ async def spawn_child(command: Sequence[str], *, environment: Mapping[str, str],
         )
     finally:
         os.close(log_file)
-    return Child(process, log_path)
+    return Child(process, log_path, log_start)
 
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

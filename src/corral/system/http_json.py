@@ -27,6 +27,12 @@ _ERRORS: dict[int, type[CorralError]] = {
 }
 
 
+class Unreachable(Unavailable):
+    """Nobody answered at all."""
+
+    code = "unreachable"
+
+
 def call_json(method: str, url: str, *, bearer: str | None = None, body: Any = None, within_s: float = 30.0) -> Any:
     """The decoded answer (None when empty); an answer that is an error raises it, in the server's own words."""
     parts = urlsplit(url)
@@ -46,7 +52,7 @@ def call_json(method: str, url: str, *, bearer: str | None = None, body: Any = N
         text = response.read()
     except (OSError, http.client.HTTPException) as error:
         why = str(error) or type(error).__name__
-        raise Unavailable(f"cannot reach {parts.scheme}://{parts.netloc}: {why}") from error
+        raise Unreachable(f"cannot reach {parts.scheme}://{parts.netloc}: {why}") from error
     finally:
         connection.close()
     try:

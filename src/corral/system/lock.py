@@ -9,6 +9,21 @@ from pathlib import Path
 from corral.core.errors import Conflict, Unavailable
 
 
+def is_locked(directory: Path, what: str) -> bool:
+    """A process of this kind works on the directory now."""
+    try:
+        handle = os.open(directory / f"{what}.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 @contextmanager
 def lock_directory(directory: Path, what: str) -> Iterator[None]:
     """Held while the block runs, and let go by the kernel when the process ends in whatever way."""

@@ -23,16 +23,23 @@ def write_private(path: Path, text: str) -> None:
         raise
 
 
+def read_secret(path: Path) -> str | None:
+    """None when there is none: no file, or nothing in it."""
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unavailable(f"cannot read the secret in {path}: {error.strerror}") from error
+
+
 def ensure_secret(path: Path, make: Callable[[], str]) -> str:
     """The secret in `path`; made and kept there the first time."""
-    try:
+    secret = read_secret(path)
+    if secret is None:
+        secret = make()
         try:
-            secret = path.read_text().strip()
-        except FileNotFoundError:
-            secret = make()
             write_private(path, secret + "\n")
-    except OSError as error:
-        raise Unavailable(f"cannot keep a secret in {path}: {error.strerror}. Check the data directory.") from error
-    if not secret:
-        raise Unavailable(f"{path} is empty; delete it to have a new secret made")
+        except OSError as error:
+            raise Unavailable(f"cannot keep a secret in {path}: {error.strerror}. Check the data directory.") from error
     return secret

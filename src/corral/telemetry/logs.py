@@ -41,4 +41,5 @@ def configure_logs(*, level: str, format: str, role: str) -> None:
     structlog.contextvars.bind_contextvars(role=role)
     # Libraries log through the standard module: theirs only when something is wrong.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # what it fails at reaches us as an error of the call
     logging.getLogger("nats").setLevel(logging.CRITICAL)  # every error reaches our own callback

@@ -15,6 +15,9 @@ class Identity:
     node_key: str = field(repr=False)
     join: str | None = None
     """The frontend joined last, so that a restart needs no flags."""
+    name: str | None = None
+    token: str | None = field(default=None, repr=False)
+    """Kept so that a machine that was removed can ask to come back without a person at its keyboard."""
 
 
 _decode = msgspec.json.Decoder(Identity).decode
@@ -43,14 +46,21 @@ def write_identity(data_dir: Path, identity: Identity) -> None:
         raise Unavailable(f"cannot write to {data_dir}: {error.strerror}") from error
 
 
-def settle_join(data_dir: Path, identity: Identity, join: str | None) -> Identity:
-    """The address given now, else the one from last time."""
-    if join is None and identity.join is None:
+def settle_identity(
+    data_dir: Path, identity: Identity, *, join: str | None, name: str | None, token: str | None, host_name: str
+) -> Identity:
+    """What is given now goes before what was given last time; the outcome is what next time starts from."""
+    settled = replace(
+        identity,
+        join=join or identity.join,
+        name=name or identity.name or host_name,
+        token=token or identity.token,
+    )
+    if settled.join is None:
         raise InvalidSetting(
-            "join: tell which frontend to join, for example --join http://10.0.0.2:8080;"
+            "--join: tell which frontend to join, for example --join http://10.0.0.2:8080;"
             " `corral join-command` on that machine prints the whole command"
         )
-    if join is not None and join != identity.join:
-        identity = replace(identity, join=join)
-        write_identity(data_dir, identity)
-    return identity
+    if settled != identity:
+        write_identity(data_dir, settled)
+    return settled

@@ -19,7 +19,7 @@ from corral.system.loops import keep_running
 from corral.worker.commands import serve_commands
 from corral.worker.commands.workbench import Workbench
 from corral.worker.frontend_client import open_frontend_client
-from corral.worker.identity import read_identity, settle_join
+from corral.worker.identity import read_identity, settle_identity
 from corral.worker.machine import read_machine
 from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
 from corral.worker.replicas import Replicas
@@ -64,8 +64,16 @@ def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
 async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> None:
     async with AsyncExitStack() as opened:
         opened.enter_context(lock_directory(settings.data_dir, "worker"))
-        identity = settle_join(settings.data_dir, read_identity(settings.data_dir, ids), settings.join)
+        identity = settle_identity(
+            settings.data_dir,
+            read_identity(settings.data_dir, ids),
+            join=settings.join,
+            name=settings.name,
+            token=settings.token.get_secret_value() if settings.token else None,
+            host_name=host_name(),
+        )
         assert identity.join is not None
+        assert identity.name is not None
         frontend_at = urlsplit(identity.join)
         frontend_host = frontend_at.hostname or ""
         host = _bind_host(settings, frontend_host)
@@ -79,8 +87,9 @@ async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> Non
             frontend,
             machine,
             Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
-            name=settings.name or host_name(),
+            name=identity.name,
             node_key=identity.node_key,
+            token=identity.token,
             clock=clock,
             ids=ids,
         )

@@ -71,6 +71,7 @@ class Membership:
         *,
         name: str,
         node_key: str,
+        token: str | None,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -80,6 +81,7 @@ class Membership:
         self._addresses = addresses
         self._name = name
         self._node_key = node_key
+        self._token = token
         self._clock = clock
         self._ids = ids
         self._bus_key: KeyPair = make_key("user", ids.seed())
@@ -97,6 +99,8 @@ class Membership:
 
     async def join(self) -> Member:
         """Register, as often as it takes, until this machine may work. Raises what only a person can mend."""
+        # A key of its own for every identity: the one of a machine that was removed is void for good.
+        self._bus_key = make_key("user", self._ids.seed())
         began_s = self._clock.monotonic_s()
         failures, announced = 0, ""
         while True:
@@ -113,11 +117,11 @@ class Membership:
             else:
                 if member.status != "pending":
                     return member
-                failures, problem = 0, "an administrator's approval"
+                failures, problem = 0, f"an administrator's approval: corral nodes approve {self._name}"
             self.waiting_for = problem
             if problem != announced:
                 announced = problem
-                log.warning("worker.waiting", waiting_for=problem)
+                log.warning("worker.waiting", name=self._name, waiting_for=problem)
             await asyncio.sleep(self._wait_s(failures, pending=failures == 0 and problem.startswith("an admin")))
             failures += 1
 
@@ -128,7 +132,7 @@ class Membership:
         return longest * (0.5 + 0.5 * self._ids.draw())
 
     async def _register(self) -> Member:
-        token = self._settings.token.get_secret_value() if self._settings.token else None
+        token = self._token
         request = self._request(token)
         try:
             reply = await self._frontend.register(request, bearer=self._node_key)

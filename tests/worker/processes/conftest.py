@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -148,3 +149,11 @@ async def until(is_so: Callable[[], object], *, within_s: float = 10.0) -> None:
     async with asyncio.timeout(within_s):
         while not is_so():  # noqa: ASYNC110  what we wait for is in another process
             await asyncio.sleep(0.01)
+
+
+def open_to_all(path: Path) -> None:
+    """pytest's directories are closed to other users; a process that runs as one must get to its own."""
+    for directory in (path, *path.parents):
+        if directory == Path(tempfile.gettempdir()):
+            return
+        directory.chmod(0o755)

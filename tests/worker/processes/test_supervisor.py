@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import READY, Bench, script, server, until
+from tests.worker.processes.conftest import READY, Bench, open_to_all, script, server, until
 
 from corral.core.errors import InvalidInput
 from corral.core.processes import (
@@ -29,6 +29,7 @@ from corral.core.processes import (
     Stopped,
     Stopping,
 )
+from corral.worker.processes.records import read_start_ticks
 
 KEY = ProcessKey("model#0")
 
@@ -217,9 +218,8 @@ async def test_the_backend_goes_when_its_keeper_is_killed_and_comes_back(any_ben
 
 async def kill(pid: int) -> None:
     """A signal is not a death: the process may run on for a moment."""
-    process = psutil.Process(pid)
-    process.kill()
-    await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: read_start_ticks(pid) is None)
 
 
 async def helper_of(bench: Bench) -> psutil.Process:
@@ -309,8 +309,7 @@ async def test_no_option_loads_foreign_code_into_a_backend(bench: Bench) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as another user")
 async def test_a_process_can_run_as_its_own_user(any_bench: Bench, tmp_path: Path) -> None:
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
+    open_to_all(tmp_path)
     async with any_bench.supervisor() as supervisor:
         with pytest.raises(StartFailed):
             await supervisor.start(script("model#0", "id -un; touch $HOME/mine && echo written; exit 1", user="nobody"))

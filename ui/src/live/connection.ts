@@ -11,6 +11,9 @@ export type Connection =
 
 /** The frontend pings every 15 s: after two missed pings and a little the line is dead, whatever the socket says. */
 const SILENCE_LIMIT_MS = 40_000;
+/** A page that nobody looks at gives its connection back after this: a browser has only six to one host over HTTP/1.1,
+ * and the seventh tab would wait for ever. */
+const UNSEEN_LIMIT_MS = 30_000;
 const RETRY_BASE_MS = 500;
 const RETRY_CAP_MS = 10_000;
 
@@ -19,6 +22,11 @@ export function retryDelayMs(attempt: number, draw: number): number {
   const whole = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** Math.min(attempt, 16));
   return whole / 2 + (draw * whole) / 2;
 }
+
+const isSeen = () => document.visibilityState === "visible";
+
+/** The page was out of sight for so long that the line was given up: nothing is wrong. */
+class Unseen extends Error {}
 
 export interface LiveHandlers {
   /** The line is up; changes may have been missed, so what is shown must be read again. */
@@ -62,6 +70,7 @@ export class LiveLine {
     let attempt = 0;
     let lostAt: number | null = null;
     while (!stop.aborted) {
+      if (!isSeen()) await this.#untilSeen(stop);
       let failure: unknown = null;
       try {
         await this.#listen(parser, stop, {
@@ -77,6 +86,10 @@ export class LiveLine {
         failure = error;
       }
       if (stop.aborted) return;
+      if (failure instanceof Unseen) {
+        this.#set({ state: "connecting" });
+        continue;
+      }
       if (isUnauthenticated(failure)) {
         handlers.onSignedOut();
         return;
@@ -92,12 +105,18 @@ export class LiveLine {
 
   /** Ends when the line does: normally when the server closes it, with an error otherwise. */
   async #listen(parser: { current: EventParser }, stop: AbortSignal, handlers: LiveHandlers): Promise<void> {
-    const silence = new AbortController();
-    let timer = setTimeout(() => silence.abort(), SILENCE_LIMIT_MS);
+    const end = new AbortController();
+    let timer = setTimeout(() => end.abort(unreachable()), SILENCE_LIMIT_MS);
     const heard = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => silence.abort(), SILENCE_LIMIT_MS);
+      timer = setTimeout(() => end.abort(unreachable()), SILENCE_LIMIT_MS);
     };
+    let unseenTimer: ReturnType<typeof setTimeout> | undefined;
+    const onVisibility = () => {
+      clearTimeout(unseenTimer);
+      if (!isSeen()) unseenTimer = setTimeout(() => end.abort(new Unseen()), UNSEEN_LIMIT_MS);
+    };
+    document.addEventListener("visibilitychange", onVisibility);
     // An event cut off by the loss of the line must not swallow the start of the next line's first one.
     const resumeFrom = parser.current.lastEventId;
     parser.current = new EventParser();
@@ -107,7 +126,7 @@ export class LiveLine {
         headers: { Accept: "text/event-stream", ...(resumeFrom === "" ? {} : { "Last-Event-ID": resumeFrom }) },
         credentials: "same-origin",
         cache: "no-store",
-        signal: AbortSignal.any([stop, silence.signal]),
+        signal: AbortSignal.any([stop, end.signal]),
       });
       if (!response.ok) throw errorFromAnswer(response.status, response.statusText, await response.text());
       if (response.body === null) throw unreachable();
@@ -121,10 +140,22 @@ export class LiveLine {
         if (events.length > 0) handlers.onEvents(events);
       }
     } catch (error) {
+      if (end.signal.aborted) throw end.signal.reason;
       throw error instanceof TypeError || error instanceof DOMException ? unreachable() : error;
     } finally {
       clearTimeout(timer);
+      clearTimeout(unseenTimer);
+      document.removeEventListener("visibilitychange", onVisibility);
     }
+  }
+
+  async #untilSeen(stop: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const over = new AbortController();
+    stop.addEventListener("abort", () => resolve(), { signal: over.signal });
+    document.addEventListener("visibilitychange", () => isSeen() && resolve(), { signal: over.signal });
+    await promise;
+    over.abort();
   }
 
   /** Ends early when asked to retry, when the device is back on its network, or when the page is looked at again. */
@@ -138,9 +169,7 @@ export class LiveLine {
     window.addEventListener("online", wake, { signal: over.signal });
     document.addEventListener(
       "visibilitychange",
-      () => {
-        if (document.visibilityState === "visible") wake();
-      },
+      () => isSeen() && wake(),
       { signal: over.signal },
     );
     await promise;

@@ -26,13 +26,15 @@ class Link(Protocol):
     def last_problem(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Self:
     """This frontend."""
 
     id: str
     settings: FrontendSettings
     bus: Link
+    store_problem: str = ""
+    """Why the last write failed: a store that only answers questions is not enough to be ready."""
 
 
 class StoreStatus(BaseModel):
@@ -87,7 +89,7 @@ def status_routes(me: Self, stores: Stores, feed: NodeFeed, tokens: JoinTokens) 
 
     @router.get("/api/join-command")
     async def show_join_command(request: Request) -> JoinCommand:
-        url = me.settings.url or str(request.base_url).rstrip("/")
+        url = me.settings.public_url or str(request.base_url).rstrip("/")
         return JoinCommand(url=url, token=tokens.own, command=f"corral worker --join {url} --token {tokens.own}")
 
     @router.get("/api/events", response_class=StreamingResponse)
@@ -111,6 +113,8 @@ def status_routes(me: Self, stores: Stores, feed: NodeFeed, tokens: JoinTokens) 
             await stores.nodes.now_ms()
         except CorralError:
             reason = "the store does not answer"
+        if me.store_problem:
+            reason = f"the store takes no changes: {me.store_problem}"
         if reason:
             return JSONResponse({"status": "starting", "reason": reason}, status_code=503)
         return Response("ok")

@@ -1,5 +1,6 @@
 """`/api/node/*`: registration, heartbeats, good-bye."""
 
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -37,6 +38,9 @@ from corral.system import Ids
 
 def rfc3339(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class NodeRoutes:
@@ -234,9 +238,18 @@ def _read_register(body: bytes) -> RegisterRequest:
         raise InvalidInput(f"the registration is not JSON: {error}") from None
     except RecursionError:
         raise InvalidInput("the registration is nested too deeply") from None
-    if not wanted.name.strip() or any(ord(char) < 32 or ord(char) == 127 for char in wanted.name):
-        raise InvalidInput("name: must not be blank or have control characters")
+    _check_name(wanted.name)
     return wanted
+
+
+def _check_name(name: str) -> None:
+    """Names are for people and never part of a subject; these would mislead a person or a shell."""
+    if not name.strip() or any(not char.isprintable() for char in name):
+        raise InvalidInput("name: must not be blank or have control characters")
+    if "*" in name or ">" in name or name.startswith("-"):
+        raise InvalidInput(f"name: {name!r} has a wildcard (* or >) or begins with a dash; choose another one (--name)")
+    if _ID.fullmatch(name.lower()):
+        raise InvalidInput(f"name: {name!r} looks like the id of a node; choose another one (--name)")
 
 
 def _read_heartbeat(body: bytes) -> HeartbeatRequest:

@@ -53,7 +53,7 @@ class LocalProcess:
     async def wait(self) -> Exit:
         """Until the keeper is gone, which is a moment after the main process."""
         await self._keeper_gone()
-        return self._directory.read_exit() or Exit(problem="its keeper was killed, so it was ended as well")
+        return self._directory.read_exit() or Exit(problem="its keeper was lost, and with it how it ended")
 
     async def update(self, record: ProcessRecord) -> None:
         self.record = record

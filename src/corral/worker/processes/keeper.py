@@ -37,6 +37,11 @@ PREFIX_BYTES = 16
 IDLE_FLUSH_S = 1.0
 DRAIN_S = 1.0  # how long output is still read after the process has ended
 PR_SET_CHILD_SUBREAPER = 36
+# Ignored or handled by us or, the last two, by the interpreter; a program inherits what is ignored.
+CHANGED_SIGNALS = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD),
+    *(signal.SIGPIPE, signal.SIGXFSZ),
+)
 
 # Control characters become "?", except line ends. Done here too, so that the files are safe to show as they are.
 HARMLESS = bytes(10 if b in (10, 13) else b if b == 9 or (b >= 32 and b != 127) else 63 for b in range(256))
@@ -119,6 +124,9 @@ class Log:
                 return
             self.size += written
             view = view[written:]
+        if self.lost_bytes:  # and now there is room again
+            lost, self.lost_bytes = self.lost_bytes, 0
+            self.append(b"%d e [corral: %d bytes of output lost, no room on disk]\n" % (now_ms(), lost))
 
     def forget_oldest(self) -> None:
         for number in range(self.rotate_count, 0, -1):
@@ -197,7 +205,7 @@ class Stream:
             self.partial = self.partial[LINE_BYTES:]
 
     def write_records(self, lines: bytes) -> None:
-        prefix = b"%d %b " % (time.time_ns() // 1_000_000, self.letter)
+        prefix = b"%d %b " % (now_ms(), self.letter)
         records = prefix + lines.replace(b"\n", b"\n" + prefix) + b"\n"
         self.budget.left -= len(records)
         self.log.write(records)
@@ -219,6 +227,10 @@ class Stream:
         if self.dropped_bytes:
             self.recover()
         self.flush()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def write_file(directory: str, name: str, text: str) -> None:
@@ -254,7 +266,7 @@ def run_child(orders: Orders, go: int, status: int, outputs: tuple[int, int]) ->
     """In the child: everything up to the backend's first instruction. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD):
+        for number in CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.setsid()
@@ -303,7 +315,8 @@ def start_child(orders: Orders) -> tuple[int, str | None, tuple[int, int]]:
             fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)  # fewer wake-ups in a flood
     me = os.getpid()
     write_file(orders.run_dir, "started", f"{me} {start_ticks(me)} {pid} {start_ticks(pid)}\n")
-    os.write(go_write, b"g")
+    with contextlib.suppress(OSError):  # killed already; we hear of it as of any other end
+        os.write(go_write, b"g")
     os.close(go_write)
     problem = os.read(status_read, 4096).decode(errors="replace")  # ends empty when the program has started
     os.close(status_read)
@@ -358,7 +371,8 @@ def note_exit(run_dir: str, status: int, problem: str | None) -> None:
         signal_number = str(os.WTERMSIG(status))
     elif problem is None:
         code = str(os.WEXITSTATUS(status))
-    write_file(run_dir, "exit", f"{code}\n{signal_number}\n{problem or ''}\n")
+    with contextlib.suppress(OSError):  # a full disk: how it ended is lost, that it ended is not
+        write_file(run_dir, "exit", f"{code}\n{signal_number}\n{problem or ''}\n")
 
 
 def keep(orders: Orders, announce: Callable[[bytes], None]) -> None:

@@ -152,11 +152,11 @@ class LocalProcesses:
     def _handle(
         self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
     ) -> LocalProcess:
-        grouped = False
+        proven = False
         if group is not None and started is not None:
             with contextlib.suppress(OSError):  # joining may have been refused, and then the group proves nothing
-                grouped = started.main_pid in group.members()
-        tree = ProcessTree(record.marker, started, group, search_all=not grouped)
+                proven = started.main_pid in group.members()
+        tree = ProcessTree(record.marker, started, group, group_is_proven=proven)
         return LocalProcess(record, directory, tree, self.logs.of(record.spec.key))
 
     def _survivors(self) -> list[LocalProcess]:

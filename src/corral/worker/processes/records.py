@@ -117,9 +117,13 @@ def read_boot_id(root: Path = Path("/")) -> str:
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """With the pid, the identity of a process until the next boot. None for the dead, zombies included."""
+    """With the pid, the identity of a process until the next boot. None for the dead, zombies included.
+
+    Plain and unbuffered, as it is asked whenever a model is found to be loaded already.
+    """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rpartition(b")")[2].split()
         return int(fields[19]) if fields[0] not in (b"Z", b"X") else None
     except (OSError, ValueError, IndexError):
         return None

@@ -22,19 +22,18 @@ class ProcessTree:
     marker: str
     started: Started | None = None  # None: a worker was killed before the keeper had noted anything
     group: Group | None = None
-    # Nothing leaves a control group, so with one there is no need to look at every process of a machine with thousands.
-    search_all: bool = True
+    group_is_proven: bool = False  # the main process was seen in it; nothing leaves a control group
 
     def members(self, *, search: bool = True) -> list[psutil.Process]:
-        """Living members. `search` looks at the environment of every process of the machine as well: helpers that
-        left the tree keep their marker there. A heartbeat does without."""
-        found: dict[int, psutil.Process] = {}
+        """Living members. Without a group the process table is read; `search` looks at the environment of every
+        process of the machine as well: helpers that left the tree keep their marker there."""
+        candidates = [*self._grouped()]
+        if not self.group_is_proven:
+            candidates += self._descendants()
+            candidates += self._marked() if search else ()
         keeper_pid = self.started.keeper_pid if self.started else None
-        marked = self._marked() if search and self.search_all else ()
-        for process in (*self._grouped(), *self._descendants(), *marked):
-            if process.pid != keeper_pid and process.pid not in found and _is_alive(process):
-                found[process.pid] = process
-        return list(found.values())
+        found = {process.pid: process for process in candidates if process.pid != keeper_pid}
+        return [process for process in found.values() if _is_alive(process)]
 
     def terminate(self) -> None:
         """TERM to the main process and its process group, as a terminal would. Helpers elsewhere hear it from them."""
@@ -73,8 +72,14 @@ class ProcessTree:
         # Pids alone are not believed: after its death a process's number is given to a stranger.
         if self.started is None:
             return
-        roots = [(self.started.keeper_pid, self.keeper_is_alive), (self.started.main_pid, self.main_is_alive)]
-        for root in _processes(pid for pid, alive in roots if alive):
+        # The main process is a root of its own only once its keeper is gone.
+        if self.keeper_is_alive:
+            root_pid = self.started.keeper_pid
+        elif self.main_is_alive:
+            root_pid = self.started.main_pid
+        else:
+            return
+        for root in _processes([root_pid]):
             yield root
             with contextlib.suppress(psutil.Error):
                 yield from root.children(recursive=True)

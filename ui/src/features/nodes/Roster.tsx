@@ -164,7 +164,9 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
         <span className={styles.line} title={machine}>
           {machine}
         </span>
-        <span className={styles.sub}>{capability !== "" ? capability : gpus.length > 0 ? cpuLine(node) : "no GPU"}</span>
+        <span className={styles.sub}>
+          {capability !== "" ? capability : gpus.length > 0 ? cpuLine(node) : node.total_vram === 0 ? "no GPU" : "GPU unknown"}
+        </span>
       </div>
       <div role="cell" className={styles.memory}>
         <MemoryMeters node={node} />

@@ -1,0 +1,44 @@
+"""The web UI's files: small on the wire, kept by browsers, and no way out of their directory."""
+
+import gzip
+import re
+from typing import Any
+
+import pytest
+
+from corral.frontend.web import STATIC
+from harness.programs import call
+
+pytestmark = pytest.mark.skipif(not (STATIC / "index.html").exists(), reason="the web UI is not built; run ./dev ui")
+
+
+def test_the_page_is_open_to_everyone_and_allows_no_foreign_content(frontend: Any) -> None:
+    page = call("GET", f"{frontend.url}/")
+    assert page.status == 200
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert page.headers["cache-control"] == "no-cache"
+
+
+def test_assets_are_compressed_and_may_be_kept_for_ever(frontend: Any) -> None:
+    page = call("GET", f"{frontend.url}/").body.decode()
+    (script,) = set(re.findall(r"/assets/[\w.-]+\.js", page)) or {""}
+    plain = call("GET", frontend.url + script)
+    small = call("GET", frontend.url + script, headers={"Accept-Encoding": "gzip, br"})
+    assert small.headers["content-encoding"] == "gzip"
+    assert "immutable" in small.headers["cache-control"]
+    assert gzip.decompress(small.body) == plain.body
+    assert len(small.body) < len(plain.body) / 2
+
+
+@pytest.mark.parametrize("path", ["/../app.py", "/%2e%2e/app.py", "/assets/../../app.py", "/assets/%00"])
+def test_nothing_outside_the_ui_is_served(frontend: Any, path: str) -> None:
+    answer = call("GET", frontend.url + path)
+    assert answer.status == 401
+    assert b"FastAPI" not in answer.body
+
+
+def test_a_browser_that_opens_any_page_gets_the_app_and_a_program_gets_the_api(frontend: Any) -> None:
+    browser = call("GET", f"{frontend.url}/backends", headers={"Accept": "text/html,application/xhtml+xml"})
+    assert browser.headers["content-type"].startswith("text/html")
+    assert call("GET", f"{frontend.url}/backends", headers={"Accept": "application/json"}).status == 401

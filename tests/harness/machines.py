@@ -1,0 +1,117 @@
+"""Machines as the store meets them: a name, a secret, a process, and what an administrator thinks of them."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from corral.core.health import BusProbe, pick_news
+from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
+from corral.core.presence import Limits
+from corral.core.registration import Refuse
+from corral.store.access import hash_secret
+from corral.store.leases import Lease
+from corral.store.registration import Beat, BeatOutcome, Registered
+from corral.store.stores import Stores
+from corral.system import SystemIds
+
+LISTENED_S = 3600.0
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str = "worker-1"
+    secret: str | None = "secret-of-worker-1"
+    """None for a LocalAI worker."""
+    process: str = "process-1"
+
+    def claim(self, **more: Any) -> NodeClaim:
+        claim = NodeClaim(
+            name=self.name,
+            node_type=NodeType.BACKEND,
+            address=f"{self.name}:50051",
+            http_address=f"{self.name}:50050",
+            key_hash=hash_secret(self.secret) if self.secret else None,
+            instance=self.process if self.secret else None,
+        )
+        return replace(claim, **more)
+
+    def restarted(self, process: str = "process-2") -> "Machine":
+        return replace(self, process=process)
+
+    def beat(self, node: Node, **usage: Any) -> Beat:
+        return Beat(
+            node_id=node.id,
+            usage=Usage(**usage),
+            instance=self.process if self.secret else None,
+            secret_hash=hash_secret(self.secret or "a registration token"),
+            joined=self.secret is None,
+        )
+
+
+async def try_register(
+    stores: Stores,
+    machine: Machine,
+    *,
+    may_join: bool = True,
+    auto_approve: bool = False,
+    bus_key: str | None = None,
+    bus_ttl_s: float = 3600.0,
+    **claim: Any,
+) -> Registered | Refuse:
+    return await stores.registration.register(
+        machine.claim(**claim),
+        new_id=SystemIds().uuid(),
+        may_join=may_join,
+        auto_approve=auto_approve,
+        bus_key=bus_key,
+        bus_ttl_s=bus_ttl_s,
+    )
+
+
+async def register(stores: Stores, machine: Machine, **options: Any) -> Node:
+    outcome = await try_register(stores, machine, **options)
+    assert isinstance(outcome, Registered), outcome
+    return outcome.node
+
+
+async def beat(stores: Stores, machine: Machine, node: Node, **usage: Any) -> BeatOutcome:
+    (outcome,) = await stores.registration.beat([machine.beat(node, **usage)])
+    return outcome
+
+
+async def judge(
+    stores: Stores, *answered: NodeId, silent: tuple[NodeId, ...] = (), nobody: tuple[NodeId, ...] = (), **more: Any
+) -> list[tuple[str, str]]:
+    """One health pass by the holder of the lease; the statuses that changed, was and is."""
+    lease = more.pop("lease", None) or await hold(stores)
+    probes = [
+        *(BusProbe(node, True) for node in answered),
+        *(BusProbe(node, False) for node in silent),
+        *(BusProbe(node, False, no_responders=True) for node in nobody),
+    ]
+    listened_s = more.pop("listened_s", LISTENED_S)
+    now_ms, pulses = await stores.health.read_pulses()
+    by_id = {probe.node_id: probe for probe in probes}
+    news = pick_news(pulses, by_id, now_ms=now_ms, listened_s=listened_s, limits=LIMITS)
+    changes = await stores.health.record(news, probes, lease=lease, listened_s=listened_s, limits=LIMITS)
+    return [(before.status.value, after.status.value) for before, after in changes]
+
+
+async def hold(stores: Stores, holder: str = "frontend-1", **options: Any) -> Lease:
+    lease = await stores.leases.hold("health", holder, ttl_s=options.pop("ttl_s", 1e6), **options)
+    assert lease is not None
+    return lease
+
+
+async def join(stores: Stores, machine: Machine, **options: Any) -> Node:
+    """Registered, approved, seen on both paths: healthy."""
+    node = await register(stores, machine, auto_approve=True, **options)
+    await beat(stores, machine, node)
+    await judge(stores, node.id)
+    return await stores.nodes.read_one(node.id)
+
+
+async def actions(stores: Stores, subject: str) -> list[str]:
+    """What the audit log tells about one subject, oldest first."""
+    events = await stores.events.read_latest(limit=1000)
+    return [event.action for event in reversed(events) if event.subject == subject]

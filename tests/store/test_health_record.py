@@ -1,0 +1,170 @@
+"""What the health pass writes, and above all what it does not."""
+
+import pytest
+
+from corral.core.errors import Fenced
+from corral.core.nodes import Node, NodeStatus, NodeType
+from corral.core.presence import Presence
+from corral.store.stores import Stores
+from harness.databases import Rig
+from harness.machines import Machine, actions, beat, hold, join, judge, register
+
+M = Machine()
+
+
+async def status(stores: Stores, node: Node) -> NodeStatus:
+    return (await stores.nodes.read_one(node.id)).status
+
+
+async def test_a_beat_and_an_answer_make_a_node_healthy_and_the_log_says_so(stores: Stores) -> None:
+    node = await register(stores, M, auto_approve=True)
+    await beat(stores, M, node)
+    assert await judge(stores, node.id) == [("unhealthy", "healthy")]
+    assert (await actions(stores, node.id))[-1] == "node.healthy"
+
+
+async def test_a_quiet_herd_is_not_written(stores: Stores, rig: Rig) -> None:
+    nodes = [await join(stores, Machine(name=f"w{n}", secret=f"s{n}")) for n in range(3)]
+    before = [await stores.nodes.read_one(node.id) for node in nodes]
+    events = await stores.events.read_latest(limit=1000)
+    await rig.advance(5)
+    for _ in range(3):
+        assert await judge(stores, *(node.id for node in nodes)) == []
+    assert [await stores.nodes.read_one(node.id) for node in nodes] == before
+    assert await stores.events.read_latest(limit=1000) == events
+
+
+async def test_one_lost_answer_is_noise_two_are_a_sign(stores: Stores) -> None:
+    node = await join(stores, M)
+    assert await judge(stores, silent=(node.id,)) == []
+    assert await judge(stores, node.id) == []
+    assert await judge(stores, silent=(node.id,)) == []
+    assert await judge(stores, silent=(node.id,)) == [("healthy", "unhealthy")]
+    assert await judge(stores, node.id) == [("unhealthy", "healthy")]
+
+
+async def test_beats_alone_do_not_heal_a_node_that_is_cut_from_the_bus(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    seen = []
+    for _ in range(12):
+        await rig.advance(10)
+        await beat(stores, M, node)
+        seen += await judge(stores, silent=(node.id,))
+    assert seen == [("healthy", "unhealthy")]
+
+
+async def test_answers_alone_do_not_heal_a_node_whose_beats_stopped(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    seen = []
+    for _ in range(12):
+        await rig.advance(10)
+        seen += await judge(stores, node.id)
+    assert seen == [("healthy", "unhealthy")]
+
+
+async def test_a_node_that_is_away_becomes_offline_once_and_is_then_left_alone(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    seen = []
+    for _ in range(8):
+        await rig.advance(10)
+        seen += await judge(stores, silent=(node.id,))
+    assert [was_is[1] for was_is in seen] == ["unhealthy", "offline"]
+    settled = await stores.nodes.read_one(node.id)
+    for _ in range(5):
+        await rig.advance(10)
+        assert await judge(stores, silent=(node.id,)) == []
+    assert await stores.nodes.read_one(node.id) == settled
+    await beat(stores, M, node)
+    assert await judge(stores, node.id) == [("offline", "healthy")]
+
+
+async def test_the_word_of_the_bus_that_nobody_listens_shortens_the_wait(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    await rig.advance(30)
+    await judge(stores, nobody=(node.id,))
+    await judge(stores, nobody=(node.id,))
+    assert await status(stores, node) is NodeStatus.OFFLINE
+
+
+async def test_a_pass_without_probes_declares_no_one_dead_on_the_bus_alone(stores: Stores, rig: Rig) -> None:
+    """Our own link to the bus is gone: there are no probes, and that is no one's fault."""
+    node = await join(stores, M)
+    for _ in range(20):
+        await rig.advance(10)
+        await beat(stores, M, node)
+        assert await judge(stores) == []
+
+
+async def test_a_store_that_was_away_declares_no_one_dead(stores: Stores, rig: Rig) -> None:
+    nodes = [await join(stores, Machine(name=f"w{n}", secret=f"s{n}")) for n in range(3)]
+    await rig.advance(600)  # ten minutes in which no beat could be written
+    for listened_s in (0.0, 5.0, 29.0):
+        assert await judge(stores, *(node.id for node in nodes), listened_s=listened_s) == []
+        assert await judge(stores, silent=tuple(node.id for node in nodes[:1]), listened_s=0.0) == []
+        assert await judge(stores, *(node.id for node in nodes), listened_s=listened_s) == []
+
+
+async def test_a_frontend_that_has_just_started_raises_no_one_from_the_dead(stores: Stores, rig: Rig) -> None:
+    gone = await join(stores, M)
+    agent_machine = Machine(name="agent", secret="agent")
+    agent = await register(stores, agent_machine, auto_approve=True, node_type=NodeType.AGENT)
+    await beat(stores, agent_machine, agent)
+    await judge(stores, gone.id)
+    assert await status(stores, agent) is NodeStatus.HEALTHY
+    await rig.advance(3600)
+    await judge(stores, silent=(gone.id,))
+    await judge(stores, silent=(gone.id,))
+    assert [await status(stores, node) for node in (gone, agent)] == [NodeStatus.OFFLINE, NodeStatus.OFFLINE]
+    for listened_s in (0.0, 5.0, 40.0):
+        assert await judge(stores, silent=(gone.id,), listened_s=listened_s) == []
+    assert [await status(stores, node) for node in (gone, agent)] == [NodeStatus.OFFLINE, NodeStatus.OFFLINE]
+
+
+async def test_a_frontend_that_has_just_started_does_not_heal_a_node_whose_beats_stopped(
+    stores: Stores, rig: Rig
+) -> None:
+    node = await join(stores, M)
+    await rig.advance(45)
+    assert await judge(stores, node.id) == [("healthy", "unhealthy")]
+    for listened_s in (0.0, 5.0, 40.0):
+        assert await judge(stores, node.id, listened_s=listened_s) == []
+
+
+async def test_a_holder_that_lost_its_lease_writes_nothing(stores: Stores, rig: Rig) -> None:
+    node = await register(stores, M, auto_approve=True)
+    late = await hold(stores, ttl_s=15)
+    await rig.advance(15)
+    await hold(stores, "frontend-2")
+    await beat(stores, M, node)
+    with pytest.raises(Fenced):
+        await judge(stores, node.id, lease=late)
+    assert (await stores.nodes.read_one(node.id)).presence is Presence.JOINING
+    assert "node.healthy" not in await actions(stores, node.id)
+
+
+async def test_a_pending_machine_stays_pending_whatever_is_seen(stores: Stores, rig: Rig) -> None:
+    node = await register(stores, M)
+    await beat(stores, M, node)
+    assert await judge(stores, node.id) == []
+    await rig.advance(120)
+    assert await judge(stores, nobody=(node.id,)) == []
+    assert await status(stores, node) is NodeStatus.PENDING
+
+
+async def test_drain_shows_on_a_live_node_and_absence_goes_before_it(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    await stores.nodes.set_drain(node.id, True, actor="ann")
+    assert await status(stores, node) is NodeStatus.DRAINING
+    await rig.advance(120)
+    await judge(stores, nobody=(node.id,))
+    await judge(stores, nobody=(node.id,))
+    assert await status(stores, node) is NodeStatus.OFFLINE
+    await beat(stores, M, node)
+    assert await judge(stores, node.id) == [("offline", "draining")]
+
+
+async def test_a_removed_node_is_not_judged(stores: Stores) -> None:
+    node = await join(stores, M)
+    await stores.nodes.remove(node.id, actor="ann")
+    assert await judge(stores, silent=(node.id,)) == []
+    assert await judge(stores, silent=(node.id,)) == []
