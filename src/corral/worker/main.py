@@ -191,7 +191,8 @@ class Worker:
         )
 
     def _shared_token(self) -> str:
-        return self._settings.token.get_secret_value() if self._settings.token else ""
+        """LocalAI's registration token, given now or remembered; empty where its fleet has none."""
+        return self._membership.member.bearer
 
     def _keys_for(self, localai: bool) -> Keys:
         """The registration token is known to every machine of the fleet, so only a LocalAI frontend may use it."""
