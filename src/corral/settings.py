@@ -101,6 +101,23 @@ def _read_labels(value: Any) -> Any:
 Labels = Annotated[dict[str, str], BeforeValidator(_read_labels)]
 
 
+def _read_names(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
+
+
+def _check_port_range(value: str) -> str:
+    first, dash, last = value.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit() or not 1 <= int(first) <= int(last) <= 65535:
+        raise ValueError(f"{value!r} is not a range of ports; write for example 20000-23999")
+    return value
+
+
+PortRange = Annotated[str, AfterValidator(_check_port_range)]
+
+
 def _check_scheme(*schemes: str) -> AfterValidator:
     def check(value: str) -> str:
         for url in value.split(","):
@@ -254,6 +271,28 @@ class WorkerSettings(RoleSettings):
     """How often to report in; default is what the frontend asks for."""
     drain_timeout_s: Duration = 30.0
     """How long a stop waits for requests in flight."""
+    keep_backends: bool = True
+    """Leave backends serving when this worker is stopped, for the next one to take over. Off: stop them too."""
+    backend_ports: PortRange = "20000-23999"
+    """Ports backends may listen on. Those this machine hands out to outgoing connections are left out."""
+    backend_user: str | None = None
+    """Run backends as this user of the system; needs a worker that runs as root."""
+    backend_environment: NameList = ()
+    """Further environment variables of this worker that backends get to see, separated by commas."""
+    trusted_hosts: NameList = ()
+    """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that backends may be fetched from without TLS."""
+    storage_url: Annotated[HttpUrl | None, LocalAiName("LOCALAI_STORAGE_URL")] = None
+    """S3-compatible storage shared with the frontends; without it files come over HTTP."""
+    storage_bucket: Annotated[str, LocalAiName("LOCALAI_STORAGE_BUCKET")] = "localai"
+    """Bucket of the shared storage."""
+    storage_region: Annotated[str, LocalAiName("LOCALAI_STORAGE_REGION")] = "us-east-1"
+    """Region of the shared storage."""
+    storage_access_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_ACCESS_KEY")] = None
+    """Access key of the shared storage."""
+    storage_secret_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_SECRET_KEY")] = None
+    """Secret key of the shared storage."""
 
 
 class UpSettings(WatchSettings):

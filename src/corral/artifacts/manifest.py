@@ -59,7 +59,8 @@ LOCALAI_RUN = Manifest(protocol="localai-grpc", start=("{dir}/run.sh", "--addr",
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRequest:
     host: str
-    port: int
+    port: int | None
+    """None leaves `{port}` in the command, for a supervisor that knows the port only when it starts the process."""
     model: str
     model_name: str = ""
     context: int | None = None
@@ -103,7 +104,7 @@ def plan_start(manifest: Manifest, version_dir: Path, request: StartRequest) -> 
         "bin": str(version_dir / "bin"),
         "python": str(version_dir / "bin" / "python"),
         "host": request.host,
-        "port": str(request.port),
+        "port": "{port}" if request.port is None else str(request.port),
         "model": request.model,
         "name": request.model_name,
     }

@@ -82,19 +82,27 @@ class Artifacts:
 
     # Backends
 
-    async def read_catalogue(self) -> Catalogue:
-        """Every backend gallery. One that cannot be reached answers from its cached copy, with its age."""
-        return await self._run(lambda token: read_backends(self._sources, self.settings.galleries, token))
+    async def read_catalogue(self, galleries: tuple[GallerySettings, ...] | None = None) -> Catalogue:
+        """Every backend gallery, or those given. One that cannot be reached answers from its cached copy, with its
+        age."""
+        wanted = self.settings.galleries if galleries is None else galleries
+        return await self._run(lambda token: read_backends(self._sources, wanted, token))
 
     def request_for(
-        self, catalogue: Catalogue, name: str, capability: str, *, substitute: bool = False
+        self,
+        catalogue: Catalogue,
+        name: str,
+        capability: str,
+        *,
+        substitute: bool = False,
+        galleries: tuple[GallerySettings, ...] | None = None,
     ) -> BackendRequest:
         """The install of a gallery name on a node of that capability. Raises NoVariantFits, with the reason."""
         resolution = catalogue.resolve(name, capability, substitute=substitute)
         if not isinstance(resolution, Chosen):
             raise NoVariantFits(f"{resolution.reason}.")
         entry = catalogue.chosen_entry(name, resolution)
-        refuse_unverifiable(self.settings.galleries, entry)
+        refuse_unverifiable(self.settings.galleries if galleries is None else galleries, entry)
         return backend_request(entry)
 
     async def inspect(self, uri: str) -> ResolvedArtifact:

@@ -1,6 +1,197 @@
-"""What travels on the bus. Unknown fields are ignored; an absent field stays absent, it never becomes zero."""
+"""What travels on the bus, as in LocalAI's wire contract; what only Corral knows travels in the field `corral`.
+
+Unknown fields are ignored. LocalAI leaves out what is empty, so its absent fields mean empty; an absent field of
+Corral's stays absent, it never becomes zero.
+"""
+
+from typing import TypeVar
 
 import msgspec
+
+from corral.core.errors import InvalidInput
+
+# Requests
+
+
+class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a backend that loads its model at start is to be started. gRPC backends are loaded by the frontend."""
+
+    model: str = ""
+    """Path of the weights on the worker, or a name the engine knows."""
+    model_name: str = ""
+    context: int | None = None
+    slots: int | None = None
+    embeddings: bool = False
+    options: dict[str, str] = {}
+
+
+class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
+
+    generation: int | None = None
+    """Of the intent behind the command; a worker refuses one lower than the last it accepted for that backend."""
+    strategy: str | None = None
+    """Of an upgrade: `rolling` fetches the new version beside the old one and stops nothing."""
+    digest: str | None = None
+    """A pin: no other version will do."""
+    uris: list[str] | None = None
+    """The resolved source and its mirrors; the worker then asks no gallery."""
+    version: str | None = None
+    sha256: str | None = None
+    manifest: msgspec.Raw | None = None
+    """How to start it, when the artifact does not tell by itself."""
+    start: StartOptions | None = None
+
+
+class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`backend.install` and, without `model_id` and `force`, `backend.upgrade`."""
+
+    backend: str = ""
+    model_id: str = ""
+    backend_galleries: str = ""
+    uri: str = ""
+    name: str = ""
+    alias: str = ""
+    replica_index: int = 0
+    force: bool = False
+    op_id: str = ""
+    corral: CommandExtras | None = None
+
+
+class DeleteRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    backend: str
+    corral: CommandExtras | None = None
+
+
+class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own."""
+
+    backend: str
+    to: str | None = None
+    """A digest; without it the version before the current one."""
+    generation: int | None = None
+
+
+class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. Every running install of the operation, or of the backend."""
+
+    op_id: str = ""
+    backend: str = ""
+
+
+class LogsRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own."""
+
+    process_key: str
+    lines: int = 200
+
+
+class BackendStopRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`backend` is a backend's name, a model's id or a process key; empty means everything."""
+
+    backend: str = ""
+    force: bool = False
+
+
+class ModelStopRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    process_key: str
+    model_name: str = ""
+    expected_address: str = ""
+    force: bool = False
+    config_revision: str = ""
+
+
+class ModelUnloadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    model_name: str = ""
+    address: str = ""
+
+
+class ModelDeleteRequest(msgspec.Struct, frozen=True):
+    model_name: str
+
+
+class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`files.ensure`, `.stage`, `.temp` and `.listdir`."""
+
+    key: str = ""
+    local_path: str = ""
+    key_prefix: str = ""
+
+
+# Replies
+
+
+class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own part of an install's reply."""
+
+    backend: str
+    """The name under which it is installed here, which may differ from the one asked for."""
+    digest: str = ""
+    version: str = ""
+    generation: int | None = None
+    protocol: str | None = None
+    process_key: str | None = None
+    pid: int | None = None
+    token: str | None = None
+    """What the process wants to see from callers. Only ever in a reply, never in what is published."""
+
+
+class InstallReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    address: str = ""
+    error: str = ""
+    code: str | None = None
+    """Corral's own: what kind of failure it was."""
+    corral: StartedProcess | None = None
+
+
+class ChangeReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`backend.upgrade`, `backend.delete` and Corral's rollback."""
+
+    success: bool
+    error: str = ""
+    stopped_process_keys: list[str] = []
+    reports_stopped_processes: bool = False
+    code: str | None = None
+    corral: StartedProcess | None = None
+
+
+class ListedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    is_system: bool
+    is_meta: bool
+    installed_at: str = ""
+    gallery_url: str = ""
+    version: str = ""
+    uri: str = ""
+    digest: str = ""
+    alias: str = ""
+    """Corral's own, like all below."""
+    generation: int | None = None
+    concrete: str | None = None
+    """Of a meta: the backend it stands for here."""
+    versions: list[str] = []
+    """Digests that can be rolled back to, newest first."""
+    problem: str = ""
+
+
+class ListReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    backends: list[ListedBackend] | None
+    error: str = ""
+
+
+class ModelStopReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    matched: bool
+    freed: bool
+    terminated: bool
+    process_key: str
+    address: str = ""
+    error: str = ""
+
+
+class DoneReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    error: str = ""
 
 
 class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -14,6 +205,34 @@ class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
+class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    local_path: str = ""
+    key: str = ""
+    error: str = ""
+
+
+class ListDirReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    files: list[str] | None
+    error: str = ""
+
+
+class CancelReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    cancelled: int
+    """How many running installs were told."""
+    error: str = ""
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    timestamp: str
+    stream: str
+    text: str
+
+
+class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    lines: list[LogRecord] | None
+    error: str = ""
+
+
 class PingReply(msgspec.Struct, frozen=True):
     """Corral's own."""
 
@@ -23,11 +242,85 @@ class PingReply(msgspec.Struct, frozen=True):
     version: str
 
 
+# Published
+
+
+class ProgressExtras(msgspec.Struct, frozen=True, omit_defaults=True):
+    sequence: int
+    """Counts from 1; a smaller one than the last seen is stale."""
+    phase: str
+    bytes_done: int
+    bytes_total: int | None = None
+    rate_bytes_per_s: float | None = None
+    eta_s: float | None = None
+    last: bool = False
+    error: str = ""
+
+
+class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    op_id: str
+    node_id: str
+    backend: str
+    percentage: float
+    file_name: str = ""
+    current: str = ""
+    total: str = ""
+    phase: str = ""
+    corral: ProgressExtras | None = None
+
+
+class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
+    process_key: str
+    model_id: str
+    replica_index: int
+    backend: str
+    digest: str
+    protocol: str
+    state: str
+    """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
+    reason: str = ""
+    pid: int | None = None
+    port: int | None = None
+    address: str | None = None
+    restarts: int = 0
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+    gpu_memory_bytes: int | None = None
+    token: str | None = None
+    """Only in a reply, never in what is published."""
+
+
+class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that is installed and runs on a node, complete: what is not in it is not there."""
+
+    node: str
+    instance: str
+    epoch: int
+    sequence: int
+    backends: list[ListedBackend]
+    processes: list[ReportedProcess]
+    http_token: str | None = None
+    """Opens the worker's file server. Only in a reply."""
+    blob_token: str | None = None
+    """Opens its blobs, for other workers. Only in a reply."""
+
+
 class NodesChanged(msgspec.Struct, frozen=True):
     """Corral's own. A hint: whoever hears it reads the store."""
 
     frontend: str
 
 
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
 def encode(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message)
+
+
+def decode(data: bytes, kind: type[Message]) -> Message:
+    """An empty body and LocalAI's `null` both mean "no fields"."""
+    try:
+        return msgspec.json.decode(data if data.strip() not in (b"", b"null") else b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"this is not a message we know: {error}") from None

@@ -18,10 +18,35 @@ def node_subject(node: NodeId | str, verb: str) -> str:
     return f"nodes.{sanitise_token(node)}.{verb}"
 
 
+BACKEND_INSTALL = "backend.install"
+BACKEND_UPGRADE = "backend.upgrade"
+BACKEND_LIST = "backend.list"
+BACKEND_STOP = "backend.stop"
+BACKEND_DELETE = "backend.delete"
+MODEL_STOP = "model.stop"
+MODEL_UNLOAD = "model.unload"
+MODEL_DELETE = "model.delete"
 MODELS_RUNNING = "models.running"
+FILES_ENSURE = "files.ensure"
+FILES_STAGE = "files.stage"
+FILES_TEMP = "files.temp"
+FILES_LISTDIR = "files.listdir"
 STOP = "stop"
+BACKEND_ROLLBACK = "corral.backend.rollback"
+CANCEL = "corral.cancel"
+LOGS = "corral.logs"
+REPORT_NOW = "corral.report.now"
+"""Corral's own: answers with the whole table of backends and processes."""
+REPORT = "corral.report"
+"""Corral's own, published by the worker: the same table, on connect, on change and with each heartbeat."""
 PING = "corral.ping"
 """Corral's own: answers at once who is there (epoch, instance, version)."""
+
+
+def progress_subject(node: NodeId | str, op_id: str) -> str:
+    """For installs and upgrades alike; the token says `install` for both."""
+    return node_subject(node, f"backend.install.{sanitise_token(op_id)}.progress")
+
 
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""

@@ -28,6 +28,8 @@ from corral.system.secret_files import ensure_secret
 from corral.telemetry.logs import configure_logs
 
 STOP_WITHIN_S = 12.0
+# A worker stops its backends first, and one that will not go may take 20 s.
+WORKER_STOP_WITHIN_S = 30.0
 READY_WITHIN_S = 60.0
 STEADY_AFTER_S = 20.0
 BOUND_LOGS_EVERY_S = 30.0
@@ -171,7 +173,8 @@ class Up:
             "log-level": self._settings.log_level,
             "log-format": self._settings.log_format,
         }
-        return [f"--{name}={value}" for name, value in flags.items()]
+        # Who stops `up` means everything; there is no next worker that could take the backends over.
+        return [*(f"--{name}={value}" for name, value in flags.items()), "--no-keep-backends"]
 
     def _worker_secrets(self) -> dict[str, str]:
         return {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
@@ -252,4 +255,4 @@ class Up:
         """The worker says good-bye while the frontend still listens; the bus goes last."""
         for part in reversed(parts):
             if part.child is not None:
-                await part.child.stop(within_s=STOP_WITHIN_S)
+                await part.child.stop(within_s=WORKER_STOP_WITHIN_S if part.name == "worker" else STOP_WITHIN_S)

@@ -16,9 +16,11 @@ def worker_command(**flags: Any) -> None:
     The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags."""
     settings = read_settings(WorkerSettings, flags)
     from corral.system import SystemClock, SystemIds
+    from corral.system.memory import share_malloc_arenas
     from corral.system.run import run_until_signal
     from corral.telemetry.logs import configure_logs
     from corral.worker.main import run_worker
 
+    share_malloc_arenas()
     configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
     run_until_signal(lambda: run_worker(settings, clock=SystemClock(), ids=SystemIds()))

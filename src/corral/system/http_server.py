@@ -18,12 +18,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_http(app: ASGIApp, listener: socket.socket, *, on_stop: Callable[[], None] = lambda: None) -> None:
+async def serve_http(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    on_stop: Callable[[], None] = lambda: None,
+    websockets: bool = False,
+) -> None:
     """`on_stop` is told first when this is cancelled, so that endless responses can end."""
     config = uvicorn.Config(
         app,
         http="httptools",
-        ws="none",
+        ws="websockets-sansio" if websockets else "none",
+        ws_max_size=64 * 1024,
+        ws_ping_interval=30.0,
+        ws_ping_timeout=60.0,
         lifespan="off",
         access_log=False,
         log_config=None,

@@ -15,12 +15,19 @@ from corral.system import Clock, Ids
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, address_towards, bind_socket, host_name
 from corral.system.lock import lock_directory
+from corral.system.loops import keep_running
 from corral.worker.commands import serve_commands
+from corral.worker.commands.workbench import Workbench
 from corral.worker.frontend_client import open_frontend_client
-from corral.worker.http import build_worker_app
 from corral.worker.identity import read_identity, settle_identity
 from corral.worker.machine import read_machine
 from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
+from corral.worker.replicas import Replicas
+from corral.worker.reports import Reporting
+from corral.worker.starting import StartSettings
+from corral.worker.web.access import Keys
+from corral.worker.web.app import build_worker_app
+from corral.worker.workshop import Workshop, open_workshop
 
 log = structlog.get_logger()
 
@@ -74,10 +81,11 @@ async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> Non
         opened.callback(listener.close)
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
         frontend = await opened.enter_async_context(open_frontend_client(identity.join))
+        machine = await read_machine(settings)
         membership = Membership(
             settings,
             frontend,
-            await read_machine(settings),
+            machine,
             Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
             name=identity.name,
             node_key=identity.node_key,
@@ -85,17 +93,25 @@ async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> Non
             clock=clock,
             ids=ids,
         )
-        worker = Worker(settings, membership)
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
-        await worker.run(listener)
+        nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
+        async with open_workshop(
+            settings, capability=machine.capability.token, nvml=nvml, clock=clock, ids=ids
+        ) as workshop:
+            await Worker(settings, membership, workshop, listen_on=host, advertise=advertise).run(listener)
 
 
 class Worker:
-    def __init__(self, settings: WorkerSettings, membership: Membership) -> None:
+    def __init__(
+        self, settings: WorkerSettings, membership: Membership, workshop: Workshop, *, listen_on: str, advertise: str
+    ) -> None:
         self._settings = settings
         self._membership = membership
+        self._workshop = workshop
+        self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
+        self._keys = Keys()
 
     def not_ready(self) -> str:
         if self._bus is None:
@@ -103,12 +119,28 @@ class Worker:
         return "" if self._bus.connected else "not connected to the message bus"
 
     async def run(self, listener: Listener) -> None:
+        workshop = self._workshop
+        app = build_worker_app(
+            not_ready=self.not_ready,
+            keys=lambda: self._keys,
+            areas=workshop.files,
+            logs=workshop.supervisor.logs,
+            find_blob=workshop.artifacts.find_blob,
+        )
+        keep = self._settings.keep_backends
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(serve_http(build_worker_app(self.not_ready), listener), name="http")
+                tasks.create_task(serve_http(app, listener, websockets=True), name="http")
                 tasks.create_task(self._work(), name="work")
         except* Stopped:
+            keep = False
             log.info("worker.stopped", reason="asked to by an administrator")
+        except* Fenced:
+            keep = False  # another process speaks for this machine now, and what we run has been given to others
+            raise
+        finally:
+            if not keep:
+                await workshop.supervisor.stop_all(reason="the worker stops")
 
     async def _work(self) -> None:
         fenced = False
@@ -128,18 +160,63 @@ class Worker:
         """Work under one identity until it has to be asked for anew. Everything else leaves as an exception."""
         try:
             async with connect_bus(self._bus_options(member)) as bus:
-                localai = member.bus_url is None
-                await serve_commands(bus, member.node_id, stop=self._stop.set, frontend_is_localai=localai)
+                localai = not member.speaks_corral
+                who = self._reporting(member)
+                self._keys = self._keys_for(localai)
+                bench = self._bench(bus, who, localai)
+                await serve_commands(bus, bench, stop=self._stop.set, frontend_is_localai=localai)
                 self._bus = bus
                 log.info("worker.joined", node=member.node_id, epoch=member.epoch, status=member.status)
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._beat_always(), name="heartbeat")
+                    if not localai:  # LocalAI's frontends neither listen to reports nor let us publish them
+                        tasks.create_task(
+                            keep_running("reports", lambda: self._report_always(bus, who)), name="reports"
+                        )
                     tasks.create_task(self._keep_credential(bus), name="credential")
                     tasks.create_task(self._end_when_asked(), name="stop")
         except* Rejoin as left:
             log.warning("worker.identity_ended", reason=str(left.exceptions[0]))
         finally:
             self._bus = None
+
+    def _reporting(self, member: Member) -> Reporting:
+        return Reporting(
+            node=member.node_id,
+            instance=self._membership.instance,
+            epoch=member.epoch,
+            advertise=self._advertise,
+            http_token=self._workshop.http_token,
+            blob_token=self._workshop.blob_token,
+        )
+
+    def _shared_token(self) -> str:
+        """LocalAI's registration token, given now or remembered; empty where its fleet has none."""
+        return self._membership.member.bearer
+
+    def _keys_for(self, localai: bool) -> Keys:
+        """The registration token is known to every machine of the fleet, so only a LocalAI frontend may use it."""
+        if localai:
+            return Keys(files=frozenset(filter(None, (self._shared_token(),))))
+        return Keys(files=frozenset((self._workshop.http_token,)), blobs=frozenset((self._workshop.blob_token,)))
+
+    def _bench(self, bus: Bus, who: Reporting, localai: bool) -> Workbench:
+        workshop = self._workshop
+        starting = StartSettings(
+            host=self._listen_on,
+            user=self._settings.backend_user,
+            shared_token=self._shared_token() if localai else None,
+        )
+        return Workbench(
+            bus=bus,
+            who=who,
+            backends=workshop.backends,
+            replicas=Replicas(workshop.backends, workshop.supervisor, starting),
+            supervisor=workshop.supervisor,
+            reporter=workshop.reporter,
+            models=workshop.models,
+            storage=workshop.storage,
+        )
 
     def _bus_options(self, member: Member) -> BusOptions:
         servers = self._settings.bus or member.bus_url
@@ -162,9 +239,15 @@ class Worker:
             ca_file=self._settings.bus_ca_file,
         )
 
+    def _beat_every_s(self) -> float:
+        told_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
+        return told_s or HEARTBEAT_EVERY_S
+
+    async def _report_always(self, bus: Bus, who: Reporting) -> None:
+        await self._workshop.reporter.publish_always(bus, who, every_s=self._beat_every_s())
+
     async def _beat_always(self) -> None:
         """Ends when nobody knows us any more, or when a newer process speaks for this machine (Fenced)."""
-        every_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
         told = ""
         while True:
             try:
@@ -180,7 +263,7 @@ class Worker:
                 if str(error) != told:
                     told = str(error)
                     log.warning("worker.heartbeat_failed", error=told)
-            await asyncio.sleep(every_s or HEARTBEAT_EVERY_S)
+            await asyncio.sleep(self._beat_every_s())
 
     async def _keep_credential(self, bus: Bus) -> None:
         while True:

@@ -56,6 +56,7 @@ class Member:
     bus_anonymous: bool
     heartbeat_interval_s: float | None
     bearer: str = field(repr=False)
+    speaks_corral: bool = True
     credentials: Credentials | None = None
     renew_after_s: float | None = None
 
@@ -188,6 +189,7 @@ class Membership:
             bus_anonymous=corral.bus_anonymous if corral else reply.nats_jwt is None,
             heartbeat_interval_s=corral.heartbeat_interval_s if corral else None,
             bearer=self._node_key if corral else token or "",
+            speaks_corral=corral is not None,
             credentials=Credentials(reply.nats_jwt, key) if reply.nats_jwt else None,
             renew_after_s=ttl_s * RENEW_AT if ttl_s else None,
         )

@@ -101,8 +101,17 @@ class Supervisor:
             return None
         return _running(life)
 
+    def is_outdated(self, key: ProcessKey) -> bool:
+        """Started from a directory that has been replaced since; dead or alive."""
+        life = self._lives.get(key)
+        return life is not None and life.process is not None and not life.process.is_current()
+
     async def start(self, spec: ProcessSpec) -> Running:
         """Idempotent: the same spec joins what is starting or running. A caller who leaves does not stop it."""
+        return await self.until_ready(await self.begin(spec))
+
+    async def begin(self, spec: ProcessSpec) -> Life:
+        """On return it is listed, and a stop will find it; it may be long from ready."""
         life = self._lives.get(spec.key)
         if life is not None and life.is_stopping:
             await life.until(lambda it: it.is_over or bool(it.stuck))
@@ -113,12 +122,15 @@ class Supervisor:
             life = self._begin(Life(spec, self._around))
         elif life.spec != spec or (life.process is not None and not life.process.is_current()):
             raise AlreadyRunning(spec.key, running=life.spec, wanted=spec)
+        return life
+
+    async def until_ready(self, life: Life) -> Running:
         await life.until(lambda it: it.is_over or _running(it) is not None)
         match life.state:
             case Failed() as failed:
-                raise StartFailed(spec.key, failed)
+                raise StartFailed(life.key, failed)
             case Stopped() as stopped:
-                raise Unavailable(f"{spec.key} was stopped while it started: {stopped.reason}.")
+                raise Unavailable(f"{life.key} was stopped while it started: {stopped.reason}.")
             case Ready() | Starting() | BackingOff() | Stopping():
                 running = _running(life)
                 assert running is not None

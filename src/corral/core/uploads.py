@@ -1,0 +1,77 @@
+"""Resumable uploads, as LocalAI's file server takes them: what one request may do to what is there already."""
+
+import re
+from dataclasses import dataclass
+
+from corral.core.errors import InvalidInput
+
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentRange:
+    start: int
+    end: int
+    """The last byte, itself included."""
+    total: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What is there: nothing at all is size None."""
+
+    size: int | None
+    sha256: str | None = None
+    """Of a complete file."""
+    target: str | None = None
+    """What a partial file is to become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    offset: int
+    """0 drops what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """The bytes there belong to another file; they are dropped and the sender starts over."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOffset:
+    size: int
+
+
+def parse_content_range(text: str) -> ContentRange:
+    match = _RANGE.match(text)
+    if match is None:
+        raise InvalidInput(f"{text[:80]!r} is not a Content-Range")
+    found = ContentRange(*map(int, match.groups()))
+    if found.end < found.start or found.total < found.end + 1:
+        raise InvalidInput(f"{text[:80]!r} is a range outside the file")
+    return found
+
+
+def check_sha256(text: str | None) -> str | None:
+    if text is None or text == "":
+        return None
+    if not _SHA256.match(text.lower()):
+        raise InvalidInput("X-Content-SHA256 is not a SHA-256")
+    return text.lower()
+
+
+def plan_upload(wanted: ContentRange, stored: Stored, sha256: str | None) -> Write | OtherFile | OtherOffset:
+    size = stored.size or 0
+    if wanted.start == 0 and size > 0 and (sha256 is None or sha256 not in (stored.sha256, stored.target)):
+        return Write(0)
+    if wanted.start > 0 and sha256 != stored.target:
+        return OtherFile()
+    if wanted.start != size:
+        return OtherOffset(size)
+    return Write(size)

@@ -1,0 +1,147 @@
+"""Directories that strangers name files in. Everything below one is reached through descriptors, one name at a time,
+and no link is followed on the way: a path that was checked as text could be changed before it is opened."""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from corral.core.errors import InvalidInput, NotFound
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEEPEST = 64
+MOST_LISTED = 100_000
+
+
+class OutsideArea(InvalidInput):
+    code = "outside_area"
+
+
+def split_key(key: str) -> list[str]:
+    """The names a key consists of. Doubled slashes are one, as in a path."""
+    parts = [part for part in key.split("/") if part]
+    if not parts or len(parts) > _DEEPEST:
+        raise OutsideArea(f"{key[:200]!r} names no file here")
+    for part in parts:
+        if part in (".", "..") or "\0" in part or len(os.fsencode(part)) > 255:
+            raise OutsideArea(f"{key[:200]!r} is not a path inside the area")
+    return parts
+
+
+class Area:
+    """Blocking; call it in a thread."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True, mode=0o755)
+        self.root = root.resolve()
+        self._fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def path(self, key: str) -> Path:
+        """For telling where a file is, never for opening it."""
+        return self.root.joinpath(*split_key(key))
+
+    def relative(self, path: str) -> str | None:
+        """The key of an absolute path in this area; None for a path elsewhere."""
+        try:
+            return str(Path(os.path.normpath(path)).relative_to(self.root))
+        except ValueError:
+            return None
+
+    @contextmanager
+    def parent(self, key: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory the file is in, and its name there."""
+        *directories, name = split_key(key)
+        fd = os.dup(self._fd)
+        try:
+            for part in directories:
+                inner = _open_directory(part, fd, create=create)
+                os.close(fd)
+                fd = inner
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def open(self, key: str, flags: int) -> FileIO:
+        """A regular file. Raises NotFound, or OutsideArea for links and directories."""
+        with self.parent(key, create=bool(flags & os.O_CREAT)) as (directory, name):
+            return open_regular(directory, name, flags)
+
+    def read_names(self, key: str) -> list[str]:
+        """Regular files below a directory, as paths relative to it."""
+        if not [part for part in key.split("/") if part]:
+            return sorted(_walk(os.dup(self._fd), ""))
+        with self.parent(key) as (directory, name):
+            return sorted(_walk(_open_directory(name, directory, create=False), ""))
+
+    def remove(self, key: str) -> bool:
+        """A directory with all in it, or a file with the files named after it. False when there is nothing."""
+        try:
+            with self.parent(key) as (directory, name):
+                try:
+                    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                except FileNotFoundError:
+                    return False
+                if stat.S_ISDIR(found.st_mode):
+                    shutil.rmtree(name, dir_fd=directory)
+                    return True
+                for entry in [name, *(other for other in os.listdir(directory) if other.startswith(f"{name}."))]:
+                    os.unlink(entry, dir_fd=directory)
+                return True
+        except NotFound:
+            return False
+
+
+def open_regular(directory: int, name: str, flags: int) -> FileIO:
+    try:
+        # Without O_NONBLOCK a pipe somebody put there would hold us for ever.
+        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644, dir_fd=directory)
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {name!r}") from None
+    except OSError as error:
+        raise _refused(name, error) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OutsideArea(f"{name!r} is not a file")
+    return FileIO(fd, "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r")
+
+
+def _open_directory(name: str, inside: int, *, create: bool) -> int:
+    try:
+        if create:
+            with contextlib.suppress(FileExistsError):  # a directory, or something the next line refuses
+                os.mkdir(name, 0o755, dir_fd=inside)
+        return os.open(name, _DIRECTORY, dir_fd=inside)
+    except FileNotFoundError:
+        raise NotFound(f"there is no directory {name!r}") from None
+    except OSError as error:
+        raise _refused(name, error) from error
+
+
+def _refused(name: str, error: OSError) -> Exception:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
+        return OutsideArea(f"{name!r} is a link, or not what its place needs")
+    return error
+
+
+def _walk(fd: int, prefix: str) -> list[str]:
+    """Closes `fd`. Links are not followed and not listed."""
+    found: list[str] = []
+    try:
+        for entry in os.scandir(fd):
+            if entry.is_dir(follow_symlinks=False):
+                found += _walk(os.open(entry.name, _DIRECTORY, dir_fd=fd), f"{prefix}{entry.name}/")
+            elif entry.is_file(follow_symlinks=False):
+                found.append(prefix + entry.name)
+            if len(found) > MOST_LISTED:
+                raise InvalidInput(f"more than {MOST_LISTED} files are too many to list")
+    finally:
+        os.close(fd)
+    return found

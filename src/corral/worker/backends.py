@@ -1,0 +1,313 @@
+"""What is installed here and what changes it: install, upgrade, roll back, delete.
+
+One lock for each backend, shared by all that change it; different backends go on side by side. The table of what is
+installed is kept in memory, so that a process that runs already is found without a look at the disk.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from corral.artifacts import Artifacts, CancelToken, InstalledBackend, InstalledVersion
+from corral.artifacts.errors import NotInstalled
+from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
+from corral.core.errors import InvalidInput
+from corral.core.processes import ProcessKey, ProcessView
+from corral.worker.grpc_backend import free_model
+from corral.worker.jobs import Jobs, Listener, Result, Work
+from corral.worker.ledger import Ledger
+from corral.worker.processes.supervisor import Supervisor
+from corral.worker.requests import RequestReader, plain_name
+
+log = structlog.get_logger()
+
+LIST_WITHIN_S = 1.0
+ROLLING = "rolling"
+
+
+@dataclass(slots=True)
+class Stopped:
+    """Keys of the processes that were ended on the way, told also when the rest failed."""
+
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Lock:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Backends:
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        supervisor: Supervisor,
+        ledger: Ledger,
+        jobs: Jobs,
+        reader: RequestReader,
+        *,
+        changed: Callable[[], None],
+    ) -> None:
+        self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
+        self._reader, self._changed = reader, changed
+        self._table: dict[str, InstalledBackend] = {}
+        self._locks: dict[str, _Lock] = {}
+
+    # What is there
+
+    async def refresh(self) -> None:
+        table = {backend.name: backend for backend in await self._artifacts.list_backends()}
+        if table != self._table:
+            self._table = table
+            self._changed()
+
+    def find(self, name: str) -> InstalledBackend | None:
+        """By directory, by the name or alias in its metadata, or by the family it was installed for. From memory."""
+        plain = plain_name(name)
+        if not plain:
+            return None
+        flat = plain.replace("/", "__")
+        found = self._table.get(flat) or self._table.get(self._ledger.concrete(plain) or "")
+        if found is not None:
+            return found
+        for backend in self._table.values():
+            metadata = backend.current.metadata if backend.current is not None else None
+            if metadata is not None and plain in (metadata.name, metadata.alias):
+                return backend
+        return None
+
+    def current(self, name: str) -> InstalledVersion | None:
+        backend = self.find(name)
+        return backend.current if backend is not None else None
+
+    def generation(self, name: str) -> int | None:
+        return self._ledger.applied(name, *self._ledger.families(name))
+
+    async def read_list(self) -> list[ListedBackend]:
+        """From the disk, where LocalAI's tools may have been at work; from memory when the disk is slow to answer."""
+        try:
+            async with asyncio.timeout(LIST_WITHIN_S):
+                await self.refresh()
+        except TimeoutError:
+            log.warning("backends.listed_from_memory")
+        return self.listed()
+
+    def listed(self) -> list[ListedBackend]:
+        rows = []
+        for backend in self._table.values():
+            rows.append(_listed(backend, self.generation(backend.name)))
+            rows += [_family_row(family, backend) for family in self._ledger.families(backend.name)]
+        return rows
+
+    # What changes it
+
+    async def accept(self, request: InstallRequest) -> None:
+        """Raises OutdatedCommand for an order that a newer one has overtaken."""
+        await self._ledger.accept(plain_name(request.backend), _generation(request))
+
+    async def note_applied(self, request: InstallRequest) -> None:
+        await self._ledger.note_applied(plain_name(request.backend), _generation(request))
+
+    async def install(
+        self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
+    ) -> InstalledVersion:
+        """At once when it is here already. Identical requests share one download."""
+        await self.accept(request)
+        if not request.force and (present := self._satisfied(request)) is not None:
+            await self.note_applied(request)
+            return present
+
+        async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
+            async with self._locked(request.backend or request.name):
+                if not request.force and (present := self._satisfied(request)) is not None:
+                    return present  # whoever had the lock before us installed it
+                if request.force:
+                    await self._stop_users(request.backend, stopped, reason="it is being reinstalled")
+                return await self._fetch(request, cancel, report)
+
+        return await self._join("install", request, work, listener)
+
+    async def upgrade(
+        self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
+    ) -> InstalledVersion:
+        extras = request.corral or CommandExtras()
+        if extras.strategy not in (None, ROLLING):
+            raise InvalidInput(f"there is no way to upgrade called {extras.strategy!r}; there is {ROLLING!r}")
+        await self.accept(request)
+
+        async def work(cancel: CancelToken, report: Listener) -> tuple[InstalledVersion, Stopped]:
+            ended = Stopped()
+            async with self._locked(request.backend or request.name):
+                if extras.strategy != ROLLING:
+                    await self._stop_users(request.backend, ended, reason="its backend is being upgraded")
+                    stopped.keys = ended.keys
+                return await self._fetch(request, cancel, report), ended
+
+        version, ended = await self._join("upgrade", request, work, listener)
+        stopped.keys = ended.keys
+        return version
+
+    async def rollback(self, request: RollbackRequest) -> InstalledVersion:
+        """A switch of the pointer. What runs goes on until it is told otherwise."""
+        await self._ledger.accept(plain_name(request.backend), request.generation)
+        async with self._locked(request.backend):
+            name = self._installed_name(request.backend)
+            version = await self._artifacts.rollback(name, to=request.to)
+            await self.refresh()
+            await self._ledger.note_applied(plain_name(request.backend), request.generation)
+            return version
+
+    async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
+        """Deleting what is not there is done already."""
+        generation = request.corral.generation if request.corral is not None else None
+        await self._ledger.accept(plain_name(request.backend), generation)
+        self._jobs.cancel(backend=self._lock_name(request.backend))
+        async with self._locked(request.backend):
+            await self.refresh()
+            backend = self.find(request.backend)
+            if backend is not None:
+                await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
+                await self._remove(backend)
+            await self._ledger.note_applied(plain_name(request.backend), generation)
+
+    async def _remove(self, backend: InstalledBackend) -> None:
+        meta = backend.current.metadata.meta_backend_for if backend.current is not None else ""
+        for name in dict.fromkeys((backend.name, meta)):
+            if not name:
+                continue
+            try:
+                await self._artifacts.remove(name)
+            except NotInstalled:
+                log.info("backend.gone_already", backend=name)
+            await self._ledger.forget_concrete(name)
+        await self.refresh()
+
+    def cancel(self, *, op_id: str, backend: str) -> int:
+        return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "")
+
+    @asynccontextmanager
+    async def held(self, backend: str) -> AsyncIterator[None]:
+        """For a start: nobody removes or replaces the backend between choosing its version and launching it."""
+        async with self._locked(backend):
+            yield
+
+    # Processes of a backend
+
+    def users(self, name: str) -> list[ProcessView]:
+        backend = self.find(name)
+        names = {name, plain_name(name)} if backend is None else {backend.name, name}
+        return [view for view in self._supervisor.list() if view.spec.backend in names]
+
+    async def stop(self, keys: Collection[ProcessKey], *, reason: str, unload: bool = True) -> list[str]:
+        """All at once. Answers which of them ran; raises when one could not be ended."""
+        before = free_model if unload else None
+        results = await asyncio.gather(
+            *(self._supervisor.stop(key, reason=reason, before=before) for key in keys), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [key for key, result in zip(keys, results, strict=True) if result]
+
+    async def _stop_users(self, backend: str, stopped: Stopped, *, reason: str, unload: bool = False) -> None:
+        stopped.keys += await self.stop([view.key for view in self.users(backend)], reason=reason, unload=unload)
+
+    # Parts
+
+    def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
+        """The installed version, when it is what the request asks for."""
+        current = self.current(request.name or request.backend)
+        pin = request.corral.digest if request.corral is not None else None
+        if current is None or (pin is not None and current.digest != pin):
+            return None
+        if pin is None and request.uri and current.metadata.uri not in ("", request.uri):
+            return None
+        return current
+
+    async def _fetch(self, request: InstallRequest, cancel: CancelToken, report: Listener) -> InstalledVersion:
+        backend = plain_name(request.backend) or request.name
+        wanted = await self._reader.read(request, self.find(backend))
+        cancel.check()
+        version = await self._artifacts.install(wanted, on_progress=report, cancel=cancel)
+        if not request.uri:
+            await self._ledger.note_concrete(backend, version.name)
+        await self.refresh()
+        await self.note_applied(request)
+        return version
+
+    async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
+        extras = msgspec.structs.replace(request.corral, start=None) if request.corral is not None else None
+        same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
+        return await self._jobs.join(
+            verb.encode() + msgspec.json.encode(same),
+            work,
+            backend=self._lock_name(request.backend or request.name),
+            op_id=request.op_id,
+            listener=listener,
+        )
+
+    def _installed_name(self, name: str) -> str:
+        backend = self.find(name)
+        if backend is None:
+            raise NotInstalled(f"Backend {name} is not installed here.")
+        return backend.name
+
+    def _lock_name(self, name: str) -> str:
+        backend = self.find(name)
+        return backend.name if backend is not None else plain_name(name)
+
+    @asynccontextmanager
+    async def _locked(self, name: str) -> AsyncIterator[None]:
+        key = self._lock_name(name)
+        entry = self._locks.setdefault(key, _Lock())
+        entry.users += 1
+        try:
+            async with entry.lock:
+                yield
+        finally:
+            entry.users -= 1
+            if entry.users == 0:
+                del self._locks[key]
+
+
+def _generation(request: InstallRequest) -> int | None:
+    return request.corral.generation if request.corral is not None else None
+
+
+def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
+    current = backend.current
+    if current is None:
+        return ListedBackend(name=backend.name, is_system=False, is_meta=False, problem=backend.problem)
+    metadata = current.metadata
+    return ListedBackend(
+        name=backend.name,
+        is_system=False,
+        is_meta=bool(metadata.meta_backend_for),
+        installed_at=metadata.installed_at,
+        gallery_url=metadata.gallery_url,
+        version=metadata.version,
+        uri=metadata.uri,
+        digest=metadata.digest,
+        alias=metadata.alias,
+        generation=generation,
+        concrete=metadata.meta_backend_for or None,
+        versions=[version.digest for version in backend.versions if version.digest],
+        problem=backend.problem,
+    )
+
+
+def _family_row(family: str, backend: InstalledBackend) -> ListedBackend:
+    metadata = backend.current.metadata if backend.current is not None else None
+    return ListedBackend(
+        name=family,
+        is_system=False,
+        is_meta=True,
+        installed_at=metadata.installed_at if metadata is not None else "",
+        gallery_url=metadata.gallery_url if metadata is not None else "",
+        concrete=backend.name,
+    )

@@ -1,0 +1,82 @@
+"""What the fleet may ask of this machine over the bus: one small handler per subject."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from corral.bus import subjects
+from corral.bus.client import Bus, BusMessage
+from corral.bus.subjects import node_inbox, node_reply_space, node_subject
+from corral.core.errors import CorralError
+from corral.worker.commands import backends, files, models, node
+from corral.worker.commands.workbench import Workbench
+
+Handler = Callable[[Workbench, BusMessage], Awaitable[bytes | None]]
+Failed = Callable[[CorralError], bytes]
+
+# Long work waits on locks and downloads, not on the processor: the limit only bounds what a flood can pile up.
+MANY = 256
+SOME = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    subject: str
+    handler: Handler
+    failed: Failed | None = None
+    """Turns an error into the reply of this subject; None where nobody waits for one."""
+    concurrency: int = SOME
+
+
+COMMANDS = (
+    Command(subjects.BACKEND_INSTALL, backends.install, backends.install_failed, MANY),
+    Command(subjects.BACKEND_UPGRADE, backends.upgrade, backends.change_failed, MANY),
+    Command(subjects.BACKEND_DELETE, backends.delete, backends.change_failed, MANY),
+    Command(subjects.BACKEND_ROLLBACK, backends.rollback, backends.change_failed, MANY),
+    Command(subjects.BACKEND_LIST, backends.list_installed, backends.list_failed),
+    Command(subjects.BACKEND_STOP, backends.stop, None, MANY),
+    Command(subjects.CANCEL, backends.cancel, backends.cancel_failed),
+    Command(subjects.MODEL_STOP, models.stop, models.stop_failed, MANY),
+    Command(subjects.MODEL_UNLOAD, models.unload, models.failed),
+    Command(subjects.MODEL_DELETE, models.delete, models.failed),
+    Command(subjects.MODELS_RUNNING, models.running, models.running_failed),
+    Command(subjects.REPORT_NOW, node.report, models.failed),
+    Command(subjects.LOGS, node.logs, node.logs_failed),
+)
+# Only where there is storage: a frontend takes "nobody listens" for "this worker has none".
+FILE_COMMANDS = (
+    Command(subjects.FILES_ENSURE, files.ensure, files.failed),
+    Command(subjects.FILES_STAGE, files.stage, files.failed),
+    Command(subjects.FILES_TEMP, files.temp, files.failed),
+    Command(subjects.FILES_LISTDIR, files.listdir, files.listdir_failed),
+)
+
+
+def reply_guard(node_id: str, *, frontend_is_localai: bool) -> Callable[[str], bool]:
+    """Only to whoever may ask this node: a reply address in another node's space is not used."""
+    own = (node_reply_space(node_id).removesuffix(">"), node_inbox(node_id) + ".")
+    return (lambda reply: reply.startswith("_INBOX.")) if frontend_is_localai else (lambda reply: reply.startswith(own))
+
+
+async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None], frontend_is_localai: bool) -> None:
+    node_id = bench.who.node
+    may_reply = reply_guard(node_id, frontend_is_localai=frontend_is_localai)
+
+    async def stop_worker(_message: BusMessage) -> None:
+        stop()
+
+    for command in (*COMMANDS, *(FILE_COMMANDS if bench.storage is not None else ())):
+        await bus.serve(
+            node_subject(node_id, command.subject),
+            _bound(command.handler, bench),
+            concurrency=command.concurrency,
+            answers=command.failed,
+            may_reply=may_reply,
+        )
+    await bus.serve(node_subject(node_id, subjects.STOP), stop_worker, concurrency=1, may_reply=may_reply)
+
+
+def _bound(handler: Handler, bench: Workbench) -> Callable[[BusMessage], Awaitable[bytes | None]]:
+    async def handle(message: BusMessage) -> bytes | None:
+        return await handler(bench, message)
+
+    return handle

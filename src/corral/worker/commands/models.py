@@ -1,0 +1,102 @@
+"""`model.*` and `models.running`."""
+
+from corral.bus.client import BusMessage
+from corral.bus.messages import (
+    DoneReply,
+    ModelDeleteRequest,
+    ModelsRunningReply,
+    ModelStopReply,
+    ModelStopRequest,
+    ModelUnloadRequest,
+    RunningModel,
+    decode,
+    encode,
+)
+from corral.core.errors import CorralError
+from corral.core.processes import ProcessKey, ProcessView, Ready
+from corral.worker.commands.workbench import Workbench
+from corral.worker.grpc_backend import free_model
+
+
+async def running(bench: Workbench, _message: BusMessage) -> bytes:
+    """From memory and the kernel: no backend is asked, so none can keep us waiting."""
+    models = [
+        RunningModel(
+            model_id=view.spec.labels.get("model", ""),
+            replica_index=int(view.spec.labels.get("replica", "0")),
+            address=f"127.0.0.1:{view.port}" if view.port is not None else None,
+        )
+        for view in bench.replicas.live()
+    ]
+    return encode(ModelsRunningReply(models=models))
+
+
+def running_failed(error: CorralError) -> bytes:
+    return encode(ModelsRunningReply(models=[], error=str(error)))
+
+
+async def stop(bench: Workbench, message: BusMessage) -> bytes:
+    """Exactly one process, and only if it is the one meant: whoever has the key now may be a successor."""
+    request = decode(message.data, ModelStopRequest)
+    key = ProcessKey(request.process_key)
+    view = bench.supervisor.get(key)
+    if view is None:
+        return encode(ModelStopReply(matched=False, freed=False, terminated=True, process_key=key))
+    address = f"127.0.0.1:{view.port}" if view.port is not None else ""
+    # Only the port: frontends know the process by the advertised host, we by our own.
+    expected_port = request.expected_address.rpartition(":")[2]
+    if expected_port and view.port is not None and expected_port != str(view.port):
+        mismatch = f"address mismatch: {key} is at {address}, not at {request.expected_address}"
+        reply = ModelStopReply(
+            matched=True, freed=False, terminated=False, process_key=key, address=address, error=mismatch
+        )
+        return encode(reply)
+    goodbye = _Goodbye()
+    await bench.supervisor.stop(key, reason="a frontend asked for it", before=None if request.force else goodbye.say)
+    return encode(
+        ModelStopReply(
+            matched=True, freed=goodbye.freed, terminated=True, process_key=key, address=address, error=goodbye.problem
+        )
+    )
+
+
+def stop_failed(error: CorralError) -> bytes:
+    return encode(ModelStopReply(matched=True, freed=False, terminated=False, process_key="", error=str(error)))
+
+
+class _Goodbye:
+    """Asks the backend to unload, and remembers what it said."""
+
+    def __init__(self) -> None:
+        self.freed = False
+        self.problem = ""
+
+    async def say(self, view: ProcessView) -> None:
+        try:
+            await free_model(view)
+        except CorralError as error:
+            self.problem = str(error)
+        else:
+            self.freed = view.spec.readiness.kind == "grpc"
+
+
+async def unload(bench: Workbench, message: BusMessage) -> bytes:
+    """Frees every process of the model. The processes stay; that they may not be able to free is no failure."""
+    request = decode(message.data, ModelUnloadRequest)
+    port = request.address.rpartition(":")[2]
+    for view in bench.supervisor.list():
+        if not isinstance(view.state, Ready) or view.spec.labels.get("model") != request.model_name:
+            continue
+        if port and str(view.port) != port:
+            continue
+        await _Goodbye().say(view)
+    return encode(DoneReply(success=True))
+
+
+async def delete(bench: Workbench, message: BusMessage) -> bytes:
+    await bench.models.delete(decode(message.data, ModelDeleteRequest).model_name)
+    return encode(DoneReply(success=True))
+
+
+def failed(error: CorralError) -> bytes:
+    return encode(DoneReply(success=False, error=str(error)))

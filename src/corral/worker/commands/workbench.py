@@ -1,0 +1,24 @@
+"""What every handler is handed."""
+
+from dataclasses import dataclass
+
+from corral.bus.client import Bus
+from corral.worker.backends import Backends
+from corral.worker.models import ModelFiles
+from corral.worker.processes.supervisor import Supervisor
+from corral.worker.replicas import Replicas
+from corral.worker.reports import Reporter, Reporting
+from corral.worker.storage import SharedStorage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    bus: Bus
+    who: Reporting
+    backends: Backends
+    replicas: Replicas
+    supervisor: Supervisor
+    reporter: Reporter
+    models: ModelFiles
+    storage: SharedStorage | None
+    """Where the fleet shares files over S3; None where it does not."""

@@ -1,0 +1,103 @@
+"""Long work that several may ask for at once: identical requests share one job, and each can leave it alone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from corral.artifacts import CancelToken, Progress
+from corral.artifacts.errors import Cancelled
+
+Result = TypeVar("Result")
+Listener = Callable[[Progress], None]
+Work = Callable[[CancelToken, Listener], Awaitable[Result]]
+
+
+@dataclass(eq=False, slots=True)
+class _Caller:
+    op_id: str
+    listener: Listener | None
+    left: "asyncio.Future[None]"
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    backend: str
+    outcome: "asyncio.Future[Any]"
+    token: CancelToken = field(default_factory=CancelToken)
+    callers: list[_Caller] = field(default_factory=list)
+    last: Progress | None = None
+
+    def report(self, progress: Progress) -> None:
+        self.last = progress
+        for caller in self.callers:
+            if caller.listener is not None:
+                caller.listener(progress)
+
+
+class Jobs:
+    """A job is a task of the group given here: neither a caller who leaves nor a lost bus stops it."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._jobs: dict[bytes, _Job] = {}
+
+    async def join(
+        self, key: bytes, work: Work[Result], *, backend: str, op_id: str = "", listener: Listener | None = None
+    ) -> Result:
+        """The result of the one job with that key; begun here unless it runs already."""
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = _Job(backend, asyncio.get_running_loop().create_future())
+            job.outcome.add_done_callback(_look_at)
+            self._tasks.create_task(self._run(key, job, work), name=f"job {backend}")
+        elif job.last is not None and listener is not None:
+            listener(job.last)
+        caller = _Caller(op_id, listener, asyncio.get_running_loop().create_future())
+        job.callers.append(caller)
+        try:
+            await asyncio.wait({job.outcome, caller.left}, return_when=asyncio.FIRST_COMPLETED)
+            if not job.outcome.done():
+                raise Cancelled(f"The request for {backend} was cancelled; another one goes on.", keep_partials=True)
+            result: Result = job.outcome.result()
+            return result
+        finally:
+            if caller in job.callers:
+                job.callers.remove(caller)
+
+    def cancel(self, *, op_id: str = "", backend: str = "") -> int:
+        """How many requests were told. What others still wait for goes on without them."""
+        told = 0
+        for job in self._jobs.values():
+            leaving = [
+                caller
+                for caller in job.callers
+                if (op_id and caller.op_id == op_id) or (backend and job.backend == backend)
+            ]
+            told += len(leaving)
+            if leaving and len(leaving) == len(job.callers):
+                job.token.cancel()  # they hear it from the job, when nothing is written any more
+                continue
+            for caller in leaving:
+                if not caller.left.done():
+                    caller.left.set_result(None)
+        return told
+
+    async def _run(self, key: bytes, job: _Job, work: Work[Any]) -> None:
+        try:
+            result = await work(job.token, job.report)
+        except asyncio.CancelledError:
+            job.outcome.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001  belongs to whoever asked, who gets it below
+            job.outcome.set_exception(error)
+        else:
+            job.outcome.set_result(result)
+        finally:
+            del self._jobs[key]
+
+
+def _look_at(outcome: "asyncio.Future[Any]") -> None:
+    """Everybody may have left; then nobody else would take the exception."""
+    if not outcome.cancelled():
+        outcome.exception()

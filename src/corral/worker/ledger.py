@@ -1,0 +1,102 @@
+"""What the worker must not forget over a restart: how new the last order for each backend was, and which concrete
+backend a gallery's family name stands for on this machine."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+
+from corral.core.errors import Conflict, Unavailable
+
+
+class OutdatedCommand(Conflict):
+    code = "outdated_command"
+
+    def __init__(self, backend: str, *, generation: int, accepted: int) -> None:
+        super().__init__(
+            f"an order of generation {generation} for {backend} came after one of generation {accepted};"
+            " it is outdated and was not carried out"
+        )
+
+
+class _Entry(msgspec.Struct, omit_defaults=True):
+    accepted: int | None = None
+    applied: int | None = None
+    concrete: str = ""
+
+
+_decode = msgspec.json.Decoder(dict[str, _Entry]).decode
+
+
+class Ledger:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writing = asyncio.Lock()
+        try:
+            self._entries = _decode(path.read_bytes())
+        except FileNotFoundError:
+            self._entries = {}
+        except (OSError, msgspec.DecodeError) as error:
+            raise Unavailable(
+                f"{path} cannot be read ({error}). Deleting it is safe, unless outdated orders are still under way."
+            ) from error
+
+    async def accept(self, backend: str, generation: int | None) -> None:
+        """On disk before it is acted upon, so that a worker killed in between refuses the older order as well."""
+        if generation is None:
+            return
+        entry = self._entry(backend)
+        if entry.accepted is not None and generation < entry.accepted:
+            raise OutdatedCommand(backend, generation=generation, accepted=entry.accepted)
+        if generation != entry.accepted:
+            entry.accepted = generation
+            await self._write()
+
+    async def note_applied(self, backend: str, generation: int | None) -> None:
+        if generation is not None and self._entry(backend).applied != generation:
+            self._entry(backend).applied = generation
+            await self._write()
+
+    async def note_concrete(self, family: str, concrete: str) -> None:
+        if family != concrete and self._entry(family).concrete != concrete:
+            self._entry(family).concrete = concrete
+            await self._write()
+
+    async def forget_concrete(self, concrete: str) -> None:
+        """Generations stay: an order older than the delete must still be refused."""
+        families = [entry for entry in self._entries.values() if entry.concrete == concrete]
+        for entry in families:
+            entry.concrete = ""
+        if families:
+            await self._write()
+
+    def applied(self, *names: str) -> int | None:
+        known = [entry.applied for name in names if (entry := self._entries.get(name)) and entry.applied is not None]
+        return max(known, default=None)
+
+    def concrete(self, name: str) -> str | None:
+        entry = self._entries.get(name)
+        return entry.concrete or None if entry is not None else None
+
+    def families(self, concrete: str) -> list[str]:
+        return sorted(name for name, entry in self._entries.items() if entry.concrete == concrete)
+
+    def _entry(self, name: str) -> _Entry:
+        return self._entries.setdefault(name, _Entry())
+
+    async def _write(self) -> None:
+        async with self._writing:
+            content = msgspec.json.encode(self._entries)
+            try:
+                await asyncio.to_thread(self._replace, content)
+            except OSError as error:
+                raise Unavailable(f"cannot note an order in {self._path}: {error.strerror}") from error
+
+    def _replace(self, content: bytes) -> None:
+        new = self._path.with_name(self._path.name + ".new")
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)

@@ -1,0 +1,134 @@
+"""Tells frontends how far an install is: at most four times a second, always a last time, never in its way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import structlog
+
+from corral.artifacts import Phase, Progress
+from corral.bus.messages import InstallProgress, ProgressExtras, encode
+from corral.bus.subjects import progress_subject
+from corral.core.errors import CorralError
+
+log = structlog.get_logger()
+
+EVERY_S = 0.25
+LAST_WITHIN_S = 1.0
+_NOTHING_YET = Progress(
+    phase=Phase.RESOLVING, file="", bytes_done=0, bytes_total=None, percentage=0.0, rate_bytes_per_s=0.0, eta_s=None
+)
+# LocalAI knows four words; ours, which are finer, travel beside them.
+_LOCALAI_PHASES = {
+    "resolving": "resolving",
+    "downloading": "downloading",
+    "verifying": "downloading",
+    "extracting": "extracting",
+    "ready": "extracting",
+    "starting": "starting",
+}
+
+Publish = Callable[[str, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressTopic:
+    node: str
+    backend: str
+    op_id: str
+
+
+class ProgressFeed:
+    """`show` keeps the newest; the task of `publish_progress` sends it when it is time."""
+
+    def __init__(self, topic: ProgressTopic, publish: Publish) -> None:
+        self._topic, self._publish = topic, publish
+        self._newest = _NOTHING_YET
+        self._starting = False
+        self._sequence = 0
+        self._news = asyncio.Event()
+
+    def show(self, progress: Progress) -> None:
+        # A repeated source may begin anew; what people see does not go back.
+        percentage = max(progress.percentage, self._newest.percentage)
+        phase = max(progress.phase, self._newest.phase)
+        self._newest = replace(progress, percentage=percentage, phase=phase)
+        self._news.set()
+
+    def show_starting(self) -> None:
+        self._starting = True
+        self._news.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self.send()
+            await asyncio.sleep(EVERY_S)
+
+    async def send(self, *, last: bool = False, error: str = "") -> None:
+        self._sequence += 1
+        progress = self._newest
+        phase = "starting" if self._starting and not last else progress.phase.label
+        message = InstallProgress(
+            op_id=self._topic.op_id,
+            node_id=self._topic.node,
+            backend=self._topic.backend,
+            percentage=100.0 if last and not error else progress.percentage,
+            file_name=progress.file,
+            current=human_size(progress.bytes_done),
+            total=human_size(progress.bytes_total) if progress.bytes_total is not None else "",
+            phase=_LOCALAI_PHASES[phase],
+            corral=ProgressExtras(
+                sequence=self._sequence,
+                phase=("failed" if error else "ready") if last else phase,
+                bytes_done=progress.bytes_done,
+                bytes_total=progress.bytes_total,
+                rate_bytes_per_s=round(progress.rate_bytes_per_s, 1),
+                eta_s=round(progress.eta_s, 1) if progress.eta_s is not None else None,
+                last=last,
+                error=error,
+            ),
+        )
+        try:
+            await self._publish(progress_subject(self._topic.node, self._topic.op_id), encode(message))
+        except CorralError as problem:  # lossy by contract: the reply is the truth
+            log.debug("progress.lost", op=self._topic.op_id, error=str(problem))
+
+
+@asynccontextmanager
+async def publish_progress(topic: ProgressTopic, publish: Publish) -> AsyncIterator[ProgressFeed | None]:
+    """None where nobody asked to be told: without an operation id the worker is silent."""
+    if not topic.op_id:
+        yield None
+        return
+    feed = ProgressFeed(topic, publish)
+    sending = asyncio.ensure_future(feed.run())
+    error = ""
+    try:
+        yield feed
+    except CorralError as problem:
+        error = str(problem)
+        raise
+    except BaseException as problem:
+        error = type(problem).__name__
+        raise
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        try:
+            async with asyncio.timeout(LAST_WITHIN_S):
+                await feed.send(last=True, error=error)
+        except TimeoutError:
+            log.warning("progress.last_lost", op=topic.op_id)
+
+
+def human_size(count: int) -> str:
+    """As LocalAI writes it: one decimal, binary units."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

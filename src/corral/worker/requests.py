@@ -1,0 +1,115 @@
+"""From what a frontend asks for to what the artifact library is to install."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from corral.artifacts import Artifacts, BackendRequest, Catalogue, InstalledBackend, Manifest
+from corral.artifacts.digests import parse_digest, sha256_digest
+from corral.artifacts.errors import NotInstalled, NoVariantFits
+from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
+from corral.artifacts.settings import GallerySettings
+from corral.bus.messages import CommandExtras, InstallRequest
+from corral.core.errors import InvalidInput
+from corral.core.variants import index_by_name
+
+
+class _Gallery(msgspec.Struct, frozen=True):
+    url: str
+    name: str = ""
+    mirrors: list[str] | None = None
+    verification: msgspec.Raw | None = None
+
+
+_decode_galleries = msgspec.json.Decoder(list[_Gallery] | None).decode
+
+
+def plain_name(backend: str) -> str:
+    """`gallery@name` and `name` are one backend."""
+    return backend.rpartition("@")[2]
+
+
+def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
+    """None when the worker's own list holds."""
+    if not text:
+        return None
+    try:
+        given = _decode_galleries(text) or []
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"backend_galleries cannot be read: {error}") from None
+    return tuple(
+        GallerySettings(
+            name=gallery.name,
+            url=gallery.url,
+            mirrors=tuple(gallery.mirrors or ()),
+            optional=True,
+            verification=gallery.verification is not None and bytes(gallery.verification) not in (b"null", b"{}"),
+        )
+        for gallery in given
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReader:
+    artifacts: Artifacts
+    capability: str
+
+    async def read(self, request: InstallRequest, installed: InstalledBackend | None) -> BackendRequest:
+        """`installed` is what an upgrade replaces; its source counts when no gallery names the backend any more."""
+        extras = request.corral or CommandExtras()
+        if extras.uris or request.uri:
+            uris = tuple(extras.uris or (request.uri,))
+            return _with_extras(
+                BackendRequest(name=request.name or plain_name(request.backend), uris=uris, alias=request.alias), extras
+            )
+        try:
+            return _with_extras(await self._from_gallery(request), extras)
+        except (NotInstalled, NoVariantFits):
+            current = installed.current if installed is not None else None
+            if current is None or not current.metadata.uri:
+                raise
+            metadata = current.metadata
+            again = BackendRequest(
+                name=current.name,
+                uris=(metadata.uri,),
+                alias=metadata.alias,
+                gallery_url=metadata.gallery_url,
+                manifest=metadata.manifest,
+            )
+            return _with_extras(again, extras)
+
+    async def _from_gallery(self, request: InstallRequest) -> BackendRequest:
+        galleries = read_galleries(request.backend_galleries)
+        catalogue = await self.artifacts.read_catalogue(galleries)
+        if galleries is not None:
+            # The list replaces ours, Corral's own gallery included: LocalAI's frontends cannot drive what is in it.
+            catalogue = _without_own(catalogue)
+        try:
+            return self.artifacts.request_for(catalogue, request.backend, self.capability, galleries=galleries)
+        except NotInstalled as error:
+            problems = " ".join(status.problem for status in catalogue.galleries if status.problem)
+            raise NotInstalled(f"{error} {problems}".strip()) from None
+
+
+def _without_own(catalogue: Catalogue) -> Catalogue:
+    entries = tuple(entry for entry in catalogue.entries if entry.gallery != CORRAL_GALLERY)
+    return Catalogue(entries=entries, galleries=catalogue.galleries[1:], by_name=index_by_name(entries))
+
+
+def _with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
+    try:
+        manifest = (
+            msgspec.json.decode(extras.manifest, type=Manifest) if extras.manifest is not None else request.manifest
+        )
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"the manifest cannot be read: {error}") from None
+    return BackendRequest(
+        name=request.name,
+        uris=request.uris,
+        alias=request.alias,
+        gallery_url=request.gallery_url,
+        version=extras.version or request.version,
+        sha256=sha256_digest(extras.sha256.removeprefix("sha256:")) if extras.sha256 else request.sha256,
+        digest=parse_digest(extras.digest) if extras.digest else request.digest,
+        manifest=manifest,
+    )

@@ -1,0 +1,129 @@
+"""From an installed version and a request to the process the supervisor is to run."""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.artifacts import InstalledVersion, StartRequest, plan_start
+from corral.bus.messages import StartOptions
+from corral.core.errors import InvalidInput
+from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
+from corral.settings import is_loopback_host
+from corral.worker.grpc_backend import TOKEN_VARIABLE
+
+# A gRPC backend is ready before it has loaded anything; importing its libraries is what takes the time.
+GRPC_READY_WITHIN_S = 600.0
+GRPC_QUIET_WITHIN_S = 60.0
+HTTP_READY_WITHIN_S = 6 * 3600.0
+_FIELDS = ("{port}", "{host}", "{token}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings:
+    host: str
+    """Where backends listen."""
+    user: str | None = None
+    shared_token: str | None = field(default=None, repr=False)
+    """LocalAI's frontends know one token for every process of the fleet; None gives each process its own."""
+
+
+def process_key(model: str, backend: str, replica: int) -> ProcessKey:
+    return ProcessKey(f"{model or backend}#{replica}")
+
+
+def version_id(version: InstalledVersion) -> str:
+    """What `version_digest` of its processes says. A directory made by LocalAI may have no digest."""
+    return version.digest or f"directory:{version.path}"
+
+
+def plan_process(
+    version: InstalledVersion,
+    settings: StartSettings,
+    *,
+    model: str,
+    replica: int,
+    start: StartOptions | None,
+    vulkan: tuple[str, ...] = (),
+) -> ProcessSpec:
+    """Pure. The port is filled in by the supervisor, which finds a free one."""
+    manifest = version.manifest
+    options = start or StartOptions()
+    _refuse_fields(options)
+    if manifest.protocol == "openai" and not options.model:
+        raise InvalidInput(
+            f"{version.name} loads its model when it starts, so the request has to say which; a LocalAI frontend"
+            " cannot. Install a gRPC build of this backend, or use a Corral frontend."
+        )
+    command = plan_start(
+        manifest,
+        version.path,
+        StartRequest(
+            host=settings.host,
+            port=None,
+            model=options.model,
+            model_name=options.model_name,
+            context=options.context,
+            slots=options.slots,
+            embeddings=options.embeddings,
+            options=tuple(sorted(options.options.items())),
+        ),
+    )
+    environment: dict[str, str | Fill] = dict(command.environment)
+    if manifest.protocol == "localai-grpc":
+        environment |= _grpc_environment(settings, vulkan)
+        readiness = Readiness(kind="grpc", within_s=GRPC_READY_WITHIN_S, quiet_within_s=GRPC_QUIET_WITHIN_S)
+    else:
+        if command.token_env:
+            environment[command.token_env] = Fill("{token}")
+        elif not is_loopback_host(settings.host):
+            raise InvalidInput(
+                f"{version.name} takes no token, so everybody who reaches this machine could use it. It is started"
+                " only by a worker that listens on loopback."
+            )
+        readiness = Readiness(
+            kind="http",
+            path=command.readiness.path,
+            within_s=HTTP_READY_WITHIN_S,
+            quiet_within_s=command.readiness.stall_s,
+        )
+    return ProcessSpec(
+        key=process_key(model, version.name, replica),
+        backend=version.name,
+        version_digest=version_id(version),
+        command=tuple(Fill(part) if "{port}" in part else part for part in command.argv),
+        readiness=readiness,
+        environment=environment,
+        directory=str(command.working_dir),
+        host=settings.host,
+        user=settings.user,
+        labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
+    )
+
+
+def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mapping[str, str | Fill]:
+    environment: dict[str, str | Fill] = {}
+    if settings.shared_token != "":
+        environment[TOKEN_VARIABLE] = settings.shared_token or Fill("{token}")
+    if vulkan:
+        environment |= {"VK_DRIVER_FILES": ":".join(vulkan), "VK_ICD_FILENAMES": ":".join(vulkan)}
+    return environment
+
+
+def _refuse_fields(options: StartOptions) -> None:
+    """A value that looks like a field would be filled in once more, with the port of the process or worse."""
+    values = (options.model, options.model_name, *options.options.values())
+    if any(name in value for name in _FIELDS for value in values):
+        raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
+
+
+def prepare_directory(version: InstalledVersion) -> tuple[str, ...]:
+    """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
+    launcher = version.path / "run.sh"
+    if version.manifest.protocol == "localai-grpc" and launcher.is_file():
+        mode = launcher.stat().st_mode
+        if not mode & stat.S_IXUSR:
+            os.chmod(launcher, 0o700)
+    drivers = Path(version.path, "vulkan", "icd.d")
+    return tuple(str(path) for path in sorted(drivers.glob("*.json")))

@@ -1,0 +1,1 @@
+"""The worker's HTTP server: files, logs, blobs for other workers, liveness and readiness."""

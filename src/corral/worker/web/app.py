@@ -1,0 +1,56 @@
+"""Puts the routes together."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from corral.artifacts.peer import BLOB_PATH
+from corral.core.errors import CorralError
+from corral.worker.processes.logs import ProcessLogs
+from corral.worker.web.access import Keys, RequireToken
+from corral.worker.web.files import FileAreas, file_routes
+from corral.worker.web.logs import log_routes
+
+
+def build_worker_app(
+    *,
+    not_ready: Callable[[], str],
+    keys: Callable[[], Keys],
+    areas: FileAreas,
+    logs: ProcessLogs,
+    find_blob: Callable[[str], Path | None],
+) -> Starlette:
+    """`not_ready` tells what is missing; empty when this worker can work now."""
+
+    async def alive(_request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def ready(_request: Request) -> Response:
+        reason = not_ready()
+        return PlainTextResponse(f"not ready: {reason}", status_code=503) if reason else PlainTextResponse("ok")
+
+    async def blob(request: Request) -> Response:
+        """Other workers check what they get, by the digest they asked for."""
+        try:
+            path = find_blob(request.path_params["digest"])
+        except CorralError as error:
+            return PlainTextResponse(str(error), status_code=400)
+        if path is None:
+            return PlainTextResponse("there is no such blob here", status_code=404)
+        return FileResponse(path, media_type="application/octet-stream")
+
+    return Starlette(
+        routes=[
+            Route("/healthz", alive),
+            Route("/readyz", ready),
+            Route(BLOB_PATH + "{digest}", blob),
+            *file_routes(areas),
+            *log_routes(logs),
+        ],
+        middleware=[Middleware(RequireToken, keys=keys)],
+    )

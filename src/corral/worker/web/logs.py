@@ -1,0 +1,75 @@
+"""`/v1/backend-logs`: what processes wrote, and, over a WebSocket, what they write."""
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from corral.core.log_lines import LogLine
+from corral.core.processes import ProcessKey
+from corral.worker.commands.node import log_record
+from corral.worker.processes.logs import KEPT_LINES, Place, ProcessLog, ProcessLogs
+from corral.worker.processes.racing import first_of
+
+
+def log_routes(logs: ProcessLogs) -> list[BaseRoute]:
+    server = _Logs(logs)
+    return [
+        Route("/v1/backend-logs", server.read_keys, methods=["GET"]),
+        WebSocketRoute("/v1/backend-logs/{key:path}/ws", server.follow),
+        Route("/v1/backend-logs/{key:path}", server.read, methods=["GET"]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    logs: ProcessLogs
+
+    async def read_keys(self, _request: Request) -> Response:
+        return _json(sorted(await asyncio.to_thread(self.logs.keys)))
+
+    async def read(self, request: Request) -> Response:
+        keys = await asyncio.to_thread(self._keys, request.path_params["key"])
+        lines: list[LogLine] = []
+        for key in keys:
+            lines += await asyncio.to_thread(self.logs.of(key).tail)
+        lines.sort(key=lambda line: line.at_ms)
+        return _json([log_record(line) for line in lines])
+
+    async def follow(self, socket: WebSocket) -> None:
+        """A reader slower than the process misses lines; the process is never slowed down."""
+        keys = await asyncio.to_thread(self._keys, socket.path_params["key"])
+        await socket.accept()
+        taken = [(log, *await asyncio.to_thread(log.snapshot)) for log in map(self.logs.of, keys)]
+        lines = sorted((line for _, seen, _ in taken for line in seen), key=lambda line: line.at_ms)
+        first = {"type": "initial", "lines": [log_record(line) for line in lines[-KEPT_LINES:]]}
+        try:
+            await socket.send_text(msgspec.json.encode(first).decode())
+            await first_of(_until_closed(socket), *(_send_on(socket, log, place) for log, _, place in taken))
+        except WebSocketDisconnect:
+            return
+
+    def _keys(self, wanted: str) -> list[ProcessKey]:
+        """One process, or with a model's id all its replicas."""
+        if "#" in wanted:
+            return [ProcessKey(wanted)]
+        return [key for key in self.logs.keys() if key.rpartition("#")[0] == wanted]  # noqa: SIM118  not a dict
+
+
+async def _send_on(socket: WebSocket, log: ProcessLog, place: Place) -> None:
+    async for lines in log.follow(place):
+        for line in lines:
+            await socket.send_text(msgspec.json.encode({"type": "line", "line": log_record(line)}).decode())
+
+
+async def _until_closed(socket: WebSocket) -> None:
+    while True:
+        await socket.receive_text()
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

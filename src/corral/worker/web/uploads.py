@@ -1,0 +1,204 @@
+"""Files that frontends send here: resumable, verified, and only inside their areas."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+
+from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
+from corral.core.uploads import ContentRange, OtherFile, OtherOffset, Stored, Write, plan_upload
+from corral.worker.areas import Area, OutsideArea, open_regular
+
+FINAL = ".sha256"
+TARGET = ".sha256.target"
+CHUNK_BYTES = 1 << 20
+STALL_S = 120.0
+LARGEST_BODY_BYTES = 50 << 30
+DISK_RESERVE_BYTES = 256 << 20
+
+
+class NoRoom(Unavailable):
+    code = "no_room"
+
+
+class ShortBody(InvalidInput):
+    """The bytes that came are kept; the sender goes on from there."""
+
+
+class HashMismatch(InvalidInput):
+    code = "hash_mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    size: int
+    complete: bool
+
+
+@dataclass(eq=False, slots=True)
+class Uploads:
+    _busy: dict[tuple[str, str], asyncio.Lock] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def alone(self, area: Area, key: str) -> AsyncIterator[None]:
+        """Two senders of one file take turns; the second is then told how far the first has come."""
+        name = (str(area.root), key)
+        lock = self._busy.setdefault(name, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._busy.pop(name, None)
+
+    async def put(
+        self,
+        area: Area,
+        key: str,
+        body: AsyncIterator[bytes],
+        *,
+        wanted: ContentRange | None,
+        sha256: str | None,
+        length: int | None,
+    ) -> Received | OtherFile | OtherOffset:
+        async with self.alone(area, key):
+            plan: Write | OtherFile | OtherOffset = Write(0)
+            if wanted is not None:
+                stored = await asyncio.to_thread(read_stored, area, key)
+                plan = plan_upload(wanted, stored, sha256)
+            if isinstance(plan, OtherFile):
+                await asyncio.to_thread(drop, area, key)
+            if not isinstance(plan, Write):
+                return plan
+            expected = wanted.length if wanted is not None else length
+            target = sha256 if wanted is not None and wanted.end + 1 < wanted.total else None
+            total = wanted.total - plan.offset if wanted is not None else length or 0
+            file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
+            with file:
+                size, digest = await _receive(file, plan.offset, body, expected)
+            if wanted is not None and size < wanted.total:
+                return Received(size, complete=False)
+            await asyncio.to_thread(_finish, area, key, digest, sha256)
+            return Received(size, complete=True)
+
+
+async def _receive(file: FileIO, offset: int, body: AsyncIterator[bytes], expected: int | None) -> tuple[int, str]:
+    """Size and, when it was seen from the first byte, SHA-256 of the file."""
+    hasher = hashlib.sha256()
+    size, pending = offset, bytearray()
+    limit = LARGEST_BODY_BYTES if expected is None else min(expected, LARGEST_BODY_BYTES)
+    iterator = aiter(body)
+    try:
+        while True:
+            async with asyncio.timeout(STALL_S):
+                piece = await anext(iterator, None)
+            if piece is None:
+                break
+            if size - offset + len(pending) + len(piece) > limit:
+                raise InvalidInput("the body is longer than it was said to be")
+            pending += piece
+            if len(pending) >= CHUNK_BYTES:
+                size += await asyncio.to_thread(_append, file, hasher, bytes(pending))
+                pending.clear()
+    except TimeoutError:
+        raise ShortBody(f"nothing arrived for {STALL_S:.0f} s") from None
+    finally:
+        # Also when the sender vanished: what came is kept, so that it need not come again.
+        if pending:
+            with contextlib.suppress(NoRoom):
+                size += await asyncio.to_thread(_append, file, hasher, bytes(pending))
+    if expected is not None and size - offset < expected:
+        raise ShortBody(f"{size - offset} bytes came, {expected} were announced")
+    return size, hasher.hexdigest() if offset == 0 else ""
+
+
+def _append(file: FileIO, hasher: "hashlib._Hash", data: bytes) -> int:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[file.write(view) :]
+    except OSError as error:
+        raise NoRoom(f"the file cannot be written: {error.strerror}") from error
+    hasher.update(data)
+    return len(data)
+
+
+def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -> FileIO:
+    with area.parent(key, create=True) as (directory, name):
+        room = os.fstatvfs(directory)
+        if needed > room.f_bavail * room.f_frsize - DISK_RESERVE_BYTES:
+            raise NoRoom(f"{needed} bytes do not fit on this machine's disk")
+        if offset == 0:
+            drop(area, key)
+            if target:
+                _write_note(directory, name + TARGET, target)
+        file = open_regular(directory, name, os.O_RDWR | os.O_CREAT)
+        file.seek(offset)
+        return file
+
+
+def _finish(area: Area, key: str, digest: str, sha256: str | None) -> None:
+    with area.parent(key) as (directory, name):
+        if not digest:
+            with open_regular(directory, name, os.O_RDONLY) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 is not None and digest != sha256:
+            drop(area, key)
+            raise HashMismatch(f"the file's SHA-256 is {digest}, not {sha256}; it was removed")
+        _write_note(directory, name + FINAL, digest)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name + TARGET, dir_fd=directory)
+
+
+def drop(area: Area, key: str) -> None:
+    try:
+        with area.parent(key) as (directory, name):
+            for entry in (name, name + FINAL, name + TARGET):
+                with contextlib.suppress(FileNotFoundError):
+                    _unlink_file(directory, entry)
+    except NotFound:
+        return
+
+
+def _unlink_file(directory: int, name: str) -> None:
+    """Nothing but a file: a link or a directory in its place was put there by somebody else, for a reason."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+        raise OutsideArea(f"{name!r} is not a file")
+    os.unlink(name, dir_fd=directory)
+
+
+def read_stored(area: Area, key: str, *, with_hash: bool = False) -> Stored:
+    """`with_hash` reads a complete file once, when nobody has noted its SHA-256 yet. Raises for directories."""
+    try:
+        with area.parent(key) as (directory, name):
+            with open_regular(directory, name, os.O_RDONLY) as file:
+                status = os.fstat(file.fileno())
+                target = _read_note(directory, name + TARGET)
+                final = None if target else _read_note(directory, name + FINAL, not_before_ns=status.st_mtime_ns)
+                if with_hash and target is None and final is None:
+                    final = hashlib.file_digest(file, "sha256").hexdigest()
+                    with contextlib.suppress(CorralError, OSError):  # a full disk keeps nobody from being told
+                        _write_note(directory, name + FINAL, final)
+            return Stored(size=status.st_size, sha256=final, target=target)
+    except NotFound:
+        return Stored(size=None)
+
+
+def _read_note(directory: int, name: str, *, not_before_ns: int = 0) -> str | None:
+    try:
+        with open_regular(directory, name, os.O_RDONLY) as note:
+            if os.fstat(note.fileno()).st_mtime_ns < not_before_ns:
+                return None
+            return note.read(64).decode("ascii", errors="replace") or None
+    except NotFound:
+        return None
+
+
+def _write_note(directory: int, name: str, text: str) -> None:
+    with open_regular(directory, name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as note:
+        note.write(text.encode())

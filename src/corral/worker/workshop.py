@@ -1,0 +1,165 @@
+"""Opens everything that outlives a membership: artifacts, processes, file areas. A worker that has to join anew goes on
+with the same ones, and so do the backends it runs."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from corral.artifacts import Artifacts
+from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
+from corral.core.ports import PortSpan
+from corral.core.processes import ProcessView
+from corral.settings import WorkerSettings
+from corral.system import Clock, Ids
+from corral.system.secret_files import ensure_secret
+from corral.worker.areas import Area
+from corral.worker.backends import Backends
+from corral.worker.grpc_backend import probe_of
+from corral.worker.hardware.nvml import Nvml
+from corral.worker.jobs import Jobs
+from corral.worker.ledger import Ledger
+from corral.worker.models import ModelFiles
+from corral.worker.processes.groups import find_groups
+from corral.worker.processes.local import LocalProcesses, LocalSettings
+from corral.worker.processes.ports import Ports, read_port_pool
+from corral.worker.processes.supervisor import Supervisor
+from corral.worker.reports import Reporter
+from corral.worker.requests import RequestReader
+from corral.worker.storage import SharedStorage
+from corral.worker.web.files import FileAreas
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    artifacts: Artifacts
+    supervisor: Supervisor
+    backends: Backends
+    reporter: Reporter
+    models: ModelFiles
+    files: FileAreas
+    storage: SharedStorage | None
+    http_token: str = field(repr=False)
+    blob_token: str = field(repr=False)
+
+
+def artifact_settings(settings: WorkerSettings) -> ArtifactSettings:
+    found = settings_from_environment(settings.data_dir, os.environ)
+    network = NetworkPolicy(
+        trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+        plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+    )
+    return replace(found, network=network)
+
+
+@asynccontextmanager
+async def open_workshop(
+    settings: WorkerSettings, *, capability: str, nvml: Nvml | None, clock: Clock, ids: Ids
+) -> AsyncIterator[Workshop]:
+    """Leaving the block leaves the processes running; `Supervisor.stop_all` ends them."""
+    try:
+        async with AsyncExitStack() as opened, asyncio.TaskGroup() as tasks:
+            yield await _open(settings, opened, tasks, capability=capability, nvml=nvml, clock=clock, ids=ids)
+            raise _Leaving
+    except* _Leaving:
+        log.debug("worker.workshop_left")
+
+
+class _Leaving(Exception):
+    """Ends the tasks of lives and jobs, which are endless; processes and partial downloads wait for the next worker."""
+
+
+async def _open(
+    settings: WorkerSettings,
+    opened: AsyncExitStack,
+    tasks: asyncio.TaskGroup,
+    *,
+    capability: str,
+    nvml: Nvml | None,
+    clock: Clock,
+    ids: Ids,
+) -> Workshop:
+    data_dir = settings.data_dir
+    artifacts = await opened.enter_async_context(Artifacts(artifact_settings(settings), clock=clock, ids=ids))
+    news = asyncio.Event()
+    supervisor = _supervisor(settings, tasks, news, nvml=nvml, clock=clock, ids=ids)
+    backends = Backends(
+        artifacts,
+        supervisor,
+        Ledger(data_dir / "ledger.json"),
+        Jobs(tasks),
+        RequestReader(artifacts, capability),
+        changed=news.set,
+    )
+    await backends.refresh()
+    adopted = await supervisor.adopt()
+    if adopted:
+        log.info("worker.processes_taken_over", processes=[view.key for view in adopted])
+    areas = _areas(opened, data_dir, ids)
+    cache = Area(data_dir / "cache")
+    opened.callback(cache.close)
+    return Workshop(
+        artifacts=artifacts,
+        supervisor=supervisor,
+        backends=backends,
+        reporter=Reporter(backends, supervisor, news),
+        models=ModelFiles(areas.models),
+        files=areas,
+        storage=_storage(settings, areas, cache, ids),
+        http_token=ensure_secret(data_dir / "http.token", ids.token),
+        blob_token=ensure_secret(data_dir / "blob.token", ids.token),
+    )
+
+
+def _supervisor(
+    settings: WorkerSettings,
+    tasks: asyncio.TaskGroup,
+    news: asyncio.Event,
+    *,
+    nvml: Nvml | None,
+    clock: Clock,
+    ids: Ids,
+) -> Supervisor:
+    first, _, last = settings.backend_ports.partition("-")
+    state = settings.data_dir / "run"
+    local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
+    processes = LocalProcesses(local, groups=find_groups(), clock=clock, ids=ids, nvml=nvml)
+    ports = Ports(read_port_pool(PortSpan(int(first), int(last))), clock)
+
+    def changed(_view: ProcessView) -> None:
+        news.set()
+
+    return Supervisor(tasks, processes, ports, clock=clock, ids=ids, probe_of=probe_of, changed=changed)
+
+
+def _areas(opened: AsyncExitStack, data_dir: Path, ids: Ids) -> FileAreas:
+    # Not `staging`: there the installer builds versions, and frontends have no business in it.
+    areas = FileAreas(Area(data_dir / "models"), Area(data_dir / "data"), Area(data_dir / "inbox"), ids.uuid)
+    for area in (areas.models, areas.data, areas.staging):
+        opened.callback(area.close)
+    return areas
+
+
+def _storage(settings: WorkerSettings, areas: FileAreas, cache: Area, ids: Ids) -> SharedStorage | None:
+    if settings.storage_url is None:
+        return None
+    from obstore.store import S3Store
+
+    access, secret = settings.storage_access_key, settings.storage_secret_key
+    store = S3Store(
+        settings.storage_bucket,
+        endpoint=settings.storage_url,
+        region=settings.storage_region,
+        access_key_id=access.get_secret_value() if access is not None else None,
+        secret_access_key=secret.get_secret_value() if secret is not None else None,
+        skip_signature=access is None,
+        client_options={"allow_http": settings.storage_url.startswith("http://")},
+    )
+    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid)

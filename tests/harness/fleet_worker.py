@@ -1,0 +1,128 @@
+"""One real worker process on a real bus, commanded as a frontend would."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from corral.bus.client import Bus, BusOptions, connect_bus
+from corral.bus.subjects import frontend_inbox
+from corral.worker.processes.tree import find_marked
+from harness.nats import Nats
+from harness.programs import Program, clean_environment
+from harness.registrar import NODE, TOKEN, Registrar
+from harness.waiting import is_listening, wait_until
+
+_SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 3
+# Below the ephemeral range, and each worker its own: the ports of the test before still hold closed connections.
+_PORTS = itertools.cycle(range(12000 + 2000 * _SLOT, 14000 + 2000 * _SLOT, 100))
+
+
+class FleetWorker:
+    def __init__(self, directory: Path, nats: Nats, *flags: str, corral: bool = True, **environment: str) -> None:
+        self.nats, self.directory, self._corral = nats, directory, corral
+        self.data_dir = directory / "worker"
+        self.registrar = Registrar(nats, corral=corral)
+        self.port = next(_PORTS)
+        # One port for HTTP, the rest of the hundred for backends.
+        self._flags = ("--backend-ports", f"{self.port + 1}-{self.port + 99}", *flags)
+        self._environment = environment
+        self.program = self._start()
+
+    def _start(self) -> Program:
+        bus = () if self._corral else ("--bus", self.nats.url)
+        return Program(
+            "worker", "--join", self.registrar.url, "--token", TOKEN, "--name", "worker-1", *bus,
+            "--data-dir", str(self.data_dir), "--port", str(self.port), "--trusted-hosts", "127.0.0.1",
+            "--plain-http-hosts", "127.0.0.1", "--heartbeat-interval", "0.5", *self._flags,
+            log=self.directory / "worker.log", environment=clean_environment(**self._environment),
+        )  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def restart(self) -> None:
+        """After a kill or a stop; the data directory is the same."""
+        self.program = self._start()
+
+    @asynccontextmanager
+    async def frontend(self) -> AsyncIterator["Commander"]:
+        """A bus connection with a frontend's rights, once the worker listens."""
+        prefix = "_INBOX.fe.*.test" if self._corral else "_INBOX.localai"
+        options = BusOptions(
+            servers=(self.nats.url,),
+            name="test-frontend",
+            inbox=prefix,
+            inbox_for=lambda subject: frontend_inbox("test", subject) if self._corral else prefix,
+            credentials=lambda: self._credentials,
+        )
+        self._credentials = self.nats.credentials(None)
+        async with connect_bus(options) as bus:
+            commander = Commander(bus)
+            await commander.until_there(self.program)
+            yield commander
+
+    def markers(self) -> list[str]:
+        root = self.data_dir / "run" / "processes"
+        return [path.name for path in root.iterdir()] if root.is_dir() else []
+
+    def close(self) -> list[int]:
+        """Ends everything; answers which backends were still there."""
+        with contextlib.suppress(Exception):
+            self.program.stop(20)
+        self.registrar.close()
+        left = [pid for marker in self.markers() for pid in find_marked(marker)]
+        for pid in left:
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(pid).kill()
+        wait_until(lambda: not any(map(psutil.pid_exists, left)) or None, what="the backends are gone")
+        return left
+
+
+class Commander:
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+
+    async def ask(self, verb: str, within_s: float = 30.0, **fields: Any) -> Any:
+        data = json.dumps(fields).encode()
+        return json.loads(await self.bus.request(f"nodes.{NODE}.{verb}", data, within_s=within_s))
+
+    async def tell(self, verb: str, **fields: Any) -> None:
+        await self.bus.publish(f"nodes.{NODE}.{verb}", json.dumps(fields).encode())
+
+    async def until_there(self, program: Program) -> None:
+        async with asyncio.timeout(30):
+            while True:
+                assert program.process.poll() is None, program.output()
+                try:
+                    await self.ask("models.running", within_s=1)
+                    return
+                except Exception:
+                    await asyncio.sleep(0.05)
+
+    @asynccontextmanager
+    async def listening(self, subject: str) -> AsyncIterator[list[dict[str, Any]]]:
+        """Every message on a subject of the node while the block runs."""
+        heard: list[dict[str, Any]] = []
+
+        async def hear(message: Any) -> None:
+            heard.append(json.loads(message.data))
+
+        await self.bus.serve(f"nodes.{NODE}.{subject}", hear, concurrency=1)
+        yield heard
+
+    async def processes(self) -> dict[str, dict[str, Any]]:
+        report = await self.ask("corral.report.now")
+        return {process["process_key"]: process for process in report["processes"]}
+
+
+def is_serving(address: str) -> bool:
+    return is_listening(int(address.rpartition(":")[2]))

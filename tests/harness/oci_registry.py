@@ -1,0 +1,146 @@
+"""Debian's docker-registry on loopback, and images pushed to it over its own API."""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.waiting import free_port, is_listening, wait_until
+
+LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+
+
+def digest_of(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def layer_of(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o755
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+class OciRegistry:
+    def __init__(self, directory: Path) -> None:
+        program = shutil.which("docker-registry")
+        if program is None:
+            pytest.skip("docker-registry is not installed")
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.log = directory / "log"
+        config = directory / "config.yml"
+        config.write_text(
+            f"version: 0.1\nlog: {{accesslog: {{disabled: false}}}}\n"
+            f"storage: {{filesystem: {{rootdirectory: {directory / 'data'}}}}}\n"
+            f"http: {{addr: '127.0.0.1:{self.port}'}}\n"
+        )
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen([program, "serve", str(config)], stdout=log, stderr=log)
+        wait_until(lambda: is_listening(self.port) or None, what="docker-registry listens")
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def push(self, repository: str, *layers: Mapping[str, bytes], tag: str = "latest") -> str:
+        """The manifest's digest."""
+        raw = [layer_of(files) for files in layers]
+        packed = [gzip.compress(layer, compresslevel=1, mtime=0) for layer in raw]
+        config = json.dumps(
+            {
+                "os": "linux",
+                "architecture": "amd64",
+                "rootfs": {"type": "layers", "diff_ids": [digest_of(layer) for layer in raw]},
+            }
+        ).encode()
+        for blob in (config, *packed):
+            self._upload(repository, blob)
+        manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": {"mediaType": CONFIG, "digest": digest_of(config), "size": len(config)},
+                "layers": [{"mediaType": LAYER, "digest": digest_of(blob), "size": len(blob)} for blob in packed],
+            }
+        ).encode()
+        self._send("PUT", f"http://{self.host}/v2/{repository}/manifests/{tag}", manifest, MANIFEST)
+        return digest_of(manifest)
+
+    def _upload(self, repository: str, blob: bytes) -> None:
+        location = self._send("POST", f"http://{self.host}/v2/{repository}/blobs/uploads/", b"", "")
+        joint = "&" if "?" in location else "?"
+        self._send("PUT", f"{location}{joint}digest={digest_of(blob)}", blob, "application/octet-stream")
+
+    def _send(self, method: str, url: str, data: bytes, kind: str) -> str:
+        request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": kind})
+        with urllib.request.urlopen(request, timeout=20) as response:
+            location: str = response.headers.get("Location", "")
+            return location if location.startswith("http") else f"http://{self.host}{location}"
+
+    def blob_downloads(self) -> int:
+        """How often a layer was fetched, by the registry's own log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return sum("GET /v2/" in line and "/blobs/sha256:" in line and '" 200 ' in line for line in lines)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+class Trickle:
+    """Passes a server's answers on at a set rate: a slow line between a worker and its registry."""
+
+    def __init__(self, target_port: int, *, bytes_per_s: int) -> None:
+        self._target_port, self.bytes_per_s = target_port, bytes_per_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._over = threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target_port))
+            except OSError:
+                return
+            self._sockets += [client, server]
+            threading.Thread(target=self._pump, args=(client, server, None), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, self.bytes_per_s), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, rate: int | None) -> None:
+        with contextlib.suppress(OSError):
+            while not self._over.is_set() and (data := source.recv(16384)):
+                target.sendall(data)
+                if rate is not None:
+                    time.sleep(len(data) / self.bytes_per_s)
+            target.shutdown(socket.SHUT_WR)
+
+    def stop(self) -> None:
+        self._over.set()
+        self._listener.close()
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self._thread.join(5)

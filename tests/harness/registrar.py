@@ -1,0 +1,91 @@
+"""A frontend reduced to registration: enough for a real worker to join a real bus, with none of the rest in the way."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from corral.bus.credentials import Permissions, node_permissions, user_jwt
+from corral.system import SystemClock
+from harness.nats import Nats
+
+NODE = "0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11"
+TOKEN = "test-registration-token"
+
+
+class Registrar:
+    """Speaks Corral's node API, or LocalAI's when `corral` is off."""
+
+    def __init__(self, nats: Nats, *, corral: bool = True) -> None:
+        self._nats, self._corral = nats, corral
+        self.epoch = 0
+        self.fenced = False
+        """Answer heartbeats as a frontend does when a newer process has the node's identity."""
+        self.beats: list[dict[str, Any]] = []
+        registrar = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+                status, answer = registrar._answer(self.path, body, self.headers.get("Authorization", ""))
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
+        if path.endswith("/heartbeat"):
+            self.beats.append(body)
+            if self.fenced:
+                return 409, {"error": "a newer process has registered as this node"}
+        if not path.endswith("/register"):
+            return 200, {"message": "ok"}
+        if not self._corral and bearer != f"Bearer {TOKEN}":
+            return 401, {"error": "invalid token"}
+        reply = {
+            "id": NODE,
+            "name": body["name"],
+            "node_type": "backend",
+            "status": "healthy",
+            "created_at": "2026-08-01T10:00:00Z",
+        }
+        if not self._corral:
+            credentials = self._nats.credentials(
+                Permissions(
+                    publish=(f"nodes.{NODE}.backend.install.*.progress", f"nodes.{NODE}.files.>", "_INBOX.>"),
+                    subscribe=(f"nodes.{NODE}.>", "_INBOX.>"),
+                ),
+                expires_in_s=3600,
+            )
+            return 201, {**reply, "nats_jwt": credentials.jwt, "nats_user_seed": credentials.key.seed}
+        self.epoch += 1
+        now_s = SystemClock().now_ms() // 1000
+        reply["nats_jwt"] = user_jwt(
+            self._nats.account,
+            body["corral"]["bus_public_key"],
+            name="test-node",
+            permissions=node_permissions(NODE),
+            now_s=now_s,
+            expires_s=now_s + 3600,
+        )
+        reply["corral"] = {
+            "epoch": self.epoch,
+            "bus_url": self._nats.url,
+            "credential_ttl_s": 3600.0,
+            "heartbeat_interval_s": 0.5,
+        }
+        return 201, reply
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)

@@ -1,0 +1,263 @@
+"""Install, upgrade, roll back, delete and start: a real worker, a real bus, a real registry, real processes."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from corral.worker.processes.records import read_start_ticks
+from harness.fleet_worker import FleetWorker
+from harness.localai_backend import http_files, localai_files, write_http_backend, write_localai_backend
+from harness.oci_registry import OciRegistry
+from harness.programs import call
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.registry
+
+
+async def test_an_upgrade_replaces_the_bytes_and_reports_the_new_digest(
+    worker: FleetWorker, registry: OciRegistry
+) -> None:
+    uri = f"{registry.host}/demo:latest"
+    first = registry.push("demo", localai_files("1"))
+    async with worker.frontend() as frontend:
+        installed = await frontend.ask("backend.install", backend="demo", uri=uri)
+        assert installed["success"], installed
+        started = await frontend.ask("backend.install", backend="demo", model_id="m")
+        assert started["success"], started
+        second = registry.push("demo", localai_files("2"))
+        upgraded = await frontend.ask("backend.upgrade", backend="demo")
+        assert upgraded["success"], upgraded
+        assert (upgraded["stopped_process_keys"], upgraded["reports_stopped_processes"]) == (["m#0"], True)
+        assert (installed["corral"]["digest"], upgraded["corral"]["digest"]) == (first, second)
+        listed = (await frontend.ask("backend.list"))["backends"]
+        assert [(row["name"], row["digest"]) for row in listed] == [("demo", second)]
+        assert (worker.data_dir / "backends" / "demo" / "current" / "VERSION").read_text() == "2"
+        assert (await frontend.ask("models.running"))["models"] == []
+
+
+async def test_six_identical_installs_at_once_do_one_download(worker: FleetWorker, registry: OciRegistry) -> None:
+    uri = f"{registry.host}/demo:latest"
+    registry.push("demo", {**localai_files(), "weights": os.urandom(3 << 20)})
+    async with worker.frontend() as frontend:
+        replies = await asyncio.gather(*(frontend.ask("backend.install", backend="demo", uri=uri) for _ in range(6)))
+        assert [reply["success"] for reply in replies] == [True] * 6
+        # One layer and one configuration.
+        assert registry.blob_downloads() <= 2
+
+
+async def test_a_backend_killed_behind_the_workers_back_is_replaced_at_the_next_load(
+    worker: FleetWorker, tmp_path: Path
+) -> None:
+    source = write_http_backend(tmp_path / "source")
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", backend="web", uri=f"file://{source}"))["success"]
+        wanted = {"backend": "web", "model_id": "m", "corral": {"start": {"model": "/weights"}}}
+        first = await frontend.ask("backend.install", **wanted)
+        assert first["success"], first
+        again = await frontend.ask("backend.install", **wanted)
+        assert again["corral"]["pid"] == first["corral"]["pid"]
+        os.kill(first["corral"]["pid"], signal.SIGKILL)
+        wait_until(
+            lambda: read_start_ticks(first["corral"]["pid"]) is None, what="the kernel has ended it", every_s=0.001
+        )
+        fresh = await frontend.ask("backend.install", **wanted)
+        assert fresh["success"], fresh
+        assert fresh["corral"]["pid"] != first["corral"]["pid"]
+        health = call("GET", f"http://{fresh['address']}/x", key=fresh["corral"]["token"])
+        assert health.json()["pid"] == fresh["corral"]["pid"]
+
+
+async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker: FleetWorker, tmp_path: Path) -> None:
+    async with worker.frontend() as frontend:
+        for name in ("a", "b"):
+            source = write_localai_backend(tmp_path / name)
+            assert (await frontend.ask("backend.install", backend=name, uri=f"file://{source}"))["success"]
+        held = _HeldServer()
+        try:
+            upgrade = asyncio.create_task(
+                frontend.ask("backend.upgrade", backend="a", uri=f"http://{held.address}/a.tar.gz", within_s=60)
+            )
+            await asyncio.to_thread(held.asked.wait, 10)
+            took_s = []
+            for number in range(50):
+                began_s = time.monotonic()
+                verb, fields = ("backend.install", {"backend": "b"}) if number % 2 else ("backend.list", {})
+                reply = await frontend.ask(verb, **fields)
+                assert not reply.get("error"), reply
+                took_s.append(time.monotonic() - began_s)
+            assert not upgrade.done()
+            p99_s = max(took_s)
+            print(f"p99 of 50 requests beside a running upgrade: {p99_s * 1000:.1f} ms")
+            assert p99_s < 0.5
+            cancelled = await frontend.ask("corral.cancel", backend="a")
+            assert cancelled["cancelled"] == 1
+            outcome = await upgrade
+            assert not outcome["success"]
+            assert outcome["code"] == "cancelled"
+        finally:
+            held.close()
+
+
+class _HeldServer:
+    """Takes requests and answers none."""
+
+    def __init__(self) -> None:
+        import socket
+        import threading
+
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.asked = threading.Event()
+        self._held: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._held.append(connection)
+            connection.recv(1024)
+            self.asked.set()
+
+    def close(self) -> None:
+        import contextlib
+        import socket
+
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._held:
+            connection.close()
+        self._thread.join(5)
+
+
+async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
+    worker: FleetWorker, registry: OciRegistry
+) -> None:
+    uri = f"{registry.host}/web:latest"
+    first = registry.push("web", http_files("1"))
+    start = {"start": {"model": "/weights"}}
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", backend="web", uri=uri))["success"]
+        old = await frontend.ask("backend.install", backend="web", model_id="m", corral=start)
+        second = registry.push("web", http_files("2"))
+        upgraded = await frontend.ask("backend.upgrade", backend="web", corral={"strategy": "rolling"})
+        assert upgraded["success"], upgraded
+        assert "stopped_process_keys" not in upgraded
+        assert call("GET", f"http://{old['address']}/x", key=old["corral"]["token"]).json()["version"] == "1"
+        new = await frontend.ask("backend.install", backend="web", model_id="m", replica_index=1, corral=start)
+        assert (new["corral"]["digest"], old["corral"]["digest"]) == (second, first)
+        # Asked for the version it runs, the old process is found; asked for nothing special, it is replaced.
+        pinned = await frontend.ask("backend.install", backend="web", model_id="m", corral={"digest": first, **start})
+        assert pinned["corral"]["pid"] == old["corral"]["pid"]
+        replaced = await frontend.ask("backend.install", backend="web", model_id="m", corral=start)
+        assert replaced["corral"]["digest"] == second
+        back = await frontend.ask("corral.backend.rollback", backend="web")
+        assert (back["success"], back["corral"]["digest"]) == (True, first)
+        assert set(await frontend.processes()) == {"m#0", "m#1"}
+
+
+async def test_orders_older_than_the_last_are_refused_also_after_a_restart(worker: FleetWorker, tmp_path: Path) -> None:
+    source = write_localai_backend(tmp_path / "source")
+    install = {"backend": "demo", "uri": f"file://{source}"}
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", **install, corral={"generation": 5}))["success"]
+        assert (await frontend.ask("backend.delete", backend="demo", corral={"generation": 6}))["success"]
+        for _ in range(2):
+            replayed = await frontend.ask("backend.install", **install, corral={"generation": 5})
+            assert (replayed["success"], replayed["code"]) == (False, "outdated_command")
+        # The same order again is done already; one without a generation is LocalAI's and is taken as it comes.
+        assert (await frontend.ask("backend.delete", backend="demo", corral={"generation": 6}))["success"]
+    worker.program.kill()
+    worker.restart()
+    async with worker.frontend() as frontend:
+        assert not (await frontend.ask("backend.install", **install, corral={"generation": 5}))["success"]
+        assert (await frontend.ask("backend.list"))["backends"] is None
+        assert (await frontend.ask("backend.install", **install))["success"]
+
+
+async def test_a_delete_stops_what_uses_the_backend_and_is_done_when_there_is_nothing(
+    worker: FleetWorker, tmp_path: Path
+) -> None:
+    source = write_localai_backend(tmp_path / "source")
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", backend="demo", uri=f"file://{source}", alias="other"))["success"]
+        for replica in (0, 1):
+            reply = await frontend.ask("backend.install", backend="other", model_id="m", replica_index=replica)
+            assert reply["success"], reply
+        deleted = await frontend.ask("backend.delete", backend="other")
+        assert deleted["success"], deleted
+        assert sorted(deleted["stopped_process_keys"]) == ["m#0", "m#1"]
+        assert not (worker.data_dir / "backends" / "demo").exists()
+        again = await frontend.ask("backend.delete", backend="other")
+        assert (again["success"], again["reports_stopped_processes"]) == (True, True)
+
+
+async def test_directories_made_by_localai_are_listed_and_started(worker: FleetWorker) -> None:
+    made = write_localai_backend(worker.data_dir / "backends" / "cpu-piper")
+    metadata = {
+        "name": "cpu-piper",
+        "alias": "piper",
+        "gallery_url": "https://example.invalid/backends",
+        "installed_at": "2026-08-01T10:11:12Z",
+        "uri": "example.invalid/piper:latest",
+        "digest": "sha256:" + "4d" * 32,
+        "version": "1.2",
+    }
+    (made / "metadata.json").write_text(json.dumps(metadata))
+    async with worker.frontend() as frontend:
+        [row] = (await frontend.ask("backend.list"))["backends"]
+        assert {key: row[key] for key in metadata} == metadata
+        assert (row["is_meta"], row["is_system"]) == (False, False)
+        started = await frontend.ask("backend.install", backend="piper", model_id="voice")
+        assert started["success"], started
+        assert (await frontend.ask("models.running"))["models"] == [
+            {"model_id": "voice", "replica_index": 0, "address": started["address"]}
+        ]
+
+
+async def test_a_process_is_not_reused_after_its_directory_was_replaced(worker: FleetWorker) -> None:
+    """INV-45, with a directory only LocalAI's tools know."""
+    home = worker.data_dir / "backends"
+    write_localai_backend(home / "piper", "1")
+    async with worker.frontend() as frontend:
+        first = await frontend.ask("backend.install", backend="piper", model_id="voice")
+        assert first["success"], first
+        (home / "piper").rename(worker.directory / "moved-away")
+        write_localai_backend(home / "piper", "2")
+        second = await frontend.ask("backend.install", backend="piper", model_id="voice")
+        assert second["success"], second
+        assert second["corral"]["pid"] != first["corral"]["pid"]
+        lines = (await frontend.ask("corral.logs", process_key="voice#0"))["lines"]
+        assert [line["text"].split()[1] for line in lines if line["text"].startswith("serving")] == ["1", "2"]
+
+
+async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worker: FleetWorker, tmp_path: Path) -> None:
+    source = write_http_backend(tmp_path / "source")
+    start = {"model": "/weights"}
+    async with worker.frontend() as frontend:
+        wanted = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
+        assert (await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start}))["success"]
+        newer = await frontend.ask("backend.install", **wanted, corral={"generation": 8, "start": start})
+        assert (newer["success"], newer["corral"]["generation"]) == (True, 8)
+        older = await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start})
+        assert (older["success"], older["code"]) == (False, "outdated_command")
+
+
+async def test_a_request_nobody_can_read_is_answered(worker: FleetWorker) -> None:
+    async with worker.frontend() as frontend:
+        for verb in ("backend.install", "backend.upgrade", "backend.delete", "model.stop", "corral.cancel"):
+            reply = await frontend.ask(verb, backend=["not", "a", "name"], process_key=7, op_id={})
+            assert reply["error"], (verb, reply)
+        bad = await frontend.ask("backend.install", backend="x", backend_galleries="{not json")
+        assert "backend_galleries" in bad["error"]
+        unknown = await frontend.ask("backend.install", backend="no-such-backend")
+        assert "no-such-backend" in unknown["error"]

@@ -1,0 +1,126 @@
+"""`files.*` against a real S3 server."""
+
+import contextlib
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from corral.artifacts.s3 import sign
+from corral.artifacts.settings import S3Settings
+from corral.core.errors import NoResponders
+from corral.worker.storage import object_key
+from harness.fleet_worker import FleetWorker
+from harness.nats import Nats
+from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+from harness.waiting import wait_until
+
+BUCKET = "localai"
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[S3Server]:
+    server = S3Server(tmp_path / "s3")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def store(s3: S3Server) -> S3Store:
+    made = S3Store(
+        BUCKET,
+        endpoint=s3.url,
+        region="us-east-1",
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        client_options={"allow_http": True},
+    )
+
+    def usable() -> bool:
+        settings = S3Settings(endpoint=s3.url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+        headers = sign(settings, "PUT", f"{s3.url}/{BUCKET}", {}, at=datetime.now(UTC))
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(urllib.request.Request(f"{s3.url}/{BUCKET}", method="PUT", headers=headers))
+        obstore.put(made, "probe", b"x")
+        return True
+
+    wait_until(usable, what="a bucket can be written", within_s=30)
+    return made
+
+
+@pytest.fixture
+def storing_worker(tmp_path: Path, nats: Nats, s3: S3Server) -> Iterator[FleetWorker]:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET_KEY)
+    environment = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret)}
+    worker = FleetWorker(tmp_path, nats, "--storage-url", s3.url, **environment)
+    yield worker
+    worker.close()
+
+
+async def test_weights_come_and_outputs_go_through_the_shared_storage(
+    storing_worker: FleetWorker, store: S3Store
+) -> None:
+    worker, data = storing_worker, os.urandom(9 << 20)
+    obstore.put(store, "models/qwen/model.gguf", data)
+    async with worker.frontend() as frontend:
+        ensured = await frontend.ask("files.ensure", key="models/qwen/model.gguf")
+        path = worker.data_dir / "cache" / "models" / "qwen" / "model.gguf"
+        assert ensured == {"local_path": str(path)}
+        assert path.read_bytes() == data
+        kept = path.stat().st_ino
+        await frontend.ask("files.ensure", key="models/qwen/model.gguf")
+        assert path.stat().st_ino == kept, "unchanged, so not fetched again"
+        obstore.put(store, "models/qwen/model.gguf", data[:100])
+        await frontend.ask("files.ensure", key="models/qwen/model.gguf")
+        assert path.read_bytes() == data[:100]
+        missing = await frontend.ask("files.ensure", key="models/none")
+        assert "models/none" in missing["error"]
+
+        temporary = (await frontend.ask("files.temp"))["local_path"]
+        (worker.data_dir / "cache" / "staging-tmp" / os.path.basename(temporary)).write_bytes(b"an image")
+        key = f"ephemeral/fetch/{temporary}/output"
+        assert (await frontend.ask("files.stage", local_path=temporary, key=key)) == {"key": key}
+        assert bytes(obstore.get(store, object_key(key)).bytes()) == b"an image"
+        for outside in ("/etc/passwd", f"{worker.data_dir}/cache/../identity.json", "relative"):
+            refused = await frontend.ask("files.stage", local_path=outside, key="stolen")
+            assert "only files of the cache" in refused["error"]
+        (worker.data_dir / "cache" / "link").symlink_to("/etc/passwd")
+        linked = await frontend.ask("files.stage", local_path=f"{worker.data_dir}/cache/link", key="stolen")
+        assert "is a link" in linked["error"]
+
+        (worker.data_dir / "models" / "m").mkdir()
+        (worker.data_dir / "models" / "m" / "a.gguf").write_text("x")
+        assert (await frontend.ask("files.listdir", key_prefix="models/m")) == {"files": ["a.gguf"]}
+        assert (await frontend.ask("files.listdir", key_prefix="models/none")) == {"files": None}
+        escape = await frontend.ask("files.listdir", key_prefix="models/../..")
+        assert escape["error"]
+
+
+async def test_a_worker_without_storage_listens_on_no_file_subject(worker: FleetWorker) -> None:
+    async with worker.frontend() as frontend:
+        with pytest.raises(NoResponders):
+            await frontend.ask("files.ensure", key="x")
+
+
+async def test_a_model_is_deleted_inside_the_models_directory_only(worker: FleetWorker, tmp_path: Path) -> None:
+    async with worker.frontend() as frontend:
+        models = worker.data_dir / "models"
+        (models / "dir").mkdir()
+        for name in ("dir/weights", "file.gguf", "file.gguf.sha256", "file.gguf2"):
+            (models / name).write_text("x")
+        (tmp_path / "precious").write_text("x")
+        (models / "out").symlink_to(tmp_path)
+        for name in ("dir", "file.gguf", "nothing-there"):
+            assert await frontend.ask("model.delete", model_name=name) == {"success": True}
+        assert sorted(path.name for path in models.iterdir()) == ["file.gguf2", "out"]
+        for name in ("../x", "out/precious", "/etc/passwd", ""):
+            refused = await frontend.ask("model.delete", model_name=name)
+            assert refused == {"success": False, "error": f'model name "{name}" escapes models directory'}
+        assert (tmp_path / "precious").exists()

@@ -1,0 +1,87 @@
+"""What is run for a request: the command, its environment, and what is refused before anything starts."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.artifacts import InstalledVersion, Manifest, Metadata
+from corral.artifacts.errors import BadManifest
+from corral.bus.messages import StartOptions
+from corral.core.errors import InvalidInput
+from corral.core.processes import Fill, ProcessSpec
+from corral.worker.progress import human_size
+from corral.worker.starting import StartSettings, plan_process
+
+HTTP = Manifest(
+    protocol="openai",
+    start=("{bin}/serve", "--host={host}", "--port={port}", "{model}"),
+    context=("--context={context}",),
+    options={"threads": ("--threads={value}",)},
+    environment={"MODE": "fast"},
+    token_env="SERVE_TOKEN",
+)
+LOOPBACK, OPEN = StartSettings(host="127.0.0.1"), StartSettings(host="0.0.0.0")
+
+
+def version(manifest: Manifest | None) -> InstalledVersion:
+    metadata = Metadata(name="b", digest="sha256:" + "1" * 64, manifest=manifest)
+    return InstalledVersion(name="b", path=Path("/srv/b"), metadata=metadata, current=True)
+
+
+def plan(manifest: Manifest | None, start: StartOptions | None, settings: StartSettings = LOOPBACK) -> ProcessSpec:
+    return plan_process(version(manifest), settings, model="m", replica=2, start=start)
+
+
+def test_a_manifests_command_gets_model_port_context_options_and_a_token_of_its_own() -> None:
+    spec = plan(HTTP, StartOptions(model="/w/{odd}.gguf", context=4096, options={"threads": "2"}))
+    assert spec.command == (
+        "/srv/b/bin/serve", "--host=127.0.0.1", Fill("--port={port}"), "/w/{odd}.gguf", "--context=4096", "--threads=2",
+    )  # fmt: skip
+    assert spec.environment == {"MODE": "fast", "SERVE_TOKEN": Fill("{token}")}
+    assert (spec.key, spec.readiness.kind, spec.directory) == ("m#2", "http", "/srv/b")
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        pytest.param(None, {"LOCALAI_GRPC_AUTH_TOKEN": Fill("{token}")}, id="its-own-with-a-corral-frontend"),
+        pytest.param("fleet", {"LOCALAI_GRPC_AUTH_TOKEN": "fleet"}, id="the-fleets-with-a-localai-frontend"),
+        pytest.param("", {}, id="none-where-the-fleet-has-none"),
+    ],
+)
+def test_the_token_of_a_grpc_backend(shared: str | None, expected: dict[str, Any]) -> None:
+    spec = plan(None, None, replace(OPEN, shared_token=shared))
+    assert spec.command == ("/srv/b/run.sh", "--addr", Fill("0.0.0.0:{port}"))
+    assert spec.environment == expected
+    assert spec.readiness.kind == "grpc"
+
+
+@pytest.mark.parametrize(
+    ("start", "error"),
+    [
+        pytest.param(StartOptions(), InvalidInput, id="no-model"),
+        pytest.param(StartOptions(model="/w/{token}"), InvalidInput, id="a-path-that-asks-for-the-token"),
+        pytest.param(StartOptions(model="/w", options={"threads": "{port}"}), InvalidInput, id="an-option-that-does"),
+        pytest.param(StartOptions(model="/w", options={"other": "1"}), BadManifest, id="an-option-nobody-listed"),
+        pytest.param(StartOptions(model="/w", options={"threads": "1\0"}), BadManifest, id="a-zero-byte"),
+    ],
+)
+def test_what_must_not_start(start: StartOptions, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        plan(HTTP, start)
+
+
+def test_a_server_without_a_token_is_started_on_loopback_only() -> None:
+    open_to_all = Manifest(protocol="openai", start=("serve", "{port}"))
+    assert plan(open_to_all, StartOptions(model="/w")).environment == {}
+    with pytest.raises(InvalidInput, match="takes no token"):
+        plan(open_to_all, StartOptions(model="/w"), OPEN)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0.0 B"), (1536, "1.5 KiB"), (432013312, "412.0 MiB"), (1 << 41, "2.0 TiB")]
+)
+def test_sizes_are_written_as_localai_does(count: int, text: str) -> None:
+    assert human_size(count) == text

@@ -1,0 +1,217 @@
+"""File transfer as LocalAI's clients do it, and as nobody should."""
+
+import hashlib
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.waiting import wait_until
+
+Server = Any
+DATA = os.urandom(300_000)
+SHA = hashlib.sha256(DATA).hexdigest()
+
+
+def put(server: Server, key: str, first: int, last: int, *, total: int = len(DATA), sha: str = SHA) -> Any:
+    """Bytes `first` to `last`, both included."""
+    body = DATA[first : last + 1]
+    given = f"bytes {first}-{last}/{total}"
+    return server.call("PUT", f"/v1/files/{key}", body, Content_Range=given, X_Content_SHA256=sha)
+
+
+def test_a_whole_file_is_put_told_read_and_listed(server: Server) -> None:
+    answer = server.call("PUT", "/v1/files/models/qwen/model.gguf", DATA, X_Content_SHA256=SHA)
+    path = server.root / "models" / "qwen" / "model.gguf"
+    assert (answer.status, answer.json()) == (200, {"local_path": str(path)})
+    assert path.read_bytes() == DATA
+    head = server.call("HEAD", "/v1/files/models/qwen/model.gguf")
+    assert head.status == 200
+    assert head.headers["x-content-sha256"] == SHA
+    assert (head.headers["x-file-size"], head.headers["content-length"]) == (str(len(DATA)), str(len(DATA)))
+    assert (head.headers["x-local-path"], head.headers["accept-ranges"]) == (str(path), "bytes")
+    assert "x-target-sha256" not in head.headers
+    assert server.call("GET", "/v1/files/models/qwen/model.gguf").body == DATA
+    assert server.call("GET", "/v1/files-list/models/qwen").json() == {"files": ["model.gguf", "model.gguf.sha256"]}
+    assert server.call("GET", "/v1/files/models/none").status == 404
+    assert server.call("HEAD", "/v1/files/models/qwen").status == 400
+    assert server.call("GET", "/v1/files-list/models/none").status == 404
+
+
+def test_a_file_whose_hash_nobody_noted_is_hashed_once(server: Server) -> None:
+    (server.root / "models" / "given.bin").write_bytes(DATA)
+    assert server.call("HEAD", "/v1/files/models/given.bin").headers["x-content-sha256"] == SHA
+    assert (server.root / "models" / "given.bin.sha256").read_text() == SHA
+    changed = server.root / "models" / "given.bin"
+    changed.write_bytes(b"other")
+    note = (server.root / "models" / "given.bin.sha256").stat()
+    os.utime(changed, ns=(note.st_atime_ns, note.st_mtime_ns + 1))
+    assert server.call("HEAD", "/v1/files/models/given.bin").headers["x-content-sha256"] == (
+        hashlib.sha256(b"other").hexdigest()
+    )
+
+
+def test_an_upload_is_resumed_where_it_was_left(server: Server) -> None:
+    first = put(server, "models/a", 0, 99_999)
+    assert (first.status, first.headers["range"], first.headers["x-file-size"]) == (308, "bytes=0-99999", "100000")
+    head = server.call("HEAD", "/v1/files/models/a")
+    assert (head.headers["x-target-sha256"], head.headers["x-file-size"]) == (SHA, "100000")
+    wrong_place = put(server, "models/a", 50_000, 99_999)
+    assert (wrong_place.status, wrong_place.headers["x-file-size"]) == (416, "100000")
+    assert wrong_place.headers["content-range"] == f"bytes */{len(DATA)}"
+    again_from_0 = put(server, "models/a", 0, 10)
+    assert again_from_0.status == 416, "the same file: go on, do not start over"
+    rest = put(server, "models/a", 100_000, len(DATA) - 1)
+    assert rest.status == 200
+    assert (server.root / "models" / "a").read_bytes() == DATA
+    assert (server.root / "models" / "a.sha256").read_text() == SHA
+    assert not (server.root / "models" / "a.sha256.target").exists()
+
+
+def test_bytes_of_another_file_are_not_continued(server: Server) -> None:
+    put(server, "models/a", 0, 99_999)
+    other = put(server, "models/a", 100_000, len(DATA) - 1, sha="0" * 64)
+    assert other.status == 409
+    assert not (server.root / "models" / "a").exists()
+    put(server, "models/a", 0, 99_999)
+    replaced = put(server, "models/a", 0, 4, total=5, sha=hashlib.sha256(DATA[:5]).hexdigest())
+    assert replaced.status == 200
+    assert (server.root / "models" / "a").read_bytes() == DATA[:5]
+
+
+def test_a_wrong_hash_leaves_nothing(server: Server) -> None:
+    for answer in (
+        server.call("PUT", "/v1/files/models/a", DATA, X_Content_SHA256="0" * 64),
+        put(server, "models/a", 0, len(DATA) - 1, sha="1" * 64),
+    ):
+        assert answer.status == 400
+        assert list((server.root / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["bytes 5-4/10", "bytes 0-10/10", "bytes x-y/z", "items 0-1/2", "bytes 0-1/*"])
+def test_a_range_that_makes_no_sense_is_refused(server: Server, given: str) -> None:
+    assert server.call("PUT", "/v1/files/models/a", b"ab", Content_Range=given).status == 400
+
+
+def test_what_came_before_the_sender_vanished_is_kept(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as sender:
+        sender.sendall(
+            f"PUT /v1/files/models/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer files-token\r\n"
+            f"Content-Length: {len(DATA)}\r\nContent-Range: bytes 0-{len(DATA) - 1}/{len(DATA)}\r\n"
+            f"X-Content-SHA256: {SHA}\r\n\r\n".encode()
+            + DATA[:150_000]
+        )
+        wait_until(lambda: (server.root / "models" / "a").exists() or None, what="the upload has begun")
+    head = wait_until(
+        lambda: (h := server.call("HEAD", "/v1/files/models/a")).headers.get("x-file-size") == "150000" and h,
+        what="what came is kept",
+    )
+    assert head.headers["x-target-sha256"] == SHA
+    assert put(server, "models/a", 150_000, len(DATA) - 1).status == 200
+
+
+def test_a_body_shorter_than_its_range_is_kept_and_told(server: Server) -> None:
+    answer = server.call(
+        "PUT", "/v1/files/models/a", DATA[:100], Content_Range=f"bytes 0-199/{len(DATA)}", X_Content_SHA256=SHA
+    )
+    assert answer.status == 400
+    assert server.call("HEAD", "/v1/files/models/a").headers["x-file-size"] == "100"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "models/../../outside", "models/%2e%2e/%2e%2e/outside", "../outside", "models/a/../../../outside",
+        "models/link/stolen", "models/link", "data/deep/link/x", "models/" + "d/" * 80 + "x", "models/%00",
+        "models/pipe",
+    ],
+)  # fmt: skip
+def test_no_path_leads_out_of_an_area(server: Server, key: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "stolen").write_text("secret")
+    (tmp_path / "models" / "link").symlink_to(outside)
+    (tmp_path / "data" / "deep").mkdir()
+    (tmp_path / "data" / "deep" / "link").symlink_to(outside)
+    os.mkfifo(tmp_path / "models" / "pipe")
+    for method, body in (("PUT", b"evil"), ("GET", None), ("HEAD", None)):
+        answer = server.call(method, f"/v1/files/{key}", body)
+        assert answer.status in (400, 404), (method, answer.status, answer.body)
+    assert server.call("GET", f"/v1/files-list/{key}").status in (400, 404)
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"stolen": "secret"}
+
+
+def test_a_file_larger_than_the_disk_is_refused_before_a_byte_is_written(server: Server) -> None:
+    answer = server.call("PUT", "/v1/files/models/a", b"x", Content_Range=f"bytes 0-0/{1 << 59}", X_Content_SHA256=SHA)
+    assert answer.status == 507
+    assert list((server.root / "models").iterdir()) == []
+
+
+def test_a_temporary_file_is_made_in_the_inbox(server: Server) -> None:
+    path = Path(server.call("POST", "/v1/files/temp", b"").json()["local_path"])
+    assert path.parent == server.root / "inbox"
+    assert path.name.startswith("localai-output-")
+    assert server.call("GET", f"/v1/files/{path.name}").status == 200
+
+
+def test_every_path_but_health_wants_the_token(server: Server) -> None:
+    for method, path in (
+        ("GET", "/v1/files/models/a"), ("HEAD", "/v1/files/models/a"), ("PUT", "/v1/files/models/a"),
+        ("POST", "/v1/files/temp"), ("GET", "/v1/files-list/models"), ("GET", "/v1/backend-logs"),
+        ("GET", "/v1/backend-logs/m"), ("GET", "/artifacts/blobs/sha256:00"), ("GET", "/nothing"),
+    ):  # fmt: skip
+        for key in (None, "wrong", "", "files-token2"):
+            answer = server.call(method, path, b"" if method in ("PUT", "POST") else None, key=key)
+            assert answer.status == 401, (method, path, key)
+        if not path.startswith("/artifacts/"):
+            body = b"" if method in ("PUT", "POST") else None
+            assert server.call(method, path, body, key="blobs-token").status == 401
+    for path in ("/healthz", "/readyz"):
+        assert server.call("GET", path, key=None).body == b"ok"
+        assert server.call("HEAD", path, key=None).status == 200
+
+
+def test_blobs_are_served_by_digest_with_ranges_to_other_workers(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(DATA)
+    server.blobs["sha256:aa"] = tmp_path / "blob"
+    assert server.call("GET", "/artifacts/blobs/sha256:aa", key="blobs-token").body == DATA
+    part = server.call("GET", "/artifacts/blobs/sha256:aa", key="blobs-token", Range="bytes=100-")
+    assert (part.status, part.body) == (206, DATA[100:])
+    assert server.call("GET", "/artifacts/blobs/sha256:bb", key="blobs-token").status == 404
+
+
+def write_log(server: Server, key: str, *lines: str) -> None:
+    log = server.logs.make(key)
+    with (log.directory / "current.log").open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def test_logs_of_a_process_and_of_all_replicas_by_time(server: Server) -> None:
+    write_log(server, "org/m#0", "1700000000000 o first", "1700000000002 e third")
+    write_log(server, "org/m#1", "1700000000001 o second \x1b[31m")
+    assert server.call("GET", "/v1/backend-logs").json() == ["org/m#0", "org/m#1"]
+    [line] = server.call("GET", "/v1/backend-logs/org/m%231").json()
+    assert line["stream"] == "stdout"
+    assert "\x1b" not in line["text"]
+    merged = server.call("GET", "/v1/backend-logs/org/m").json()
+    assert [entry["text"].split()[0] for entry in merged] == ["first", "second", "third"]
+    assert merged[0]["timestamp"] == "2023-11-14T22:13:20.000Z"
+
+
+def test_a_log_is_followed_over_a_websocket(server: Server) -> None:
+    from websockets.exceptions import ConnectionClosed, InvalidStatus
+    from websockets.sync.client import connect
+
+    write_log(server, "m#0", "1700000000000 o first")
+    url = f"ws://127.0.0.1:{server.port}/v1/backend-logs/m/ws"
+    with pytest.raises((InvalidStatus, ConnectionClosed)), connect(url, proxy=None) as refused:
+        refused.recv(timeout=5)
+    with connect(url, additional_headers={"Authorization": "Bearer files-token"}, proxy=None) as follower:
+        initial = json.loads(follower.recv(timeout=5))
+        assert (initial["type"], [line["text"] for line in initial["lines"]]) == ("initial", ["first"])
+        write_log(server, "m#0", "1700000000001 e second")
+        line = json.loads(follower.recv(timeout=5))
+        assert (line["type"], line["line"]["text"], line["line"]["stream"]) == ("line", "second", "stderr")
