@@ -25,6 +25,8 @@ class LocalAiFrontend:
 
     def __init__(self, nats: Nats) -> None:
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
+        self.in_flight: list[int] = []
+        """What to answer, one poll after the other."""
         credentials = nats.credentials(
             Permissions(
                 publish=(f"nodes.{NODE}.backend.install.*.progress", f"nodes.{NODE}.files.>", "_INBOX.>"),
@@ -42,6 +44,15 @@ class LocalAiFrontend:
                 status, answer = frontend.answer(self.path, authorised, json.loads(body or b"{}"), credentials)
                 data = json.dumps(answer).encode()
                 self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def do_GET(self) -> None:
+                frontend.calls.append((self.path, "ok", {}))
+                busy = [{"model_name": "m", "in_flight": frontend.in_flight.pop(0) if frontend.in_flight else 0}]
+                data = json.dumps(busy).encode()
+                self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -113,9 +124,11 @@ def test_our_worker_joins_a_localai_frontend_beats_answers_and_leaves(
                 return await bus.request(f"nodes.{NODE}.models.running", b"{}", within_s=5)
 
         assert json.loads(asyncio.run(ask())) == {"models": []}
+        localai.in_flight = [2, 1]
     finally:
         assert worker.stop() == 0
-    assert localai.paths()[-2:] == ["/drain", "/deregister"]
+    # It leaves only when nothing runs on it any more.
+    assert localai.paths()[-5:] == ["/drain", "/models", "/models", "/models", "/deregister"]
 
 
 def test_a_stop_over_the_bus_ends_the_worker_in_order(localai: LocalAiFrontend, nats: Nats, tmp_path: Path) -> None:
@@ -128,7 +141,7 @@ def test_a_stop_over_the_bus_ends_the_worker_in_order(localai: LocalAiFrontend, 
 
     asyncio.run(tell())
     assert worker.wait(20) == 0
-    assert localai.paths()[-2:] == ["/drain", "/deregister"]
+    assert localai.paths()[-3:] == ["/drain", "/models", "/deregister"]
 
 
 def test_without_a_bus_address_it_says_which_setting_is_missing(localai: LocalAiFrontend, tmp_path: Path) -> None:

@@ -27,6 +27,13 @@ from corral.core.errors import (
 CALL_WITHIN_S = 10.0
 
 
+class _NodeModel(msgspec.Struct, frozen=True):
+    in_flight: int = 0
+
+
+_decode_models = msgspec.json.Decoder(list[_NodeModel] | None).decode
+
+
 class FrontendClient:
     """Knows every frontend. All calls are idempotent, so one that fails on the way is simply made to the next."""
 
@@ -53,17 +60,28 @@ class FrontendClient:
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/drain", b"", bearer, instance)
 
+    async def count_in_flight(self, node_id: str, *, bearer: str, instance: str) -> int:
+        """Requests that run on this node's replicas, as the frontend counts them."""
+        response = await self._send("GET", f"/api/node/{node_id}/models", b"", bearer, instance)
+        try:
+            return sum(model.in_flight for model in _decode_models(response.content) or ())
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"{self._urls[0]} does not tell this node's models ({error})") from None
+
     async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/deregister", b"", bearer, instance)
 
     async def _post(self, path: str, body: bytes, bearer: str, instance: str = "") -> httpx.Response:
+        return await self._send("POST", path, body, bearer, instance)
+
+    async def _send(self, method: str, path: str, body: bytes, bearer: str, instance: str = "") -> httpx.Response:
         headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
         if instance:
             headers[INSTANCE_HEADER] = instance
         failures: list[CorralError] = []
         for url in list(self._urls):
             try:
-                response = await self._post_to(url + path, body, headers)
+                response = await self._send_to(method, url + path, body, headers)
             except (Unavailable, OutcomeUnknown) as error:
                 failures.append(error)
                 continue
@@ -73,9 +91,9 @@ class FrontendClient:
             return response
         raise failures[0]
 
-    async def _post_to(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+    async def _send_to(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         try:
-            response = await self._client.post(url, content=body, headers=headers)
+            response = await self._client.request(method, url, content=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             why = str(error) or type(error).__name__
             raise Unavailable(f"cannot reach the frontend {_origin(url)}: {why}") from error

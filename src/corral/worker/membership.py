@@ -23,6 +23,8 @@ PENDING_POLL_S = 2.0
 # A machine that was wiped comes back under the name of the one it was; that one counts as there for half a minute.
 NAME_TAKEN_FOR_S = 75.0
 RENEW_AT = 0.75
+GOODBYE_WITHIN_S = 5.0
+DRAIN_POLL_S = 1.0
 RENEW_RETRY_S = 5.0
 
 
@@ -34,6 +36,8 @@ class Frontend(Protocol):
     async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> None: ...
 
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None: ...
+
+    async def count_in_flight(self, node_id: str, *, bearer: str, instance: str) -> int: ...
 
     async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None: ...
 
@@ -212,10 +216,23 @@ class Membership:
         """Say good-bye, so that nobody waits for us. Best effort and bounded: the stop goes on whatever happens."""
         if self._member is None:
             return
+        member = self.member
         try:
-            async with asyncio.timeout(5.0):
-                member = self.member
+            async with asyncio.timeout(GOODBYE_WITHIN_S):
                 await self._frontend.drain(member.node_id, bearer=member.bearer, instance=self.instance)
+            await self._wait_for_requests(member)
+            async with asyncio.timeout(GOODBYE_WITHIN_S):
                 await self._frontend.deregister(member.node_id, bearer=member.bearer, instance=self.instance)
         except (CorralError, TimeoutError) as error:
-            log.warning("worker.left_without_goodbye", error=str(error))
+            log.warning("worker.left_without_goodbye", error=str(error) or type(error).__name__)
+
+    async def _wait_for_requests(self, member: Member) -> None:
+        """Until the frontend counts no request on this machine any more, or the time for that is over."""
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout_s):
+                while await self._frontend.count_in_flight(
+                    member.node_id, bearer=member.bearer, instance=self.instance
+                ):
+                    await asyncio.sleep(DRAIN_POLL_S)
+        except TimeoutError:
+            log.warning("worker.drain_cut_short", after_s=self._settings.drain_timeout_s)
