@@ -230,9 +230,12 @@ class Membership:
         """Until the frontend counts no request on this machine any more, or the time for that is over."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout_s):
-                while await self._frontend.count_in_flight(
-                    member.node_id, bearer=member.bearer, instance=self.instance
-                ):
+                while True:
+                    busy = await self._frontend.count_in_flight(
+                        member.node_id, bearer=member.bearer, instance=self.instance
+                    )
+                    if not busy:
+                        return
                     await asyncio.sleep(DRAIN_POLL_S)
         except TimeoutError:
             log.warning("worker.drain_cut_short", after_s=self._settings.drain_timeout_s)
