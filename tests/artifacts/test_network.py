@@ -35,8 +35,6 @@ OPEN = NetworkPolicy()
         "::ffff:169.254.169.254",
         "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::", "2001:0:1::",
         "::127.0.0.1",
-        "192.0.2.0", "192.0.2.255", "198.51.100.7", "203.0.113.255", "198.18.0.0", "198.19.255.255", "2001:db8::1",
-        "2001:db8:ffff::1", "::ffff:192.0.2.1", "64:ff9b::cb00:7101", "2002:c633:6401::",
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
@@ -44,14 +42,7 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     assert check_address(OPEN, "example.org", 443, address) is not None
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "1.1.1.1", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1",
-        "192.0.1.255", "192.0.3.0", "198.51.99.255", "198.51.101.0", "203.0.112.255", "203.0.114.0",
-        "198.17.255.255", "198.20.0.0", "2001:db7::1", "2001:db9::1",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1"])
 def test_a_public_address_is_not(address: str) -> None:
     assert check_address(OPEN, "example.org", 443, address) is None
 
