@@ -314,6 +314,9 @@ def test_a_build_sees_nothing_of_ours(
     canary = "canary-7c1f"
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "CORRAL_TOKEN", "PIP_EXTRA_INDEX_URL", "PYTHONPATH"):
         monkeypatch.setenv(name, f"/{canary}")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
     seen = tmp_path / "seen"
     body = (
         "import json, os\n"
@@ -336,6 +339,7 @@ def test_a_build_sees_nothing_of_ours(
     assert len(found["commands"]) >= 2
     assert found["environ"]["HOME"].startswith(staging)
     assert found["cwd"].startswith(staging)
+    assert found["environ"]["PIP_CERT"] == str(trusted)  # what the one client trusts, pip does too
     assert found["session"] != os.getsid(0)
     assert not [path for path in found["descriptors"] if path.startswith(str(installer.settings.data_dir / "blobs"))]
     assert not Path(found["environ"]["HOME"]).exists()

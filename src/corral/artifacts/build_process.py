@@ -4,6 +4,7 @@ process group left when it is over."""
 import os
 import selectors
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -31,12 +32,16 @@ class Finished:
 
 def build_environment(home: Path, temporary: Path) -> dict[str, str]:
     """Made anew, never a filtered copy of ours: a list of secrets to leave out would always lack one."""
+    trusted = ssl.get_default_verify_paths()
+    certificates = trusted.cafile or trusted.capath
     return {
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), *_SYSTEM_PATH)),
         "HOME": str(home),
         "TMPDIR": str(temporary),
         "LANG": "C.UTF-8",
         "PIP_CONFIG_FILE": os.devnull,  # pip's own configuration may name other indexes, with logins
+        # Those our own client trusts; pip would take the ones it brings along, and a private index would be a stranger.
+        **({"PIP_CERT": certificates} if certificates else {}),
         "SOURCE_DATE_EPOCH": str(_EARLIEST_ZIP_TIME_S),  # so that the same source gives the same wheel where it can
     }
 

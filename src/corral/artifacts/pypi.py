@@ -47,7 +47,7 @@ from corral.artifacts.wheels import python_version
 INDEX_BYTES = 64 << 20
 AT_ONCE = 8
 SOURCE_ENDINGS = (".tar.gz", ".zip")
-HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` would allow that"
+HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` would allow to build them"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
@@ -156,7 +156,7 @@ class PypiIndex:
         name = canonicalize_name(package)
         why = self._unusable.get(name, "the index offers no wheel for this machine")
         if any(wanted.contains(version, prereleases=True) for version in self._sources_refused.get(name, ())):
-            return f"{why}; it has source packages, and {HOW_TO_ALLOW}"
+            return f"{why}; there are source packages, and {HOW_TO_ALLOW}"
         return why
 
     def _read_project(self, name: str, cancel: CancelToken) -> list[Wheel]:
