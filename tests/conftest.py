@@ -8,12 +8,19 @@ import pytest
 
 from harness.nats import Nats
 from harness.postgres import Postgres
+from harness.programs import Program
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser tests last: Playwright keeps an event loop running in this thread, beside which no async test can run."""
     items.sort(key=lambda item: "browser" in item.path.parts)
+
+
+def pytest_sessionfinish() -> None:
+    for program in Program.started:
+        if program.process.poll() is None:
+            program.kill()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.waiting import wait_until
 
@@ -20,11 +20,16 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 class Program:
+    """Ended at the latest when the run ends: a test that fails half-way leaves nothing running."""
+
+    started: ClassVar["list[Program]"] = []
+
     def __init__(
         self, *arguments: str, log: Path, environment: dict[str, str] | None = None, inside: Sequence[str] = ()
     ) -> None:
         """`inside`: words to put before the command, for example to run it in a network namespace."""
         self.log = log
+        Program.started.append(self)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
