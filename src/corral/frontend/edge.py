@@ -15,6 +15,8 @@ from corral.frontend.errors import corral_error_response
 log = structlog.get_logger()
 
 BODY_WITHIN_S = 30.0
+DISCARD_MOST_BYTES = 32 << 20
+DISCARD_WITHIN_S = 5.0
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -66,6 +68,7 @@ class Edge:
         """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._body_limit_bytes:
+            await _discard(receive)
             raise self._too_large()
         parts: list[bytes] = []
         size = 0
@@ -78,6 +81,7 @@ class Edge:
                     part = message.get("body", b"")
                     size += len(part)
                     if size > self._body_limit_bytes:
+                        await _discard(receive)
                         raise self._too_large()
                     parts.append(part)
                     if not message.get("more_body", False):
@@ -98,6 +102,20 @@ class Edge:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"the body is larger than {format_bytes(self._body_limit_bytes)}, the most that is taken here")
+
+
+async def _discard(receive: Receive) -> None:
+    """Let the caller finish, within bounds: one that is cut off while it still sends never reads why."""
+    dropped = 0
+    try:
+        async with asyncio.timeout(DISCARD_WITHIN_S):
+            while dropped < DISCARD_MOST_BYTES:
+                message = await receive()
+                dropped += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
 
 
 def _read_cookies(header: str) -> dict[str, str]:
