@@ -15,7 +15,7 @@ from corral.bus.credentials import frontend_permissions, node_permissions
 from corral.bus.subjects import frontend_inbox, node_inbox, node_reply_space, node_subject, sanitise_token
 from corral.core.errors import TimedOut
 from corral.core.nodes import NodeId
-from corral.worker.commands import reply_guard, serve_commands
+from corral.worker.commands import reply_guard
 from harness.nats import Nats
 
 Connect = Callable[..., Awaitable[Bus]]
@@ -181,7 +181,12 @@ async def test_replies_to_one_frontend_are_not_heard_by_a_node_that_guesses_the_
 
 async def test_a_reply_address_in_another_nodes_space_is_not_used(connect: Connect) -> None:
     node = await connect("node", node_permissions(A), inbox=node_inbox(A))
-    await serve_commands(node, A, stop=lambda: None, frontend_is_localai=False)
+
+    async def running(_message: BusMessage) -> bytes:
+        return b'{"models":[]}'
+
+    guard = reply_guard(A, frontend_is_localai=False)
+    await node.serve(node_subject(A, "models.running"), running, concurrency=1, may_reply=guard)
     frontend = await connect("frontend", frontend_permissions(), inbox=f"_INBOX.fe.{A}.one")
     assert await frontend.request(node_subject(A, "models.running"), b"{}", within_s=5) == b'{"models":[]}'
     astray = await connect("astray", frontend_permissions(), inbox=f"_INBOX.fe.{B}.one")
