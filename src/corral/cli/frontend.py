@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import click
 import structlog
 
 from corral import __version__
+from corral.artifacts import Artifacts, ArtifactSettings
+from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.settings import NetworkPolicy
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, encode
 from corral.bus.subjects import ANYTHING_CHANGED, changed_kind, changed_subject
@@ -27,6 +32,7 @@ from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import LiveFeed
+from corral.frontend.gallery.service import Galleries, gallery_settings
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import node_kind
 from corral.settings import FrontendSettings, redact_url, split_host_port
@@ -65,6 +71,17 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
         await database.close()
 
 
+def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
+    found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
+    return replace(
+        found,
+        network=NetworkPolicy(
+            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+        ),
+    )
+
+
 async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
@@ -83,7 +100,9 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids) ->
         frontend_id = ensure_secret(Path(settings.data_dir) / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
-        role = FrontendRole(Self(frontend_id, settings, bus), stores, bus, authority, token, clock=clock, ids=ids)
+        artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
+        me = Self(frontend_id, settings, bus)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts, clock=clock, ids=ids)
         await role.run(listener)
 
 
@@ -97,6 +116,7 @@ class FrontendRole:
         bus: Bus,
         authority: BusAuthority,
         token: str,
+        artifacts: Artifacts,
         *,
         clock: Clock,
         ids: Ids,
@@ -108,6 +128,10 @@ class FrontendRole:
         self._authority = authority
         self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
+        backends, models = gallery_settings(settings)
+        self._galleries = Galleries(
+            artifacts, backends=backends, models=models, every_s=settings.gallery_refresh_s, clock=clock
+        )
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -128,6 +152,7 @@ class FrontendRole:
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
             feed=self._feed,
+            galleries=self._galleries,
             ids=ids,
             hint=self._hint,
         )
@@ -176,6 +201,7 @@ class FrontendRole:
             "report": self._report,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
+            "galleries": self._galleries.run,
         }
         try:
             async with asyncio.TaskGroup() as tasks:

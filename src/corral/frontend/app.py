@@ -16,6 +16,8 @@ from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import LiveFeed
+from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
+from corral.frontend.gallery.service import Galleries
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.web import WebUi
@@ -34,6 +36,7 @@ class Parts:
     tokens: JoinTokens
     beats: BeatBatcher
     feed: LiveFeed
+    galleries: Galleries
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
@@ -57,6 +60,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed)))
     return api
 
 
