@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
+from corral.core.galleries import GalleryAddress, read_gallery_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,9 @@ def _read_names(value: Any) -> Any:
 
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
+
+
+GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]
 
 
 def _check_port_range(value: str) -> str:
@@ -234,6 +238,20 @@ class FrontendSettings(WatchSettings):
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
+    backend_galleries: Annotated[
+        GalleryList, LocalAiName("LOCALAI_BACKEND_GALLERIES"), LocalAiName("BACKEND_GALLERIES")
+    ] = ()
+    """Galleries of backends after Corral's own: `name=address,...`, or LocalAI's JSON list."""
+    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = ()
+    """Galleries of models after Corral's own, written likewise."""
+    localai_galleries: bool = False
+    """Offer LocalAI's public galleries too, after all others."""
+    gallery_refresh_s: Duration = 3600.0
+    """How often galleries are asked for news. What cannot be reached is shown from the copy kept, with its age."""
+    trusted_hosts: NameList = ()
+    """Hosts or networks at private addresses that galleries and digests may be read from: `registry.lan:5000`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that galleries and digests may be read from without TLS."""
 
 
 class WorkerSettings(RoleSettings):

@@ -14,8 +14,10 @@ from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import (
     Catalogue,
+    ModelCatalogue,
     read_backends,
     read_model,
+    read_model_catalogue,
     read_models,
     refuse_unverifiable,
 )
@@ -83,11 +85,13 @@ class Artifacts:
 
     # Backends
 
-    async def read_catalogue(self, galleries: tuple[GallerySettings, ...] | None = None) -> Catalogue:
+    async def read_catalogue(
+        self, galleries: tuple[GallerySettings, ...] | None = None, *, ask: bool = True
+    ) -> Catalogue:
         """Every backend gallery, or those given. One that cannot be reached answers from its cached copy, with its
-        age."""
+        age; without `ask` all do."""
         wanted = self.settings.galleries if galleries is None else galleries
-        return await self._run(lambda token: read_backends(self._sources, wanted, token))
+        return await self._run(lambda token: read_backends(self._sources, wanted, token, ask=ask))
 
     def request_for(
         self,
@@ -162,6 +166,9 @@ class Artifacts:
 
     async def read_models(self, galleries: tuple[GallerySettings, ...] = ()) -> list[ModelEntry]:
         return await self._run(lambda token: read_models(self._sources, galleries, token))
+
+    async def read_model_catalogue(self, galleries: tuple[GallerySettings, ...], *, ask: bool = True) -> ModelCatalogue:
+        return await self._run(lambda token: read_model_catalogue(self._sources, galleries, token, ask=ask))
 
     async def read_model(self, entry: ModelEntry) -> ResolvedModel:
         return await self._run(lambda token: read_model(self._sources, entry, token))

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import click
 import structlog
 
 from corral import __version__
+from corral.artifacts import Artifacts, ArtifactSettings
+from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.settings import NetworkPolicy
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, encode
-from corral.bus.subjects import NODES_CHANGED
+from corral.bus.subjects import ANYTHING_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
@@ -26,8 +31,10 @@ from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
+from corral.frontend.gallery.service import Galleries, gallery_settings
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.live import node_kind
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -64,6 +71,17 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
         await database.close()
 
 
+def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
+    found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
+    return replace(
+        found,
+        network=NetworkPolicy(
+            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+        ),
+    )
+
+
 async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
@@ -82,7 +100,9 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids) ->
         frontend_id = ensure_secret(Path(settings.data_dir) / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
-        role = FrontendRole(Self(frontend_id, settings, bus), stores, bus, authority, token, clock=clock, ids=ids)
+        artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
+        me = Self(frontend_id, settings, bus)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts, clock=clock, ids=ids)
         await role.run(listener)
 
 
@@ -96,6 +116,7 @@ class FrontendRole:
         bus: Bus,
         authority: BusAuthority,
         token: str,
+        artifacts: Artifacts,
         *,
         clock: Clock,
         ids: Ids,
@@ -105,8 +126,12 @@ class FrontendRole:
         self._stores = stores
         self._bus = bus
         self._authority = authority
-        self._feed = NodeFeed(stores.nodes)
+        self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
+        backends, models = gallery_settings(settings)
+        self._galleries = Galleries(
+            artifacts, backends=backends, models=models, every_s=settings.gallery_refresh_s, clock=clock
+        )
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -127,25 +152,27 @@ class FrontendRole:
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
             feed=self._feed,
+            galleries=self._galleries,
             ids=ids,
             hint=self._hint,
         )
 
-    async def _hint(self) -> None:
+    async def _hint(self, kind: str = "nodes") -> None:
         """Only a hint: who misses it looks by itself a little later."""
-        self._poke()
+        self._poke(kind)
         try:
-            await self._bus.publish(NODES_CHANGED, encode(NodesChanged(frontend=self._me.id)))
+            await self._bus.publish(changed_subject(kind), encode(NodesChanged(frontend=self._me.id)))
         except CorralError as error:
             log.debug("hint.not_sent", error=str(error))
 
-    async def _on_hint(self, _message: BusMessage) -> None:
-        self._poke()
+    async def _on_hint(self, message: BusMessage) -> None:
+        self._poke(changed_kind(message.subject))
 
-    def _poke(self) -> None:
-        self._feed.poke()
-        self._health.poke()
-        self._reports.poke()
+    def _poke(self, kind: str) -> None:
+        self._feed.poke(kind)
+        if kind == "nodes":
+            self._health.poke()
+            self._reports.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -161,7 +188,7 @@ class FrontendRole:
     async def run(self, listener: Listener) -> None:
         settings = self._me.settings
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
-        await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
+        await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
         running = settings.data_dir / "run.json"
         write_private(running, json.dumps({"url": local_url(settings.listen)}))
@@ -174,6 +201,7 @@ class FrontendRole:
             "report": self._report,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
+            "galleries": self._galleries.run,
         }
         try:
             async with asyncio.TaskGroup() as tasks:

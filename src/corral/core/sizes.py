@@ -36,6 +36,14 @@ def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
     return min(total_bytes, int(number * factor))
 
 
+def parse_size_bytes(text: str) -> int | None:
+    """`94MB`, `1.5 GiB`; None for a text that is no size, such as a gallery's "about 4 GB"."""
+    match = _SIZE.fullmatch(text.strip())
+    unit = match[2].lower() if match else ""
+    factor = {name.lower(): factor for name, factor in _UNITS.items()}.get(unit if unit.endswith("b") else f"{unit}b")
+    return int(float(match[1]) * factor) if match and factor else None
+
+
 def format_bytes(count: float) -> str:
     """Binary units, one decimal: `412.0 MiB`."""
     size = float(count)

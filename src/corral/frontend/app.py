@@ -15,7 +15,9 @@ from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
+from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
+from corral.frontend.gallery.service import Galleries
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.web import WebUi
@@ -33,7 +35,8 @@ class Parts:
     gate: Gate
     tokens: JoinTokens
     beats: BeatBatcher
-    feed: NodeFeed
+    feed: LiveFeed
+    galleries: Galleries
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
@@ -57,6 +60,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed)))
     return api
 
 
