@@ -21,6 +21,7 @@ from corral.bus.messages import NodesChanged, encode
 from corral.bus.subjects import ANYTHING_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
+from corral.cli.fleet_parts import FleetParts
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
 from corral.controller.reports import Reports
@@ -144,6 +145,9 @@ class FrontendRole:
             on_change=self._hint,
             also=lambda: enforce_quietly(authority, stores.bus_credentials),
         )
+        self._fleet = FleetParts(
+            me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
+        )
         self._parts = Parts(
             me=me,
             stores=stores,
@@ -155,6 +159,11 @@ class FrontendRole:
             galleries=self._galleries,
             ids=ids,
             hint=self._hint,
+            hint_of=self._hint,
+            fleet=self._fleet.fleet,
+            progress=self._fleet.progress,
+            drift=self._fleet.desired,
+            upgrades=self._fleet.upgrades,
         )
 
     async def _hint(self, kind: str = "nodes") -> None:
@@ -173,6 +182,7 @@ class FrontendRole:
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+        self._fleet.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -190,6 +200,7 @@ class FrontendRole:
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
+        await self._fleet.progress.start()
         running = settings.data_dir / "run.json"
         write_private(running, json.dumps({"url": local_url(settings.listen)}))
         store = self._stores.database.location
@@ -202,6 +213,10 @@ class FrontendRole:
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
             "galleries": self._galleries.run,
+            "progress": self._fleet.progress.run,
+            "intents": self._fleet.intents.run,
+            "desired state": self._fleet.desired.run,
+            "upgrades": self._fleet.upgrades.run,
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -216,6 +231,7 @@ class FrontendRole:
     async def _leave(self) -> None:
         try:
             await self._health.release()
+            await self._fleet.release()
             await self._stores.frontends.leave(self._me.id)
         except CorralError as error:
             log.warning("frontend.left_untidily", error=str(error))
