@@ -21,8 +21,10 @@ from harness.waiting import free_port, wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"
-_SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 3
-_PORTS = itertools.cycle(range(20000 + 2000 * _SLOT, 22000 + 2000 * _SLOT, 50))
+# Below the ephemeral range and above what workers take by themselves; test runs beside one another begin elsewhere.
+_PORTS = itertools.cycle(range(24000, 32000, 50))
+for _ in range(os.getpid() % 160):
+    next(_PORTS)
 
 
 class OperationFleet:
