@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed, collect_garbage
-from corral.artifacts.digests import parse_digest
+from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import (
     Catalogue,
@@ -25,6 +25,7 @@ from corral.artifacts.galleries.entries import ModelEntry, ModelFile, ResolvedMo
 from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.locks import held
+from corral.artifacts.pins import Pin, pin_location
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.running import paths_in_use
@@ -113,6 +114,11 @@ class Artifacts:
         """What a reference is made of, for this platform. Fetches documents, never a layer (and builds a
         source package, where that is allowed: what it needs is not known before)."""
         return await self._run(lambda token: self._installer.inspect(uri, token))
+
+    async def pin(self, uri: str, sha256: Digest | None = None) -> Pin:
+        """Which version a location means now, for every platform. Asks a registry for documents, nothing else."""
+        registries = self._installer.resolver.registries
+        return await self._run(lambda token: pin_location(registries, uri, sha256, token))
 
     async def install(
         self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
