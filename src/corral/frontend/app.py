@@ -60,7 +60,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
-    api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed)))
+    api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations)))
     return api
 
 

@@ -9,16 +9,19 @@ from corral.artifacts import ModelEntry
 from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
+from corral.core.operations import Operation, OperationState
 from corral.core.sizes import parse_size_bytes
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.gallery.listing import (
     ITEMS,
+    InWork,
     PageRequest,
     list_available,
     list_installed,
     list_known,
     list_page,
     show_galleries,
+    task_of,
 )
 from corral.frontend.gallery.offers import BackendOffer, Families, NodeOffer, Offers, is_development, matches
 from corral.frontend.gallery.service import Galleries
@@ -72,13 +75,18 @@ class AvailableModels:
     galleries: list[GalleryView]
 
 
-class GalleryDesk:
-    """Puts galleries and machines together for each request."""
+class Operations(Protocol):
+    async def read_open(self) -> list[Operation]: ...
 
-    def __init__(self, galleries: Galleries, nodes: Nodes, observed: Observed) -> None:
+
+class GalleryDesk:
+    """Puts galleries, machines and what is under way together for each request."""
+
+    def __init__(self, galleries: Galleries, nodes: Nodes, observed: Observed, operations: Operations) -> None:
         self.galleries = galleries
         self._nodes = nodes
         self._observed = observed
+        self._operations = operations
         self._families = Families(())
 
     async def offers(self) -> Offers:
@@ -86,6 +94,11 @@ class GalleryDesk:
         if self._families.entries != catalogue.entries:
             self._families = Families(catalogue.entries)
         return Offers(catalogue, self._families, await self._nodes.read_all(), await self._observed.read_backends())
+
+    async def in_work(self) -> dict[str, InWork]:
+        """By backend: the operation that is at it."""
+        running = [op for op in await self._operations.read_open() if op.state is OperationState.RUNNING]
+        return {op.backend: InWork(job_id=op.id, task=task_of(op)) for op in running}
 
 
 def gallery_routes(desk: GalleryDesk) -> APIRouter:
@@ -139,7 +152,7 @@ def _add_localai_routes(router: APIRouter, desk: GalleryDesk) -> None:
         order: str = "asc",
     ) -> dict[str, Any]:
         wanted = PageRequest(term=term, tag=tag, page=page, items=items, sort=sort, order=order)
-        return list_page(await desk.offers(), wanted, {})
+        return list_page(await desk.offers(), wanted, await desk.in_work())
 
     @router.get("/backends")
     async def installed() -> list[dict[str, Any]]:
