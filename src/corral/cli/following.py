@@ -1,12 +1,13 @@
 """Waits for an operation by the event stream, and by asking where the stream is not to be had."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
 
-from corral.cli.client import Api
+from corral.cli.client import Api, clean
 from corral.cli.operation_parts import OperationPart, read_operation
 from corral.cli.progress import Display, open_display
 from corral.core.errors import CorralError, Unavailable
@@ -23,14 +24,7 @@ STREAM_AGAIN_S = 5.0
 GIVE_UP_S = 120.0
 """How long a frontend may be gone before waiting for it makes no sense."""
 
-EXIT_UNFINISHED = 4
-EXIT_CODES = {
-    Outcome.DONE: 0,
-    Outcome.FAILED: 1,
-    Outcome.CANCELLED: 1,
-    Outcome.UNFINISHED: EXIT_UNFINISHED,
-    Outcome.GOING_ON: EXIT_UNFINISHED,
-}
+EXIT_FAILED, EXIT_UNFINISHED = 1, 4
 EXIT_INTERRUPTED = 130
 
 
@@ -103,7 +97,7 @@ class Follower:
             self._note_nodes(event.data["changed"])
         elif event.name == "operations":
             for operation in event.data["changed"]:
-                if operation["id"] == self._id:
+                if operation["jobID"] == self._id:
                     self.answer = operation
 
     def _note_nodes(self, nodes: list[dict[str, Any]]) -> None:
@@ -127,6 +121,33 @@ class Follower:
 
 def how_to_follow(operation_id: str) -> str:
     return f"Follow it: corral ops watch {operation_id}   Stop it: corral ops cancel {operation_id}"
+
+
+def exit_code_of(outcomes: Iterable[Outcome]) -> int:
+    """One that failed goes before one that is not finished."""
+    met = set(outcomes)
+    if met & {Outcome.FAILED, Outcome.CANCELLED}:
+        return EXIT_FAILED
+    return EXIT_UNFINISHED if met & {Outcome.UNFINISHED, Outcome.GOING_ON} else 0
+
+
+def summary(operation: OperationPart, outcome: Outcome) -> str:
+    counts = Counter(node.status for node in operation.nodes)
+    told = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+    head = f"{operation.verb} {clean(operation.backend)}: {outcome.value} ({told or 'no machine is affected'})"
+    match outcome:
+        case Outcome.FAILED if operation.state == "running":
+            return f"{head}\nWhat failed is tried again by itself. {_how_to_see(operation.id)}"
+        case Outcome.FAILED:
+            return f"{head}\n{_how_to_see(operation.id)}"
+        case Outcome.UNFINISHED | Outcome.GOING_ON:
+            return f"{head}\nThe rest follows by itself. {how_to_follow(operation.id)}"
+        case _:
+            return head
+
+
+def _how_to_see(operation_id: str) -> str:
+    return f"See why: corral ops show {operation_id}   Try again now: corral ops retry {operation_id}"
 
 
 @contextmanager

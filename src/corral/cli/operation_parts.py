@@ -32,9 +32,9 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    id: str = msgspec.field(name="jobID")
     verb: str
-    backend: str
+    backend: str = msgspec.field(name="name")
     state: str
     error: str | None = None
     nodes: list[NodePart] = []
