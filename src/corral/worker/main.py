@@ -82,22 +82,23 @@ async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> Non
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
         frontend = await opened.enter_async_context(open_frontend_client(identity.join))
         machine = await read_machine(settings)
-        membership = Membership(
-            settings,
-            frontend,
-            machine,
-            Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
-            name=identity.name,
-            node_key=identity.node_key,
-            token=identity.token,
-            clock=clock,
-            ids=ids,
-        )
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
         async with open_workshop(
             settings, capability=machine.capability.token, nvml=nvml, clock=clock, ids=ids
         ) as workshop:
+            membership = Membership(
+                settings,
+                frontend,
+                machine,
+                Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
+                name=identity.name,
+                node_key=identity.node_key,
+                token=identity.token,
+                clock=clock,
+                ids=ids,
+                grants=workshop.leases,
+            )
             await Worker(settings, membership, workshop, listen_on=host, advertise=advertise).run(listener)
 
 
@@ -132,6 +133,10 @@ class Worker:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(serve_http(app, listener, websockets=True), name="http")
                 tasks.create_task(self._work(), name="work")
+                leases = workshop.leases
+                tasks.create_task(
+                    keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
+                )
         except* Stopped:
             keep = False
             log.info("worker.stopped", reason="asked to by an administrator")

@@ -23,6 +23,7 @@ from corral.worker.backends import Backends
 from corral.worker.grpc_backend import probe_of
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.jobs import Jobs
+from corral.worker.leases import Leases
 from corral.worker.ledger import Ledger
 from corral.worker.models import ModelFiles
 from corral.worker.processes.groups import find_groups
@@ -41,6 +42,7 @@ log = structlog.get_logger()
 class Workshop:
     artifacts: Artifacts
     supervisor: Supervisor
+    leases: Leases
     backends: Backends
     reporter: Reporter
     models: ModelFiles
@@ -108,6 +110,7 @@ async def _open(
     return Workshop(
         artifacts=artifacts,
         supervisor=supervisor,
+        leases=Leases(data_dir / "leases.json", supervisor),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models),
