@@ -48,6 +48,10 @@ def progress_subject(node: NodeId | str, op_id: str) -> str:
     return node_subject(node, f"backend.install.{sanitise_token(op_id)}.progress")
 
 
+EVERY_REPORT = f"nodes.*.{REPORT}"
+EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
+"""What every frontend listens on."""
+
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
 

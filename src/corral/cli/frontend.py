@@ -19,6 +19,7 @@ from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
 from corral.core.errors import CorralError, Unavailable
+from corral.controller.reports import Reports
 from corral.core.presence import Limits
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
@@ -108,6 +109,7 @@ class FrontendRole:
         self._disk = disk
         self._feed = NodeFeed(stores.nodes)
         self._beats = BeatBatcher(stores.registration)
+        self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
             verdicts=stores.health,
@@ -145,6 +147,7 @@ class FrontendRole:
     def _poke(self) -> None:
         self._feed.poke()
         self._health.poke()
+        self._reports.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -161,11 +164,19 @@ class FrontendRole:
         settings = self._me.settings
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
+        await self._reports.start()
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
-        loops = {"beats": self._beats.run, "feed": self._feed.run, "health": self._health.run, "report": self._report}
+        loops = {
+            "beats": self._beats.run,
+            "feed": self._feed.run,
+            "health": self._health.run,
+            "report": self._report,
+            "observations": self._reports.run,
+            "silent nodes": self._reports.look,
+        }
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():

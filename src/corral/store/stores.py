@@ -8,6 +8,7 @@ from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.leases import LeaseStore
 from corral.store.nodes import NodeStore
+from corral.store.observed import ObservedStore
 from corral.store.registration import RegistrationStore
 
 
@@ -21,4 +22,5 @@ class Stores:
         self.health = HealthStore(database)
         self.leases = LeaseStore(database)
         self.nodes = NodeStore(database)
+        self.observed = ObservedStore(database)
         self.registration = RegistrationStore(database)
