@@ -54,6 +54,18 @@ EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
 
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
+ANYTHING_CHANGED = "corral.*.changed"
+"""Every such hint."""
+
+
+def changed_subject(kind: str) -> str:
+    """The hint for one kind of things: nodes, operations, backends, models, replicas."""
+    return f"corral.{sanitise_token(kind)}.changed"
+
+
+def changed_kind(subject: str) -> str:
+    return subject.split(".")[1]
+
 
 FRONTEND_INBOX = "_INBOX.fe"
 """Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""

@@ -13,21 +13,22 @@ import structlog
 from corral import __version__
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, encode
-from corral.bus.subjects import NODES_CHANGED
+from corral.bus.subjects import ANYTHING_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
-from corral.core.errors import CorralError, Unavailable
 from corral.controller.reports import Reports
+from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.live import node_kind
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -107,7 +108,7 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
-        self._feed = NodeFeed(stores.nodes)
+        self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
@@ -133,21 +134,22 @@ class FrontendRole:
             hint=self._hint,
         )
 
-    async def _hint(self) -> None:
+    async def _hint(self, kind: str = "nodes") -> None:
         """Only a hint: who misses it looks by itself a little later."""
-        self._poke()
+        self._poke(kind)
         try:
-            await self._bus.publish(NODES_CHANGED, encode(NodesChanged(frontend=self._me.id)))
+            await self._bus.publish(changed_subject(kind), encode(NodesChanged(frontend=self._me.id)))
         except CorralError as error:
             log.debug("hint.not_sent", error=str(error))
 
-    async def _on_hint(self, _message: BusMessage) -> None:
-        self._poke()
+    async def _on_hint(self, message: BusMessage) -> None:
+        self._poke(changed_kind(message.subject))
 
-    def _poke(self) -> None:
-        self._feed.poke()
-        self._health.poke()
-        self._reports.poke()
+    def _poke(self, kind: str) -> None:
+        self._feed.poke(kind)
+        if kind == "nodes":
+            self._health.poke()
+            self._reports.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -163,7 +165,7 @@ class FrontendRole:
     async def run(self, listener: Listener) -> None:
         settings = self._me.settings
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
-        await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
+        await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
         running = settings.data_dir / "run.json"
         self._note_address(running)

@@ -15,7 +15,7 @@ from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.web import WebUi
@@ -33,7 +33,7 @@ class Parts:
     gate: Gate
     tokens: JoinTokens
     beats: BeatBatcher
-    feed: NodeFeed
+    feed: LiveFeed
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""

@@ -108,7 +108,7 @@ async def _open(
     return Workshop(
         artifacts=artifacts,
         supervisor=supervisor,
-        leases=Leases(data_dir / "leases.json", supervisor),
+        leases=Leases(data_dir / "leases.json", world.disk, supervisor),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models),
