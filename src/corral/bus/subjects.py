@@ -51,6 +51,11 @@ def progress_subject(node: NodeId | str, op_id: str) -> str:
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
 
+ROUTES_CHANGED = "corral.routes.changed"
+"""Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""
+INFLIGHT = "corral.inflight"
+"""Corral's own, frontend to frontends: its open requests for each replica. Forgotten unless repeated."""
+
 FRONTEND_INBOX = "_INBOX.fe"
 """Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""
 
