@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,9 +12,12 @@ import click
 import structlog
 
 from corral import __version__
+from corral.artifacts import Artifacts
+from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.settings import GallerySettings
 from corral.bus.client import Bus, BusMessage, connect_bus
-from corral.bus.messages import NodesChanged, encode
-from corral.bus.subjects import ANYTHING_CHANGED, changed_kind, changed_subject
+from corral.bus.messages import NodesChanged, RoutesChanged, encode
+from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
@@ -29,6 +33,7 @@ from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bu
 from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import node_kind
+from corral.frontend.model_gallery import ModelGallery
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -64,6 +69,13 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
         await database.close()
 
 
+def _model_galleries(settings: FrontendSettings) -> tuple[GallerySettings, ...]:
+    return tuple(
+        GallerySettings(name=source.name, url=source.url, mirrors=source.mirrors, optional=True)
+        for source in settings.model_galleries
+    )
+
+
 async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
@@ -82,8 +94,12 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
+        artifacts = Artifacts(
+            settings_from_environment(settings.data_dir / "artifacts", os.environ), clock=clock, ids=ids
+        )
+        await opened.enter_async_context(artifacts)
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, clock=clock, ids=ids, disk=disk)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
         await role.run(listener)
 
 
@@ -98,6 +114,7 @@ class FrontendRole:
         authority: BusAuthority,
         token: str,
         *,
+        artifacts: Artifacts,
         clock: Clock,
         ids: Ids,
         disk: Disk,
@@ -132,6 +149,8 @@ class FrontendRole:
             feed=self._feed,
             ids=ids,
             hint=self._hint,
+            model_gallery=ModelGallery(artifacts, _model_galleries(settings)),
+            hint_routes=self._hint_routes,
         )
 
     async def _hint(self, kind: str = "nodes") -> None:
@@ -139,6 +158,12 @@ class FrontendRole:
         self._poke(kind)
         try:
             await self._bus.publish(changed_subject(kind), encode(NodesChanged(frontend=self._me.id)))
+        except CorralError as error:
+            log.debug("hint.not_sent", error=str(error))
+
+    async def _hint_routes(self) -> None:
+        try:
+            await self._bus.publish(ROUTES_CHANGED, encode(RoutesChanged(frontend=self._me.id)))
         except CorralError as error:
             log.debug("hint.not_sent", error=str(error))
 
