@@ -311,6 +311,27 @@ class NodesChanged(msgspec.Struct, frozen=True):
     frontend: str
 
 
+class RoutesChanged(msgspec.Struct, frozen=True):
+    """Corral's own. A hint: whoever hears it compares the version and reads the store."""
+
+    frontend: str
+    version: int | None = None
+
+
+class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. What one frontend process works on now, complete: what is not in it is zero."""
+
+    frontend: str
+    sequence: int
+    """Grows within one run of the process; `run` tells runs apart."""
+    run: str = ""
+    replicas: dict[str, int] = {}
+    idle_ms: dict[str, int] = {}
+    """For replicas used lately: how long ago."""
+    queues: dict[str, int] = {}
+    """Requests that wait for a replica, by model."""
+
+
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 

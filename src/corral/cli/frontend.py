@@ -18,6 +18,7 @@ from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
+from corral.controller.reports import Reports
 from corral.core.errors import CorralError
 from corral.core.presence import Limits
 from corral.frontend.access import Gate
@@ -106,6 +107,7 @@ class FrontendRole:
         self._authority = authority
         self._feed = NodeFeed(stores.nodes)
         self._beats = BeatBatcher(stores.registration)
+        self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
             verdicts=stores.health,
@@ -143,6 +145,7 @@ class FrontendRole:
     def _poke(self) -> None:
         self._feed.poke()
         self._health.poke()
+        self._reports.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -159,11 +162,19 @@ class FrontendRole:
         settings = self._me.settings
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
+        await self._reports.start()
         running = settings.data_dir / "run.json"
         write_private(running, json.dumps({"url": local_url(settings.listen)}))
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
-        loops = {"beats": self._beats.run, "feed": self._feed.run, "health": self._health.run, "report": self._report}
+        loops = {
+            "beats": self._beats.run,
+            "feed": self._feed.run,
+            "health": self._health.run,
+            "report": self._report,
+            "observations": self._reports.run,
+            "silent nodes": self._reports.look,
+        }
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
