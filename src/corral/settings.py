@@ -30,7 +30,12 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
-from corral.core.galleries import GalleryAddress, read_gallery_list
+from corral.core.galleries import (
+    LOCALAI_BACKEND_GALLERY,
+    LOCALAI_MODEL_GALLERY,
+    GalleryAddress,
+    read_gallery_list,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,22 +241,28 @@ class FrontendSettings(WatchSettings):
     """Let machines with the token work without an administrator's approval."""
     worker_jwt_ttl_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
+    models_dir: Annotated[DataDir | None, LocalAiName("LOCALAI_MODELS_PATH")] = None
+    """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
     backend_galleries: Annotated[
         GalleryList, LocalAiName("LOCALAI_BACKEND_GALLERIES"), LocalAiName("BACKEND_GALLERIES")
-    ] = ()
-    """Galleries of backends after Corral's own: `name=address,...`, or LocalAI's JSON list."""
-    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = ()
+    ] = (LOCALAI_BACKEND_GALLERY,)
+    """Galleries of backends after Corral's own: `name=address,...` or LocalAI's JSON list; empty for none."""
+    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = (
+        LOCALAI_MODEL_GALLERY,
+    )
     """Galleries of models after Corral's own, written likewise."""
-    localai_galleries: bool = False
-    """Offer LocalAI's public galleries too, after all others."""
     gallery_refresh_s: Duration = 3600.0
     """How often galleries are asked for news. What cannot be reached is shown from the copy kept, with its age."""
     trusted_hosts: NameList = ()
     """Hosts or networks at private addresses that galleries and digests may be read from: `registry.lan:5000`."""
     plain_http_hosts: NameList = ()
     """Hosts that galleries and digests may be read from without TLS."""
+
+    @property
+    def models_directory(self) -> Path:
+        return self.models_dir or self.data_dir / "models"
 
 
 class WorkerSettings(RoleSettings):

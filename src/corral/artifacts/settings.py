@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corral.core.galleries import GalleryAddress
+
 GIB = 1 << 30
 MIB = 1 << 20
 
@@ -112,6 +114,17 @@ class GallerySettings:
     """An optional gallery that has never been reached is left out instead of failing the listing."""
     verification: bool = False
     """The gallery asks for signed images. Corral cannot check such signatures yet, so it refuses its images."""
+
+
+def gallery_at(address: GalleryAddress) -> GallerySettings:
+    """Optional: whoever looks something up elsewhere does not suffer from one that was never reached."""
+    return GallerySettings(
+        name=address.name,
+        url=address.url,
+        mirrors=address.mirrors,
+        optional=True,
+        verification=address.verification,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

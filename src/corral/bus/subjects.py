@@ -67,6 +67,11 @@ def changed_kind(subject: str) -> str:
     return subject.split(".")[1]
 
 
+ROUTES_CHANGED = "corral.routes.changed"
+"""Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""
+INFLIGHT = "corral.inflight"
+"""Corral's own, frontend to frontends: its open requests for each replica. Forgotten unless repeated."""
+
 FRONTEND_INBOX = "_INBOX.fe"
 """Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""
 

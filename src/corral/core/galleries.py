@@ -15,6 +15,18 @@ class GalleryAddress:
     """The gallery asks for signed images."""
 
 
+LOCALAI_BACKEND_GALLERY = GalleryAddress(
+    name="localai",
+    url="https://index.localai.io/backends",
+    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
+)
+LOCALAI_MODEL_GALLERY = GalleryAddress(
+    name="localai",
+    url="https://index.localai.io/models",
+    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
+)
+
+
 def read_gallery_list(value: Any) -> tuple[GalleryAddress, ...]:
     """Raises ValueError with what is wrong."""
     if isinstance(value, str):

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate, Principal
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.beats import BeatBatcher
@@ -19,6 +20,7 @@ from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
@@ -40,6 +42,9 @@ class Parts:
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
+    model_gallery: ModelGallery
+    hint_routes: Callable[[], Awaitable[None]]
+    """Tells all frontends that models, or where they are served, changed."""
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -61,6 +66,8 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations)))
+    # Last: a model's name may hold slashes, so its routes would take what others offer below it.
+    api.include_router(model_routes(stores, parts.model_gallery, settings.models_directory, parts.hint_routes))
     return api
 
 

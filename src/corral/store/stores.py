@@ -9,6 +9,7 @@ from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.intents import IntentStore
 from corral.store.leases import LeaseStore
+from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
 from corral.store.observed import ObservedStore
 from corral.store.operations import OperationStore
@@ -28,6 +29,7 @@ class Stores:
         self.health = HealthStore(database)
         self.intents = IntentStore(database)
         self.leases = LeaseStore(database)
+        self.models = ModelStore(database)
         self.nodes = NodeStore(database)
         self.observed = ObservedStore(database)
         self.operations = OperationStore(database)

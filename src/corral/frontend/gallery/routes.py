@@ -5,12 +5,9 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Query, Response
 
-from corral.artifacts import ModelEntry
-from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Operation, OperationState
-from corral.core.sizes import parse_size_bytes
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.gallery.listing import (
     ITEMS,
@@ -51,27 +48,6 @@ class AvailableBackends:
     backends: list[BackendOffer]
     nodes: list[NodeOffer]
     """The machines on offer; each gets of a backend the variant of its capability."""
-    galleries: list[GalleryView]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOffer:
-    id: str
-    name: str
-    gallery: str
-    description: str
-    tags: list[str]
-    license: str
-    icon: str
-    urls: list[str]
-    size_bytes: int | None
-    backend: str
-    """Empty when only its base file, which is read at installation, names it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailableModels:
-    models: list[ModelOffer]
     galleries: list[GalleryView]
 
 
@@ -121,16 +97,6 @@ def gallery_routes(desk: GalleryDesk) -> APIRouter:
             }
         )
 
-    @router.get("/api/models/available", response_model=AvailableModels)
-    async def list_models(term: str = "", tag: str = "", name: str = "") -> Response:
-        catalogue = await desk.galleries.models()
-        found = [_show_model(entry) for entry in catalogue.entries if _model_matches(entry, term, tag)]
-        if name:
-            found = [model for model in found if name.lower() in (model.name.lower(), model.id.lower())]
-            if not found:
-                raise NotFound(f"no gallery has a model named {name!r}")
-        return MsgspecJson({"models": found, "galleries": show_galleries(catalogue.galleries)})
-
     @router.post("/api/galleries/refresh")
     async def refresh() -> list[GalleryView]:
         """Asks every gallery for news now."""
@@ -169,26 +135,3 @@ def _add_localai_routes(router: APIRouter, desk: GalleryDesk) -> None:
     @router.get("/backends/galleries")
     async def galleries() -> list[dict[str, Any]]:
         return show_galleries((await desk.galleries.backends()).galleries)
-
-
-def _model_matches(entry: ModelEntry, term: str, tag: str) -> bool:
-    if tag and tag.lower() not in {each.lower() for each in entry.tags}:
-        return False
-    text = " ".join((entry.name, entry.description, *entry.tags, entry.gallery)).lower()
-    return all(word in text for word in term.lower().split())
-
-
-def _show_model(entry: ModelEntry) -> ModelOffer:
-    config = entry.config_file if isinstance(entry.config_file, dict) else {}
-    return ModelOffer(
-        id=f"{entry.gallery}@{entry.name}",
-        name=entry.name,
-        gallery=entry.gallery,
-        description=entry.description.strip(),
-        tags=entry.tags,
-        license=entry.license,
-        icon=entry.icon,
-        urls=entry.urls,
-        size_bytes=parse_size_bytes(entry.size) if entry.size else None,
-        backend=str(entry.overrides.get("backend") or config.get("backend") or entry.backend),
-    )
