@@ -245,6 +245,20 @@ class FrontendSettings(WatchSettings):
     """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
+    backend_install_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_INSTALL_TIMEOUT")] = 900.0
+    """How long a worker may take to answer an install before it counts as still running there."""
+    backend_upgrade_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_UPGRADE_TIMEOUT")] = 900.0
+    """The same for an upgrade."""
+    backend_retry_first_s: Duration = 30.0
+    """How long to wait after the first failure on a node; doubles each time."""
+    backend_retry_longest_s: Duration = 900.0
+    """The longest wait between two attempts."""
+    backend_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Failures on one node after which it takes a person to try again."""
+    orders_at_once: Annotated[int, Field(ge=1, le=4096)] = 256
+    """How many nodes this frontend works with at the same time."""
+    upgrade_check_interval_s: Duration = 6 * 3600.0
+    """How often galleries and registries are asked whether there are newer versions."""
     backend_galleries: Annotated[
         GalleryList, LocalAiName("LOCALAI_BACKEND_GALLERIES"), LocalAiName("BACKEND_GALLERIES")
     ] = (LOCALAI_BACKEND_GALLERY,)

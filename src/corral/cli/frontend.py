@@ -21,6 +21,7 @@ from corral.bus.messages import NodesChanged, RoutesChanged, encode
 from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
+from corral.cli.fleet_parts import FleetParts
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
 from corral.controller.reports import Reports
@@ -34,7 +35,7 @@ from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bu
 from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import node_kind
+from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
@@ -128,7 +129,6 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
-        self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
         self._galleries = Galleries(
             artifacts,
@@ -149,6 +149,18 @@ class FrontendRole:
             on_change=self._hint,
             also=lambda: enforce_quietly(authority, stores.bus_credentials),
         )
+        self._fleet = FleetParts(
+            me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
+        )
+        self._feed = LiveFeed(
+            [
+                node_kind(stores.nodes),
+                operation_kind(stores.operations, self._fleet.progress),
+                backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
+                model_kind(stores.models, stores.nodes.now_ms),
+            ]
+        )
+        self._fleet.progress.listen(lambda: self._feed.poke("operations"))
         self._parts = Parts(
             me=me,
             stores=stores,
@@ -162,6 +174,11 @@ class FrontendRole:
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, self._galleries),
             hint_routes=self._hint_routes,
+            hint_of=self._hint,
+            fleet=self._fleet.fleet,
+            progress=self._fleet.progress,
+            drift=self._fleet.desired,
+            upgrades=self._fleet.upgrades,
         )
 
     async def _hint(self, kind: str = "nodes") -> None:
@@ -182,10 +199,11 @@ class FrontendRole:
         self._poke(changed_kind(message.subject))
 
     def _poke(self, kind: str) -> None:
-        self._feed.poke(kind)
+        self._feed.poke(*(("models", "replicas") if kind == "routes" else (kind,)))
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+        self._fleet.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -203,6 +221,7 @@ class FrontendRole:
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
+        await self._fleet.progress.start()
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -215,6 +234,10 @@ class FrontendRole:
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
             "galleries": self._galleries.run,
+            "progress": self._fleet.progress.run,
+            "intents": self._fleet.intents.run,
+            "desired state": self._fleet.desired.run,
+            "upgrades": self._fleet.upgrades.run,
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -236,6 +259,7 @@ class FrontendRole:
     async def _leave(self) -> None:
         try:
             await self._health.release()
+            await self._fleet.release()
             await self._stores.frontends.leave(self._me.id)
         except CorralError as error:
             log.warning("frontend.left_untidily", error=str(error))

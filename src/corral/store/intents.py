@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from corral.core.intents import Intent, IntentState, NextStep
+from corral.core.intents import Intent, NextStep, Wish
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
-from corral.core.operations import NodeProgressStatus, status_after
+from corral.core.operations import status_after
 from corral.store.admission import next_generation
 from corral.store.database import Database, Row, Tx
 from corral.store.intent_rows import (
     COLUMNS,
     SELECT_INTENT,
+    decode_wish,
     finish_operations,
     lock_operations,
     read_intent_row,
@@ -149,6 +150,37 @@ class IntentStore:
 
         return await self._database.read(body)
 
+    async def read_some(
+        self, *, node_id: str | None, backend: str | None, state: str | None, limit: int
+    ) -> list[Intent]:
+        """Open and ended ones that fit, newest first."""
+        wanted = {"node_id": node_id, "backend": backend, "state": state}
+        given = [(column, value) for column, value in wanted.items() if value is not None]
+        where = " AND ".join(f"{column} = ${position}" for position, (column, _) in enumerate(given, 2)) or "true"
+
+        async def body(tx: Tx) -> list[Intent]:
+            rows = await tx.fetch(
+                f"{SELECT_INTENT} WHERE {where} ORDER BY generation DESC, id LIMIT $1",
+                limit,
+                *(value for _, value in given),
+            )
+            return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def find_wishes(self, backend: str) -> dict[str, Wish]:
+        """By digest: how each version of it was last asked for."""
+
+        async def body(tx: Tx) -> dict[str, Wish]:
+            rows = await tx.fetch(
+                "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
+                " AND verb IN ('install', 'upgrade') ORDER BY generation",
+                backend,
+            )
+            return {row["digest"]: decode_wish(row["wish"]) for row in rows}
+
+        return await self._database.read(body)
+
     async def finish_idle(self) -> list[str]:
         """Ends operations that somebody left open without an open order."""
 
@@ -232,7 +264,7 @@ async def _write_results(tx: Tx, results: Sequence[Result]) -> None:
             (
                 result.intent.operation_id,
                 result.intent.node_id,
-                _status(result).value,
+                status_after(result.step).value,
                 result.step.error,
                 result.step.attempts,
                 int(result.step.due_in_s * 1000) if result.step.state.live else 0,
@@ -241,10 +273,3 @@ async def _write_results(tx: Tx, results: Sequence[Result]) -> None:
             for result in results
         ],
     )
-
-
-def _status(result: Result) -> NodeProgressStatus:
-    return status_after(result.step)
-
-
-__all__ = ["Claim", "IntentState", "IntentStore", "Result"]
