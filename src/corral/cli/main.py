@@ -54,7 +54,9 @@ def _first_of_ours(error: BaseException) -> CorralError | None:
 
 def main() -> None:
     try:
-        cli.main(prog_name="corral", standalone_mode=False)
+        code = cli.main(prog_name="corral", standalone_mode=False)
+        # What a command ends with by `Exit` comes back as a value here.
+        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
