@@ -234,6 +234,10 @@ class FrontendSettings(WatchSettings):
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
+    audit_keep_s: Duration = 90 * 86400.0
+    """How long entries of the audit log are kept."""
+    audit_entries: Annotated[int, Field(ge=1000)] = 200_000
+    """How many entries of the audit log are kept, the newest ones."""
 
 
 class WorkerSettings(RoleSettings):

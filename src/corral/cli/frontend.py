@@ -17,6 +17,7 @@ from corral.bus.subjects import NODES_CHANGED
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
+from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
@@ -26,7 +27,9 @@ from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import NodeFeed
+from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.refusals import Refusals
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -119,11 +122,21 @@ class FrontendRole:
             on_change=self._hint,
             also=lambda: enforce_quietly(authority, stores.bus_credentials),
         )
+        self._audit = AuditKeeper(
+            holder=me.id,
+            events=stores.events,
+            leases=stores.leases,
+            keep_s=settings.audit_keep_s,
+            most=settings.audit_entries,
+        )
+        guesses = Guesses(clock)
         self._parts = Parts(
             me=me,
             stores=stores,
             authority=authority,
-            gate=Gate(stores.access, clock=clock, auth=settings.auth),
+            gate=Gate(stores.access, guesses, clock=clock, auth=settings.auth),
+            guesses=guesses,
+            refusals=Refusals(stores.events, clock),
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
             feed=self._feed,
@@ -165,7 +178,13 @@ class FrontendRole:
         self._note_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
-        loops = {"beats": self._beats.run, "feed": self._feed.run, "health": self._health.run, "report": self._report}
+        loops = {
+            "beats": self._beats.run,
+            "feed": self._feed.run,
+            "health": self._health.run,
+            "report": self._report,
+            "audit": self._audit.run,
+        }
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():

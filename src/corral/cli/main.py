@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("corral.cli.status", "status_command"),
     "nodes": ("corral.cli.nodes", "nodes_group"),
     "keys": ("corral.cli.keys", "keys_group"),
+    "audit": ("corral.cli.audit", "audit_command"),
     "join-command": ("corral.cli.join_command", "join_command"),
     "doctor": ("corral.cli.doctor", "doctor_command"),
     "bus": ("corral.cli.bus", "bus_group"),

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 from pydantic_core import PydanticUndefined
 
+from corral.core.durations import format_duration
 from corral.settings import RoleSettings, environment_names, load_settings, setting_key
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,7 +36,7 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
 def _show(default: Any, field: str) -> str:
     if isinstance(default, bool):
         return "on" if default else "off"
-    return f"{default:g}s" if field.endswith("_s") else str(default)
+    return format_duration(default) if field.endswith("_s") else str(default)
 
 
 def read_settings(cls: type[Role], flags: dict[str, Any]) -> Role:

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from corral import __version__
-from corral.frontend.access import Gate, Principal
+from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.status import Self, status_routes
@@ -16,8 +16,10 @@ from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import NodeFeed
+from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.node.routes import NodeRoutes
+from corral.frontend.refusals import Refusals
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
 from corral.system import Ids
@@ -31,6 +33,8 @@ class Parts:
     stores: Stores
     authority: BusAuthority
     gate: Gate
+    guesses: Guesses
+    refusals: Refusals
     tokens: JoinTokens
     beats: BeatBatcher
     feed: NodeFeed
@@ -50,7 +54,9 @@ def build_api(parts: Parts) -> FastAPI:
     install_error_handlers(api)
     stores, settings = parts.stores, parts.me.settings
     api.include_router(
-        NodeRoutes(settings, stores, parts.authority, parts.tokens, parts.beats, parts.ids, parts.hint).router
+        NodeRoutes(
+            settings, stores, parts.authority, parts.tokens, parts.guesses, parts.beats, parts.ids, parts.hint
+        ).router
     )
     api.include_router(node_routes(stores, parts.authority, parts.hint))
     api.include_router(key_routes(stores, parts.gate, parts.ids))
@@ -61,14 +67,10 @@ def build_api(parts: Parts) -> FastAPI:
 
 
 def build_app(parts: Parts) -> ASGIApp:
-    async def record_refusal(principal: Principal | None, what: str, why: str) -> None:
-        actor = principal.actor if principal else "nobody"
-        await parts.stores.events.append(actor=actor, action="access.refused", subject=what, detail={"reason": why})
-
     edge = Edge(
         build_api(parts),
         gate=parts.gate,
         body_limit_bytes=parts.me.settings.body_limit_bytes,
-        on_refusal=record_refusal,
+        refusals=parts.refusals,
     )
     return WebUi(edge)

@@ -23,6 +23,7 @@ _ERRORS: dict[int, type[CorralError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidInput,
+    429: Unavailable,
     503: Unavailable,
 }
 
