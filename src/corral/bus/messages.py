@@ -203,6 +203,14 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     models: list[RunningModel]
     error: str | None = None
+    epoch: int | None = None
+    """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
+
+    epoch: int | None = None
 
 
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,15 +239,6 @@ class LogRecord(msgspec.Struct, frozen=True):
 class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: list[LogRecord] | None
     error: str = ""
-
-
-class PingReply(msgspec.Struct, frozen=True):
-    """Corral's own."""
-
-    node: str
-    instance: str
-    epoch: int
-    version: str
 
 
 # Published
