@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,14 +12,18 @@ import click
 import structlog
 
 from corral import __version__
+from corral.artifacts import Artifacts
+from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.settings import GallerySettings
 from corral.bus.client import Bus, BusMessage, connect_bus
-from corral.bus.messages import NodesChanged, encode
-from corral.bus.subjects import NODES_CHANGED
+from corral.bus.messages import NodesChanged, RoutesChanged, encode
+from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
+from corral.controller.reports import Reports
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
 from corral.frontend.access import Gate
@@ -26,9 +31,11 @@ from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.live import node_kind
+from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
@@ -65,6 +72,13 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
         await database.close()
 
 
+def _model_galleries(settings: FrontendSettings) -> tuple[GallerySettings, ...]:
+    return tuple(
+        GallerySettings(name=source.name, url=source.url, mirrors=source.mirrors, optional=True)
+        for source in settings.model_galleries
+    )
+
+
 async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
@@ -83,8 +97,12 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
+        artifacts = Artifacts(
+            settings_from_environment(settings.data_dir / "artifacts", os.environ), clock=clock, ids=ids
+        )
+        await opened.enter_async_context(artifacts)
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, clock=clock, ids=ids, disk=disk)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
         await role.run(listener)
 
 
@@ -99,6 +117,7 @@ class FrontendRole:
         authority: BusAuthority,
         token: str,
         *,
+        artifacts: Artifacts,
         clock: Clock,
         ids: Ids,
         disk: Disk,
@@ -109,8 +128,9 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
-        self._feed = NodeFeed(stores.nodes)
+        self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
+        self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
             verdicts=stores.health,
@@ -142,22 +162,32 @@ class FrontendRole:
             feed=self._feed,
             ids=ids,
             hint=self._hint,
+            model_gallery=ModelGallery(artifacts, _model_galleries(settings)),
+            hint_routes=self._hint_routes,
         )
 
-    async def _hint(self) -> None:
+    async def _hint(self, kind: str = "nodes") -> None:
         """Only a hint: who misses it looks by itself a little later."""
-        self._poke()
+        self._poke(kind)
         try:
-            await self._bus.publish(NODES_CHANGED, encode(NodesChanged(frontend=self._me.id)))
+            await self._bus.publish(changed_subject(kind), encode(NodesChanged(frontend=self._me.id)))
         except CorralError as error:
             log.debug("hint.not_sent", error=str(error))
 
-    async def _on_hint(self, _message: BusMessage) -> None:
-        self._poke()
+    async def _hint_routes(self) -> None:
+        try:
+            await self._bus.publish(ROUTES_CHANGED, encode(RoutesChanged(frontend=self._me.id)))
+        except CorralError as error:
+            log.debug("hint.not_sent", error=str(error))
 
-    def _poke(self) -> None:
-        self._feed.poke()
-        self._health.poke()
+    async def _on_hint(self, message: BusMessage) -> None:
+        self._poke(changed_kind(message.subject))
+
+    def _poke(self, kind: str) -> None:
+        self._feed.poke(kind)
+        if kind == "nodes":
+            self._health.poke()
+            self._reports.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -173,7 +203,8 @@ class FrontendRole:
     async def run(self, listener: Listener) -> None:
         settings = self._me.settings
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
-        await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
+        await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
+        await self._reports.start()
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -184,6 +215,8 @@ class FrontendRole:
             "health": self._health.run,
             "report": self._report,
             "audit": self._audit.run,
+            "observations": self._reports.run,
+            "silent nodes": self._reports.look,
         }
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -9,15 +9,17 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.refusals import Refusals
 from corral.frontend.web import WebUi
@@ -37,10 +39,13 @@ class Parts:
     refusals: Refusals
     tokens: JoinTokens
     beats: BeatBatcher
-    feed: NodeFeed
+    feed: LiveFeed
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
+    model_gallery: ModelGallery
+    hint_routes: Callable[[], Awaitable[None]]
+    """Tells all frontends that models, or where they are served, changed."""
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -63,6 +68,8 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    # Last: a model's name may hold slashes, so its routes would take what others offer below it.
+    api.include_router(model_routes(stores, parts.model_gallery, settings.models_directory, parts.hint_routes))
     return api
 
 

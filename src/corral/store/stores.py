@@ -7,7 +7,9 @@ from corral.store.events import EventStore
 from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.leases import LeaseStore
+from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
+from corral.store.observed import ObservedStore
 from corral.store.registration import RegistrationStore
 
 
@@ -20,5 +22,7 @@ class Stores:
         self.frontends = FrontendStore(database)
         self.health = HealthStore(database)
         self.leases = LeaseStore(database)
+        self.models = ModelStore(database)
         self.nodes = NodeStore(database)
+        self.observed = ObservedStore(database)
         self.registration = RegistrationStore(database)
