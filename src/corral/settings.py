@@ -31,6 +31,7 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
+from corral.core.validation import describe_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class LocalAiName:
     """The name LocalAI has for the same setting."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlsoNamed(LocalAiName):
+    """A second name of our own."""
 
 
 def _read_duration(value: Any) -> Any:
@@ -290,7 +296,7 @@ class WorkerSettings(RoleSettings):
     """Where this machine's identity, backends, models and logs live."""
     join: Annotated[HttpUrl | None, LocalAiName("LOCALAI_REGISTER_TO")] = None
     """Address of a frontend. Remembered in the data directory after the first time."""
-    token: Annotated[Secret | None, LocalAiName("LOCALAI_REGISTRATION_TOKEN")] = None
+    token: Annotated[Secret | None, AlsoNamed("CORRAL_JOIN_TOKEN"), LocalAiName("LOCALAI_REGISTRATION_TOKEN")] = None
     """Registration token, needed the first time only."""
     name: Annotated[str | None, Field(min_length=1, max_length=255), LocalAiName("LOCALAI_NODE_NAME")] = None
     """Name of this node; default is the host name."""
@@ -377,6 +383,21 @@ def environment_names(field: str, info: FieldInfo) -> list[str]:
     return ["CORRAL_" + setting_key(field).upper(), *localai]
 
 
+_OTHER_NAMES = ("CONFIG", "URL", "API_KEY", "PROGRAM", "DATA_DIR", "ALLOW_SOURCE_BUILDS")
+"""Of variables that are no role's setting."""
+
+
+def find_unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables named like ours that mean nothing here, each with the name it may have been meant to be."""
+    known = {f"CORRAL_{name}" for name in _OTHER_NAMES}
+    for cls in (UpSettings, FrontendSettings, WorkerSettings):
+        for field, info in cls.model_fields.items():
+            names = environment_names(field, info)
+            known |= {*names, *(f"{name}_FILE" for name in names if is_secret(info))}
+    unknown = sorted(name for name in environ if name.startswith("CORRAL_") and name not in known)
+    return {name: next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None) for name in unknown}
+
+
 def is_secret(info: FieldInfo) -> bool:
     return "SecretStr" in str(info.annotation)
 
@@ -389,12 +410,31 @@ def _read_environment(cls: type[RoleSettings], environ: Mapping[str, str]) -> di
                 found[field] = (environ[name], name)
                 break
             if is_secret(info) and name + "_FILE" in environ:
-                path = Path(environ[name + "_FILE"])
-                try:
-                    found[field] = (path.read_text().strip(), name + "_FILE")
-                except OSError as error:
-                    raise InvalidSetting(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
+                found[field] = _read_secret_file(environ[name + "_FILE"], name + "_FILE")
                 break
+    return found
+
+
+def _read_secret_file(path: str, origin: str) -> tuple[str, str]:
+    try:
+        return Path(path).read_text().strip(), origin
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidSetting(f"{origin}: cannot read {path}: {why}") from error
+
+
+def secret_file_flag(field: str) -> str:
+    """The flag that names a file with this secret, so that the secret is in no argument list."""
+    return "--" + setting_key(field).replace("_", "-") + "-file"
+
+
+def _read_flags(cls: type[RoleSettings], flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    found: dict[str, tuple[Any, str]] = {}
+    for field, info in cls.model_fields.items():
+        if flags.get(field) is not None:
+            found[field] = (flags[field], "--" + setting_key(field).replace("_", "-"))
+        elif is_secret(info) and flags.get(f"{field}_file") is not None:
+            found[field] = _read_secret_file(flags[f"{field}_file"], secret_file_flag(field))
     return found
 
 
@@ -434,13 +474,7 @@ def load_settings(
     found: dict[str, tuple[Any, str]] = {}
     found.update(_read_file(cls, file))
     found.update(_read_environment(cls, environ))
-    found.update(
-        {
-            field: (value, "--" + setting_key(field).replace("_", "-"))
-            for field, value in flags.items()
-            if value is not None
-        }
-    )
+    found.update(_read_flags(cls, flags))
     try:
         return cls.model_validate({field: value for field, (value, _) in found.items()})
     except ValidationError as error:
@@ -449,11 +483,12 @@ def load_settings(
 
 def _describe(error: ValidationError, found: Mapping[str, tuple[Any, str]]) -> str:
     lines = []
-    for problem in error.errors(include_url=False, include_context=False):
+    for problem in error.errors(include_url=False):
+        what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=problem["msg"])
         if not problem["loc"]:
-            lines.append(problem["msg"].removeprefix("Value error, "))
+            lines.append(what)
             continue
         field = str(problem["loc"][0])
         _, origin = found.get(field, (None, setting_key(field)))
-        lines.append(f"{origin}: {problem['msg'].removeprefix('Value error, ')}")
+        lines.append(f"{origin}: {what}")
     return "\n".join(lines)

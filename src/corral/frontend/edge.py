@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge
 from corral.core.sizes import format_bytes
-from corral.frontend.access import Gate
+from corral.frontend.access import Gate, Principal
 from corral.frontend.errors import corral_error_response
 from corral.frontend.refusals import Refusals
 
@@ -64,7 +64,9 @@ class Edge:
             await corral_error_response(path, error)(scope, receive, send_safely)
             return
         scope.setdefault("state", {})["principal"] = principal
-        await self._app(scope, receive, send_safely)
+        changes = path.startswith("/api/") and method not in ("GET", "HEAD")
+        told = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
+        await self._app(scope, receive, told)
 
     async def _read_body(self, headers: dict[str, str], receive: Receive) -> Receive:
         """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
@@ -104,6 +106,17 @@ class Edge:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"the body is larger than {format_bytes(self._body_limit_bytes)}, the most that is taken here")
+
+
+def _logged(send: Send, principal: Principal, what: str) -> Send:
+    """One line for everything people change, whichever route changes it."""
+
+    async def send_and_tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            log.info("api.change", actor=principal.actor, request=what, status=message["status"])
+        await send(message)
+
+    return send_and_tell
 
 
 def client_address(scope: Scope) -> str:

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from corral.core import errors
+from corral.core.validation import describe_problem
 
 log = structlog.get_logger()
 
@@ -58,7 +59,8 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     problems = []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"] if part != "body")
-        problems.append(f"{where}: {problem['msg']}" if where else str(problem["msg"]))
+        what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=str(problem["msg"]))
+        problems.append(f"{where}: {what}" if where and problem["type"] != "json_invalid" else what)
     return corral_error_response(request.url.path, errors.InvalidInput("; ".join(problems)))
 
 

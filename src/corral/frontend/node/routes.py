@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -36,6 +37,8 @@ from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for
 from corral.store.stores import Stores
 from corral.system import Ids
+
+log = structlog.get_logger()
 
 
 def rfc3339(at_ms: int) -> str:
@@ -105,6 +108,11 @@ class NodeRoutes:
                 raise Conflict(outcome.message)
             raise Unauthenticated(outcome.message)
         self._guesses.note_right(address, hash_secret(bearer))
+        if outcome.new_process:
+            node = outcome.node
+            log.info(
+                "node.registered", node=node.name, id=node.id, address=address, epoch=node.epoch, status=node.status
+            )
         await self._hint()
         if outcome.new_process:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
@@ -212,8 +220,9 @@ class NodeRoutes:
         return {"message": "node resumed"}
 
     async def deregister(self, node_id: str, request: Request) -> dict[str, str]:
-        await self._authorise(node_id, request)
+        node = await self._authorise(node_id, request)
         await self._stores.registration.deregister(node_id)
+        log.info("node.left", node=node.name, id=node.id)
         await self._hint()
         return {"message": "node set to offline"}
 
