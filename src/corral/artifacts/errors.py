@@ -23,8 +23,6 @@ CorralError
 """
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from corral.core.errors import Conflict, CorralError, Forbidden, InvalidInput, NotFound, Unavailable
 
@@ -121,17 +119,24 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FAULT = {errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM}
 
 
-@contextmanager
-def disk_errors(doing: str) -> Iterator[None]:
+class disk_errors:
     """Turns what the filesystem says into the error that tells a person what would help."""
-    try:
-        yield
-    except OSError as error:
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError):
+            return
         if error.errno in _FULL:
             raise DiskFull(
-                f"The disk (or its inode table) is full while {doing}. Free some space, for example with"
+                f"The disk (or its inode table) is full while {self._doing}. Free some space, for example with"
                 " `corral artifacts prune`, and try again."
             ) from error
         if error.errno in _FAULT:
-            raise DiskFault(f"The filesystem refused ({error.strerror}) while {doing}.") from error
-        raise
+            raise DiskFault(f"The filesystem refused ({error.strerror}) while {self._doing}.") from error

@@ -21,7 +21,7 @@ from corral.artifacts.blobs import Blob, BlobStore
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, digest_of
-from corral.artifacts.disk import DiskLedger, settle
+from corral.artifacts.disk import DiskLedger
 from corral.artifacts.errors import (
     ArtifactError,
     BadManifest,
@@ -35,6 +35,7 @@ from corral.artifacts.errors import (
     disk_errors,
 )
 from corral.artifacts.fill import Filler, layer_key
+from corral.artifacts.flush import settle
 from corral.artifacts.galleries.yaml import load_yaml
 from corral.artifacts.huggingface import check_git_oid
 from corral.artifacts.layers import Layer, LayerDamaged, LayerStore, assemble

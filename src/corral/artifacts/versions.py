@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from corral.artifacts.digests import Digest, hex_of
-from corral.artifacts.disk import settle_directory
 from corral.artifacts.errors import BadReference, NotInstalled, VersionInUse, disk_errors
+from corral.artifacts.flush import settle_directory
 from corral.artifacts.manifest import LOCALAI_RUN, Manifest
 from corral.artifacts.staging import Staging
 from corral.system import Ids
