@@ -8,6 +8,7 @@ CorralError
     ├── NoVariantFits          (InvalidInput)   no entry for this capability
     ├── NoPlatformFits         (InvalidInput)   the image has no build for this os and architecture
     ├── PolicyRefused          (Forbidden)      address, scheme, redirect or signature rule says no
+    │   └── SignatureRefused                    no signature by a key that is trusted
     ├── SourceRejected         (NotFound)       the far side answered and the answer is no: 401, 403, 404
     ├── SourceUnavailable      (Unavailable)    transient; trying again helps
     │   └── Stalled                             connected, but too few bytes in the stall window
@@ -53,6 +54,10 @@ class NoPlatformFits(ArtifactError, InvalidInput):
 
 class PolicyRefused(ArtifactError, Forbidden):
     code = "policy_refused"
+
+
+class SignatureRefused(PolicyRefused):
+    code = "signature_refused"
 
 
 class SourceRejected(ArtifactError, NotFound):
