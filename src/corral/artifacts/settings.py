@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corral.artifacts.signatures import SignaturePolicy
+
 GIB = 1 << 30
 MIB = 1 << 20
 
@@ -110,8 +112,8 @@ class GallerySettings:
     mirrors: tuple[str, ...] = ()
     optional: bool = False
     """An optional gallery that has never been reached is left out instead of failing the listing."""
-    verification: bool = False
-    """The gallery asks for signed images. Corral cannot check such signatures yet, so it refuses its images."""
+    verification: SignaturePolicy | None = None
+    """The gallery's images have to be signed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
