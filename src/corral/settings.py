@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -37,6 +37,8 @@ class LocalAiName:
     """The name LocalAI has for the same setting."""
 
     name: str
+    read: Callable[[str], Any] | None = None
+    """From LocalAI's way to write it to ours, where they differ."""
 
 
 def _read_duration(value: Any) -> Any:
@@ -155,6 +157,16 @@ def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "corral"
 
 
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]") or address
+
+
+def _port_below(address: str) -> int | str:
+    """LocalAI names the port of the first backend; its HTTP server, which we name, is the one before."""
+    port = address.rpartition(":")[2]
+    return int(port) - 1 if port.isdigit() else address
+
+
 class RoleSettings(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, extra="forbid")
     role: ClassVar[str]
@@ -249,9 +261,16 @@ class WorkerSettings(RoleSettings):
     """Name of this node; default is the host name."""
     host: str | None = None
     """Interface to listen on; default is loopback when the frontend is on this machine, else every interface."""
-    port: Annotated[int | None, Field(ge=1, le=65534)] = None
+    port: Annotated[
+        int | None,
+        Field(ge=1, le=65534),
+        LocalAiName("LOCALAI_ADDR", _port_below),
+        LocalAiName("LOCALAI_SERVE_ADDR", _port_below),
+    ] = None
     """Port of this worker's HTTP server; backends use the ones above it. Default: 50050, or the next free one."""
-    advertise: str | None = None
+    advertise: Annotated[
+        str | None, LocalAiName("LOCALAI_ADVERTISE_ADDR", _host_of), LocalAiName("LOCALAI_ADDR", _host_of)
+    ] = None
     """Host name or address under which the frontends reach this machine; default is found by itself."""
     bus: Annotated[BusUrl | None, LocalAiName("LOCALAI_NATS_URL")] = None
     """Message bus address, when the frontend's answer does not tell it or is not reachable from here."""
@@ -279,6 +298,10 @@ class WorkerSettings(RoleSettings):
     """Run backends as this user of the system; needs a worker that runs as root."""
     backend_environment: NameList = ()
     """Further environment variables of this worker that backends get to see, separated by commas."""
+    system_backends_dir: Annotated[Path, LocalAiName("LOCALAI_BACKENDS_SYSTEM_PATH")] = Path(
+        "/var/lib/local-ai/backends"
+    )
+    """Backends that came with the system: used where they are, never upgraded or deleted."""
     trusted_hosts: NameList = ()
     """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
     plain_http_hosts: NameList = ()
@@ -326,8 +349,11 @@ def setting_key(field: str) -> str:
 
 
 def environment_names(field: str, info: FieldInfo) -> list[str]:
-    localai = [item.name for item in info.metadata if isinstance(item, LocalAiName)]
-    return ["CORRAL_" + setting_key(field).upper(), *localai]
+    return ["CORRAL_" + setting_key(field).upper(), *_localai_names(info)]
+
+
+def _localai_names(info: FieldInfo) -> dict[str, LocalAiName]:
+    return {item.name: item for item in info.metadata if isinstance(item, LocalAiName)}
 
 
 def is_secret(info: FieldInfo) -> bool:
@@ -339,7 +365,9 @@ def _read_environment(cls: type[RoleSettings], environ: Mapping[str, str]) -> di
     for field, info in cls.model_fields.items():
         for name in environment_names(field, info):
             if name in environ:
-                found[field] = (environ[name], name)
+                localai = _localai_names(info).get(name)
+                read = localai.read if localai is not None else None
+                found[field] = (read(environ[name]) if read is not None else environ[name], name)
                 break
             if is_secret(info) and name + "_FILE" in environ:
                 path = Path(environ[name + "_FILE"])

@@ -16,8 +16,8 @@ TOKEN = "test-registration-token"
 class Registrar:
     """Speaks Corral's node API, or LocalAI's when `corral` is off."""
 
-    def __init__(self, nats: Nats, *, corral: bool = True) -> None:
-        self._nats, self._corral = nats, corral
+    def __init__(self, nats: Nats, *, corral: bool = True, node: str = NODE) -> None:
+        self._nats, self._corral, self._node = nats, corral, node
         self.epoch = 0
         self.fenced = False
         """Answer heartbeats as a frontend does when a newer process has the node's identity."""
@@ -58,17 +58,18 @@ class Registrar:
         if not self._corral and bearer != f"Bearer {TOKEN}":
             return 401, {"error": "invalid token"}
         reply = {
-            "id": NODE,
+            "id": self._node,
             "name": body["name"],
             "node_type": "backend",
             "status": "healthy",
             "created_at": "2026-08-01T10:00:00Z",
         }
         if not self._corral:
+            own = f"nodes.{self._node}"
             credentials = self._nats.credentials(
                 Permissions(
-                    publish=(f"nodes.{NODE}.backend.install.*.progress", f"nodes.{NODE}.files.>", "_INBOX.>"),
-                    subscribe=(f"nodes.{NODE}.>", "_INBOX.>"),
+                    publish=(f"{own}.backend.install.*.progress", f"{own}.files.>", "_INBOX.>"),
+                    subscribe=(f"{own}.>", "_INBOX.>"),
                 ),
                 expires_in_s=3600,
             )
@@ -79,7 +80,7 @@ class Registrar:
             self._nats.account,
             body["corral"]["bus_public_key"],
             name="test-node",
-            permissions=node_permissions(NODE),
+            permissions=node_permissions(self._node),
             now_s=now_s,
             expires_s=now_s + 3600,
         )

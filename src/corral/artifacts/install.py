@@ -45,7 +45,7 @@ from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
 from corral.artifacts.resolve import Resolver
 from corral.artifacts.resolved import Piece, ResolvedArtifact, TreePiece, WheelPiece, with_digest
-from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.settings import ArtifactSettings, Peer
 from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.versions import InstalledVersion, Metadata, VersionStore, directory_name
 from corral.artifacts.wheels import finish_environment
@@ -73,6 +73,8 @@ class BackendRequest:
     digest: Digest | None = None
     """A pin: any other version is refused."""
     manifest: Manifest | None = None
+    peers: tuple[Peer, ...] = ()
+    """Workers that may have its blobs already; asked first, and done without."""
 
 
 @dataclass(slots=True)
@@ -107,8 +109,9 @@ class Installer:
         with (
             held(self.locks_dir, "collect", cancel, shared=True),
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
+            self.peers.joined_by(request.peers) as peers,
         ):
-            return self._from_first_that_works(request, cancel, meter)
+            return replace(self, peers=peers)._from_first_that_works(request, cancel, meter)
 
     def _from_first_that_works(
         self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter

@@ -12,6 +12,7 @@ from corral.core.errors import InvalidInput
 from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
 from corral.settings import is_loopback_host
 from corral.worker.grpc_backend import TOKEN_VARIABLE
+from corral.worker.system_backends import SYSTEM
 
 # A gRPC backend is ready before it has loaded anything; importing its libraries is what takes the time.
 GRPC_READY_WITHIN_S = 600.0
@@ -123,7 +124,7 @@ def _refuse_fields(options: StartOptions) -> None:
 def prepare_directory(version: InstalledVersion) -> tuple[str, ...]:
     """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
     launcher = version.path / "run.sh"
-    if version.manifest.protocol == "localai-grpc" and launcher.is_file():
+    if version.manifest.protocol == "localai-grpc" and version.made_by != SYSTEM and launcher.is_file():
         mode = launcher.stat().st_mode
         if not mode & stat.S_IXUSR:
             os.chmod(launcher, 0o700)

@@ -6,17 +6,22 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 
 from corral.artifacts import Artifacts
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
+from corral.artifacts.s3 import sign
+from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, S3Settings
 from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
 from corral.settings import WorkerSettings
 from corral.system import Clock, Ids
+from corral.system.http_put import put_file
 from corral.system.secret_files import ensure_secret
 from corral.worker.areas import Area
 from corral.worker.backends import Backends
@@ -32,7 +37,7 @@ from corral.worker.processes.ports import Ports, read_port_pool
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.reports import Reporter
 from corral.worker.requests import RequestReader
-from corral.worker.storage import SharedStorage
+from corral.worker.storage import STALL_S, SharedStorage
 from corral.worker.web.files import FileAreas
 
 log = structlog.get_logger()
@@ -99,6 +104,7 @@ async def _open(
         Jobs(tasks),
         RequestReader(artifacts, capability),
         changed=news.set,
+        system=settings.system_backends_dir,
     )
     await backends.refresh()
     adopted = await supervisor.adopt()
@@ -115,7 +121,7 @@ async def _open(
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models),
         files=areas,
-        storage=_storage(settings, areas, cache, ids),
+        storage=_storage(settings, areas, cache, clock=clock, ids=ids),
         http_token=ensure_secret(data_dir / "http.token", ids.token),
         blob_token=ensure_secret(data_dir / "blob.token", ids.token),
     )
@@ -150,19 +156,33 @@ def _areas(opened: AsyncExitStack, data_dir: Path, ids: Ids) -> FileAreas:
     return areas
 
 
-def _storage(settings: WorkerSettings, areas: FileAreas, cache: Area, ids: Ids) -> SharedStorage | None:
+def _storage(
+    settings: WorkerSettings, areas: FileAreas, cache: Area, *, clock: Clock, ids: Ids
+) -> SharedStorage | None:
     if settings.storage_url is None:
         return None
     from obstore.store import S3Store
 
     access, secret = settings.storage_access_key, settings.storage_secret_key
+    signing = S3Settings(
+        endpoint=settings.storage_url.rstrip("/"),
+        region=settings.storage_region,
+        access_key=access.get_secret_value() if access is not None else "",
+        secret_key=secret.get_secret_value() if secret is not None else "",
+    )
     store = S3Store(
         settings.storage_bucket,
         endpoint=settings.storage_url,
-        region=settings.storage_region,
-        access_key_id=access.get_secret_value() if access is not None else None,
-        secret_access_key=secret.get_secret_value() if secret is not None else None,
+        region=signing.region,
+        access_key_id=signing.access_key or None,
+        secret_access_key=signing.secret_key or None,
         skip_signature=access is None,
         client_options={"allow_http": settings.storage_url.startswith("http://")},
     )
-    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid)
+
+    def put_exact(key: str, file: FileIO) -> None:
+        url = f"{signing.endpoint}/{settings.storage_bucket}/{quote(key, safe='/~')}"
+        at = datetime.fromtimestamp(clock.now_ms() / 1000, tz=UTC)
+        put_file(url, file, sign(signing, "PUT", url, {}, at=at), stall_s=STALL_S)
+
+    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid, put_exact)
