@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
+from corral.core.sizes import parse_size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,18 @@ def _check_port_range(value: str) -> str:
     if not dash or not first.isdigit() or not last.isdigit() or not 1 <= int(first) <= int(last) <= 65535:
         raise ValueError(f"{value!r} is not a range of ports; write for example 20000-23999")
     return value
+
+
+def span_of(text: str) -> range | None:
+    """`20000-23999`, the last one included; None for anything else."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit():
+        return None
+    return range(int(first), int(last) + 1)
+
+
+def _read_size(value: Any) -> Any:
+    return parse_size_bytes(value) if isinstance(value, str) else value
 
 
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
@@ -295,7 +308,8 @@ class WorkerSettings(RoleSettings):
     backend_ports: PortRange = "20000-23999"
     """Ports backends may listen on. Those this machine hands out to outgoing connections are left out."""
     backend_user: str | None = None
-    """Run backends as this user of the system; needs a worker that runs as root."""
+    """Run backends as this user of the system, or each as a user of its own from a range of numbers nobody else has
+    (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root."""
     backend_environment: NameList = ()
     """Further environment variables of this worker that backends get to see, separated by commas."""
     system_backends_dir: Annotated[Path, LocalAiName("LOCALAI_BACKENDS_SYSTEM_PATH")] = Path(
@@ -316,6 +330,18 @@ class WorkerSettings(RoleSettings):
     """Access key of the shared storage."""
     storage_secret_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_SECRET_KEY")] = None
     """Secret key of the shared storage."""
+    files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(_read_size)] = None
+    """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
+
+    @model_validator(mode="after")
+    def _check_user_range(self) -> Self:
+        users, ports = span_of(self.backend_user or ""), span_of(self.backend_ports)
+        if users is not None and ports is not None and len(users) < len(ports):
+            raise ValueError(
+                f"backend_user: {self.backend_user} are fewer users than the {len(ports)} backend ports"
+                f" ({self.backend_ports}); each process needs one of its own"
+            )
+        return self
 
 
 class UpSettings(WatchSettings):

@@ -106,6 +106,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                    if os.path.exists(f"/proc/self/fd/{name}")]
             return self.answer(200, {"environ": dict(os.environ), "argv": sys.argv, "cwd": os.getcwd(),
                                      "uid": os.getuid(), "fds": fds})
+        if self.path == "/stream":
+            return self.stream()
+        if self.path == "/grow":
+            kept = []
+            while True:
+                kept.append(bytearray(os.urandom(1 << 20)))
+        if self.path.startswith("/read/"):
+            return self.read(self.path[5:])
         self.answer(200, {"version": version, "model": model, "pid": os.getpid(), "options": sys.argv[4:]})
     def answer(self, status, value):
         data = json.dumps(value).encode()
@@ -113,6 +121,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+    def stream(self):
+        self.send_response(200)
+        self.end_headers()
+        for number in range(30):
+            self.wfile.write(b"%d\\n" % number)
+            time.sleep(0.1)
+    def read(self, path):
+        try:
+            found = os.listdir(path) if os.path.isdir(path) else open(path, "rb").read().decode(errors="replace")
+        except OSError as problem:
+            found = None
+        self.answer(200, {"found": found})
     def log_message(self, *words):
         pass
 

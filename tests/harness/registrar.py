@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -25,10 +26,19 @@ class Registrar:
         """Answer nothing of use, as a frontend does that has lost its store."""
         self.grant: dict[str, Any] | None = None
         """What heartbeats are told about the node's processes."""
+        self.in_flight: Callable[[], int] = lambda: 0
+        """How many requests run on the node, as its drain asks."""
         self.beats: list[dict[str, Any]] = []
         registrar = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                data = json.dumps([{"in_flight": registrar.in_flight()}]).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
                 status, answer = registrar._answer(self.path, body, self.headers.get("Authorization", ""))

@@ -6,9 +6,9 @@
 Whatever happens before the rename leaves nothing under `backends/`; the switch itself is one rename.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -230,12 +230,14 @@ class Installer:
             path = self.versions.add(request.name, digest, staged)
             return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
-            remove_tree(staged)
-            if not (isinstance(error, Cancelled) and error.keep_partials):
-                self._take_away(traces)
+            with _as_far_as_possible():
+                remove_tree(staged)
+                if not (isinstance(error, Cancelled) and error.keep_partials):
+                    self._take_away(traces)
             raise
         except BaseException:
-            remove_tree(staged)
+            with _as_far_as_possible():
+                remove_tree(staged)
             raise
 
     def _needed(self, resolved: ResolvedArtifact) -> int:
@@ -398,6 +400,15 @@ class Installer:
                 freed = self.blobs.remove(digest)
                 missing -= freed
                 log.info("artifact.blob_dropped_for_space", digest=digest, bytes=freed)
+
+
+@contextmanager
+def _as_far_as_possible() -> Iterator[None]:
+    """Cleaning up after a failure, which is the one to tell. What is left is swept at the next start."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("artifact.not_cleaned_up", error=str(error))
 
 
 def _forget_scratch(resolved: ResolvedArtifact) -> None:

@@ -110,7 +110,7 @@ async def _open(
     adopted = await supervisor.adopt()
     if adopted:
         log.info("worker.processes_taken_over", processes=[view.key for view in adopted])
-    areas = _areas(opened, data_dir, ids)
+    areas = _areas(opened, data_dir, ids, settings.files_quota_bytes)
     cache = Area(data_dir / "cache")
     opened.callback(cache.close)
     return Workshop(
@@ -138,6 +138,8 @@ def _supervisor(
 ) -> Supervisor:
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
+    if settings.backend_user is not None:
+        settings.data_dir.chmod(0o711)  # they walk through to their version, and see nothing on the way
     local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
     processes = LocalProcesses(local, groups=find_groups(), clock=clock, ids=ids, nvml=nvml)
     ports = Ports(read_port_pool(PortSpan(int(first), int(last))), clock)
@@ -148,9 +150,11 @@ def _supervisor(
     return Supervisor(tasks, processes, ports, clock=clock, ids=ids, probe_of=probe_of, changed=changed)
 
 
-def _areas(opened: AsyncExitStack, data_dir: Path, ids: Ids) -> FileAreas:
+def _areas(opened: AsyncExitStack, data_dir: Path, ids: Ids, quota_bytes: int | None) -> FileAreas:
     # Not `staging`: there the installer builds versions, and frontends have no business in it.
-    areas = FileAreas(Area(data_dir / "models"), Area(data_dir / "data"), Area(data_dir / "inbox"), ids.uuid)
+    areas = FileAreas(
+        Area(data_dir / "models"), Area(data_dir / "data"), Area(data_dir / "inbox"), ids.uuid, quota_bytes
+    )
     for area in (areas.models, areas.data, areas.staging):
         opened.callback(area.close)
     return areas
