@@ -32,7 +32,7 @@ class FleetWorker:
         self.nats, self.directory, self._corral, self._node = nats, directory, corral, node
         self.data_dir = directory / "worker"
         self.registrar = Registrar(nats, corral=corral, node=node)
-        self.port = next(_PORTS)
+        self.port = next(port for port in _PORTS if not is_listening(port))
         # One port for HTTP, the rest of the hundred for backends.
         self._flags = ("--backend-ports", f"{self.port + 1}-{self.port + 99}", *flags)
         self._environment = environment

@@ -141,10 +141,10 @@ http.server.ThreadingHTTPServer((host, port), Handler).serve_forever()
 """
 
 
-def http_files(version: str = "1") -> dict[str, bytes]:
+def http_files(version: str = "1", python: str = sys.executable) -> dict[str, bytes]:
     manifest = (
         "protocol: openai\n"
-        f'start: ["{sys.executable}", "-I", "-S", "{{dir}}/server.py", "{{host}}", "{{port}}", "{{model}}"]\n'
+        f'start: ["{python}", "-I", "-S", "{{dir}}/server.py", "{{host}}", "{{port}}", "{{model}}"]\n'
         "readiness: {path: /health, stall_s: 20}\n"
         "token_env: TEST_TOKEN\n"
         'options: {flavour: ["--flavour={value}"]}\n'
@@ -152,8 +152,8 @@ def http_files(version: str = "1") -> dict[str, bytes]:
     return {"corral.yaml": manifest.encode(), "server.py": HTTP_SERVER.encode(), "VERSION": version.encode()}
 
 
-def write_http_backend(directory: Path, version: str = "1") -> Path:
+def write_http_backend(directory: Path, version: str = "1", python: str = sys.executable) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    for name, data in http_files(version).items():
+    for name, data in http_files(version, python).items():
         (directory / name).write_bytes(data)
     return directory

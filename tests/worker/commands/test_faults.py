@@ -5,14 +5,17 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from harness.fleet_worker import FleetWorker
-from harness.localai_backend import http_files, write_http_backend
+from harness.localai_backend import http_files, localai_files, write_http_backend
 from harness.nats import Nats
+from harness.oci_registry import OciRegistry
 from harness.orders import install, is_dead, start, until_state, with_helper, write
 from harness.programs import call
 from harness.waiting import is_listening, wait_until, wait_until_async
@@ -111,6 +114,84 @@ async def test_a_crash_is_reported_and_mended_and_a_crash_loop_ends_with_its_rea
         assert again["pid"] != started["corral"]["pid"]
 
 
+async def test_a_backend_that_keeps_crashing_ends_as_failed_and_a_new_order_starts_it_again(
+    worker: FleetWorker, tmp_path: Path
+) -> None:
+    """F-10: the budget. Each crash is a real kill -9 of a process that was ready."""
+    async with worker.frontend() as frontend:
+        await install(frontend, write_http_backend(tmp_path / "source"))
+        assert (await start(frontend, "m"))["success"]
+        killed = set()
+
+        async def failed() -> dict[str, Any] | None:
+            process = (await frontend.processes())["m#0"]
+            if process["state"] == "failed":
+                return process
+            if process["state"] == "ready" and process["pid"] not in killed:
+                killed.add(process["pid"])
+                os.kill(process["pid"], signal.SIGKILL)
+            return None
+
+        row = await wait_until_async(failed, what="it is given up", within_s=90)
+        print(f"given up after {len(killed)} crashes: {row['reason']}")
+        assert 3 <= len(killed) <= 10
+        assert "SIGKILL" in row["reason"]
+        assert "once too often" in row["reason"]
+        assert "address" not in row
+        again = await start(frontend, "m")
+        assert again["success"], again
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group that its members' memory can be limited with."""
+    group = _make_memory_group()
+    if group is None:
+        pytest.skip("this kernel does not let us make a control group with a limit of memory")
+    yield group
+    wait_until(lambda: not (group / "cgroup.procs").read_text() or None, what="the group is empty")
+    group.rmdir()
+
+
+def _make_memory_group() -> Path | None:
+    for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        group = Path(root, f"corral-test-{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        if any((group / name).exists() for name in ("memory.limit_in_bytes", "memory.max")):
+            return group
+        group.rmdir()
+    return None
+
+
+def _limit_memory(group: Path, limit_bytes: int, pid: int) -> None:
+    name = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
+    (group / name).write_text(str(limit_bytes))
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+async def test_a_backend_that_runs_out_of_memory_is_told_so_and_started_again(
+    worker: FleetWorker, tmp_path: Path, memory_group: Path
+) -> None:
+    """F-10: killed by the kernel."""
+    async with worker.frontend() as frontend, frontend.listening("corral.report") as reports:
+        await install(frontend, write_http_backend(tmp_path / "source"))
+        started = await start(frontend, "m")
+        _limit_memory(memory_group, 64 << 20, started["corral"]["pid"])
+        with pytest.raises(OSError, match=r"Remote end closed|reset"):
+            await asyncio.to_thread(call, "GET", f"http://{started['address']}/grow", key=started["corral"]["token"])
+
+        async def told() -> bool:
+            rows = [row for report in reports for row in report["processes"]]
+            return any("may have run out of memory" in row.get("reason", "") for row in rows)
+
+        await wait_until_async(told, what="a report tells why it ended")
+        again = await until_state(frontend, "m#0", "ready")
+        assert again["pid"] != started["corral"]["pid"]
+
+
 async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker: FleetWorker, tmp_path: Path) -> None:
     """F-11."""
     source = write(tmp_path / "source", with_helper(http_files(), ignore_term=True, flood=True))
@@ -166,6 +247,31 @@ async def test_few_descriptors_fail_what_needs_them_and_nothing_else(worker: Fle
         assert (await frontend.ask("models.running"))["models"] == []
         process.rlimit(resource.RLIMIT_NOFILE, (256, 256))
         assert (await start(frontend, "m"))["success"]
+
+
+async def test_a_worker_out_of_memory_fails_what_needs_it_and_goes_on(
+    worker: FleetWorker, tmp_path: Path, registry: OciRegistry
+) -> None:
+    """F-31: hardly any memory is left to it, then there is again."""
+    registry.push("demo", localai_files(), {"weights": os.urandom(24 << 20)})
+    order = {"backend": "demo", "uri": f"{registry.host}/demo:latest"}
+    async with worker.frontend() as frontend:
+        await install(frontend, write_http_backend(tmp_path / "source"))
+        started = await start(frontend, "m")
+        assert started["success"], started
+        process = psutil.Process(worker.program.pid)
+        before = process.rlimit(resource.RLIMIT_AS)
+        process.rlimit(resource.RLIMIT_AS, (process.memory_info().vms + (1 << 20), before[1]))
+        refused = await frontend.ask("backend.install", **order)
+        print(f"without memory: {refused['error']}")
+        assert not refused["success"]
+        assert len((await frontend.ask("models.running"))["models"]) == 1
+        answer = call("GET", f"http://{started['address']}/x", key=started["corral"]["token"])
+        assert answer.status == 200
+        process.rlimit(resource.RLIMIT_AS, before)
+        again = await frontend.ask("backend.install", **order)
+        assert again["success"], again
+        assert (await start(frontend, "n"))["success"]
 
 
 async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: Nats) -> None:
