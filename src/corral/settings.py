@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -31,6 +31,7 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
+from corral.core.sizes import parse_size_bytes
 from corral.core.validation import describe_problem
 
 
@@ -39,6 +40,8 @@ class LocalAiName:
     """The name LocalAI has for the same setting."""
 
     name: str
+    read: Callable[[str], Any] | None = None
+    """From LocalAI's way to write it to ours, where they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,18 @@ def _check_port_range(value: str) -> str:
     return value
 
 
+def span_of(text: str) -> range | None:
+    """`20000-23999`, the last one included; None for anything else."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit():
+        return None
+    return range(int(first), int(last) + 1)
+
+
+def _read_size(value: Any) -> Any:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 
 
@@ -194,6 +209,16 @@ def data_home() -> Path:
 
 def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "corral"
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]") or address
+
+
+def _port_below(address: str) -> int | str:
+    """LocalAI names the port of the first backend; its HTTP server, which we name, is the one before."""
+    port = address.rpartition(":")[2]
+    return int(port) - 1 if port.isdigit() else address
 
 
 class RoleSettings(BaseModel):
@@ -302,9 +327,16 @@ class WorkerSettings(RoleSettings):
     """Name of this node; default is the host name."""
     host: str | None = None
     """Interface to listen on; default is loopback when the frontend is on this machine, else every interface."""
-    port: Annotated[int | None, Field(ge=1, le=65534)] = None
+    port: Annotated[
+        int | None,
+        Field(ge=1, le=65534),
+        LocalAiName("LOCALAI_ADDR", _port_below),
+        LocalAiName("LOCALAI_SERVE_ADDR", _port_below),
+    ] = None
     """Port of this worker's HTTP server; backends use the ones above it. Default: 50050, or the next free one."""
-    advertise: str | None = None
+    advertise: Annotated[
+        str | None, LocalAiName("LOCALAI_ADVERTISE_ADDR", _host_of), LocalAiName("LOCALAI_ADDR", _host_of)
+    ] = None
     """Host name or address under which the frontends reach this machine; default is found by itself."""
     bus: Annotated[BusUrl | None, LocalAiName("LOCALAI_NATS_URL")] = None
     """Message bus address, when the frontend's answer does not tell it or is not reachable from here."""
@@ -329,9 +361,14 @@ class WorkerSettings(RoleSettings):
     backend_ports: PortRange = "20000-23999"
     """Ports backends may listen on. Those this machine hands out to outgoing connections are left out."""
     backend_user: str | None = None
-    """Run backends as this user of the system; needs a worker that runs as root."""
+    """Run backends as this user of the system, or each as a user of its own from a range of numbers nobody else has
+    (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root."""
     backend_environment: NameList = ()
     """Further environment variables of this worker that backends get to see, separated by commas."""
+    system_backends_dir: Annotated[Path, LocalAiName("LOCALAI_BACKENDS_SYSTEM_PATH")] = Path(
+        "/var/lib/local-ai/backends"
+    )
+    """Backends that came with the system: used where they are, never upgraded or deleted."""
     trusted_hosts: NameList = ()
     """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
     plain_http_hosts: NameList = ()
@@ -346,6 +383,18 @@ class WorkerSettings(RoleSettings):
     """Access key of the shared storage."""
     storage_secret_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_SECRET_KEY")] = None
     """Secret key of the shared storage."""
+    files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(_read_size)] = None
+    """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
+
+    @model_validator(mode="after")
+    def _check_user_range(self) -> Self:
+        users, ports = span_of(self.backend_user or ""), span_of(self.backend_ports)
+        if users is not None and ports is not None and len(users) < len(ports):
+            raise ValueError(
+                f"backend_user: {self.backend_user} are fewer users than the {len(ports)} backend ports"
+                f" ({self.backend_ports}); each process needs one of its own"
+            )
+        return self
 
 
 class UpSettings(WatchSettings):
@@ -379,8 +428,11 @@ def setting_key(field: str) -> str:
 
 
 def environment_names(field: str, info: FieldInfo) -> list[str]:
-    localai = [item.name for item in info.metadata if isinstance(item, LocalAiName)]
-    return ["CORRAL_" + setting_key(field).upper(), *localai]
+    return ["CORRAL_" + setting_key(field).upper(), *_localai_names(info)]
+
+
+def _localai_names(info: FieldInfo) -> dict[str, LocalAiName]:
+    return {item.name: item for item in info.metadata if isinstance(item, LocalAiName)}
 
 
 _OTHER_NAMES = ("CONFIG", "URL", "API_KEY", "PROGRAM", "DATA_DIR", "ALLOW_SOURCE_BUILDS")
@@ -407,7 +459,9 @@ def _read_environment(cls: type[RoleSettings], environ: Mapping[str, str]) -> di
     for field, info in cls.model_fields.items():
         for name in environment_names(field, info):
             if name in environ:
-                found[field] = (environ[name], name)
+                localai = _localai_names(info).get(name)
+                read = localai.read if localai is not None else None
+                found[field] = (read(environ[name]) if read is not None else environ[name], name)
                 break
             if is_secret(info) and name + "_FILE" in environ:
                 found[field] = _read_secret_file(environ[name + "_FILE"], name + "_FILE")

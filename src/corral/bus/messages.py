@@ -25,6 +25,18 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, str] = {}
 
 
+class BlobPeer(msgspec.Struct, frozen=True):
+    """A worker that may have the blobs of a backend already."""
+
+    url: str
+    """Of its file server: `http://host:port`."""
+    token: str
+    """Its `blob_token`, from its report."""
+
+    def __repr__(self) -> str:
+        return f"BlobPeer({self.url})"
+
+
 class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
 
@@ -41,6 +53,9 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     manifest: msgspec.Raw | None = None
     """How to start it, when the artifact does not tell by itself."""
     start: StartOptions | None = None
+    peers: list[BlobPeer] | None = None
+    """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
+    answer or wrong is done without."""
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):

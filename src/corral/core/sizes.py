@@ -36,6 +36,15 @@ def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
     return min(total_bytes, int(number * factor))
 
 
+def parse_size_bytes(text: str) -> int:
+    """`200GB`, `200GiB` or bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    factors = {name.lower(): factor for name, factor in _UNITS.items()}
+    if match is None or match[2].lower() not in factors:
+        raise ValueError(f"{text!r} is not a size; write for example 200GB or 200GiB")
+    return int(float(match[1]) * factors[match[2].lower()])
+
+
 def format_bytes(count: float) -> str:
     """Binary units, one decimal: `412.0 MiB`."""
     size = float(count)

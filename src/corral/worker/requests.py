@@ -9,7 +9,7 @@ from corral.artifacts import BackendRequest, Catalogue, InstalledBackend, Manife
 from corral.artifacts.digests import parse_digest, sha256_digest
 from corral.artifacts.errors import NotInstalled, NoVariantFits
 from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import GallerySettings, Peer
 from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
 from corral.core.errors import InvalidInput
@@ -113,4 +113,5 @@ def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendReques
         sha256=sha256_digest(extras.sha256.removeprefix("sha256:")) if extras.sha256 else request.sha256,
         digest=parse_digest(extras.digest) if extras.digest else request.digest,
         manifest=manifest,
+        peers=tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ()),
     )
