@@ -8,7 +8,6 @@ manual. A secret can also be given as a file: `CORRAL_TOKEN_FILE` for `CORRAL_TO
 
 import difflib
 import ipaddress
-import json
 import os
 import re
 import tomllib
@@ -31,6 +30,7 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
+from corral.core.galleries import GalleryAddress, read_gallery_list
 from corral.core.sizes import parse_size_bytes
 from corral.core.validation import describe_problem
 
@@ -118,38 +118,7 @@ def _read_names(value: Any) -> Any:
 NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
 
 
-@dataclass(frozen=True, slots=True)
-class GallerySource:
-    name: str
-    url: str
-    mirrors: tuple[str, ...] = ()
-
-
-LOCALAI_MODEL_GALLERIES = (
-    GallerySource("localai", "https://index.localai.io/models", ("github:mudler/LocalAI/gallery/index.yaml@master",)),
-)
-
-
-def _read_galleries(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        found = json.loads(value or "[]")
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from None
-    if not isinstance(found, list):
-        raise ValueError(
-            'is not a list of galleries; write for example [{"name": "mine", "url": "https://host/index"}]'
-        )
-    return tuple(
-        {key: value for key, value in item.items() if key in ("name", "url", "mirrors")}
-        if isinstance(item, dict)
-        else item
-        for item in found
-    )
-
-
-Galleries = Annotated[tuple[GallerySource, ...], BeforeValidator(_read_galleries)]
+GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]
 
 
 def _check_port_range(value: str) -> str:
@@ -300,14 +269,40 @@ class FrontendSettings(WatchSettings):
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
     models_dir: Annotated[DataDir | None, LocalAiName("LOCALAI_MODELS_PATH")] = None
     """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
-    model_galleries: Annotated[Galleries, LocalAiName("LOCALAI_GALLERIES")] = LOCALAI_MODEL_GALLERIES
-    """Galleries of models beside Corral's own, as JSON: `[{"name": "mine", "url": "https://host/index.yaml"}]`."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
     audit_keep_s: Duration = 90 * 86400.0
     """How long entries of the audit log are kept."""
     audit_entries: Annotated[int, Field(ge=1000)] = 200_000
     """How many entries of the audit log are kept, the newest ones."""
+    backend_install_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_INSTALL_TIMEOUT")] = 900.0
+    """How long a worker may take to answer an install before it counts as still running there."""
+    backend_upgrade_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_UPGRADE_TIMEOUT")] = 900.0
+    """The same for an upgrade."""
+    backend_retry_first_s: Duration = 30.0
+    """How long to wait after the first failure on a node; doubles each time."""
+    backend_retry_longest_s: Duration = 900.0
+    """The longest wait between two attempts."""
+    backend_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Failures on one node after which it takes a person to try again."""
+    orders_at_once: Annotated[int, Field(ge=1, le=4096)] = 256
+    """How many nodes this frontend works with at the same time."""
+    upgrade_check_interval_s: Duration = 6 * 3600.0
+    """How often galleries and registries are asked whether there are newer versions."""
+    backend_galleries: Annotated[
+        GalleryList, LocalAiName("LOCALAI_BACKEND_GALLERIES"), LocalAiName("BACKEND_GALLERIES")
+    ] = ()
+    """Galleries of backends after Corral's own: `name=address,...`, or LocalAI's JSON list."""
+    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = ()
+    """Galleries of models after Corral's own, written likewise."""
+    localai_galleries: bool = False
+    """Offer LocalAI's public galleries too, after all others."""
+    gallery_refresh_s: Duration = 3600.0
+    """How often galleries are asked for news. What cannot be reached is shown from the copy kept, with its age."""
+    trusted_hosts: NameList = ()
+    """Hosts or networks at private addresses that galleries and digests may be read from: `registry.lan:5000`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that galleries and digests may be read from without TLS."""
 
     @property
     def models_directory(self) -> Path:

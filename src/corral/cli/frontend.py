@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import click
 import structlog
 
 from corral import __version__
-from corral.artifacts import Artifacts
+from corral.artifacts import Artifacts, ArtifactSettings
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import NetworkPolicy
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, RoutesChanged, encode
 from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
+from corral.cli.fleet_parts import FleetParts
 from corral.cli.options import read_settings, settings_options
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
@@ -32,6 +34,7 @@ from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import LiveFeed
+from corral.frontend.gallery.service import Galleries, gallery_settings
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import node_kind
@@ -72,10 +75,14 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
         await database.close()
 
 
-def _model_galleries(settings: FrontendSettings) -> tuple[GallerySettings, ...]:
-    return tuple(
-        GallerySettings(name=source.name, url=source.url, mirrors=source.mirrors, optional=True)
-        for source in settings.model_galleries
+def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
+    found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
+    return replace(
+        found,
+        network=NetworkPolicy(
+            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+        ),
     )
 
 
@@ -97,12 +104,9 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
-        artifacts = Artifacts(
-            settings_from_environment(settings.data_dir / "artifacts", os.environ), clock=clock, ids=ids
-        )
-        await opened.enter_async_context(artifacts)
+        artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts, clock=clock, ids=ids, disk=disk)
         await role.run(listener)
 
 
@@ -116,8 +120,8 @@ class FrontendRole:
         bus: Bus,
         authority: BusAuthority,
         token: str,
-        *,
         artifacts: Artifacts,
+        *,
         clock: Clock,
         ids: Ids,
         disk: Disk,
@@ -130,6 +134,10 @@ class FrontendRole:
         self._disk = disk
         self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
+        backends, models = gallery_settings(settings)
+        self._galleries = Galleries(
+            artifacts, backends=backends, models=models, every_s=settings.gallery_refresh_s, clock=clock
+        )
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -150,6 +158,9 @@ class FrontendRole:
             most=settings.audit_entries,
         )
         guesses = Guesses(clock)
+        self._fleet = FleetParts(
+            me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
+        )
         self._parts = Parts(
             me=me,
             stores=stores,
@@ -160,10 +171,16 @@ class FrontendRole:
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
             feed=self._feed,
+            galleries=self._galleries,
             ids=ids,
             hint=self._hint,
-            model_gallery=ModelGallery(artifacts, _model_galleries(settings)),
+            model_gallery=ModelGallery(artifacts, self._galleries),
             hint_routes=self._hint_routes,
+            hint_of=self._hint,
+            fleet=self._fleet.fleet,
+            progress=self._fleet.progress,
+            drift=self._fleet.desired,
+            upgrades=self._fleet.upgrades,
         )
 
     async def _hint(self, kind: str = "nodes") -> None:
@@ -188,6 +205,7 @@ class FrontendRole:
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+        self._fleet.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -205,6 +223,7 @@ class FrontendRole:
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
+        await self._fleet.progress.start()
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -217,6 +236,11 @@ class FrontendRole:
             "audit": self._audit.run,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
+            "galleries": self._galleries.run,
+            "progress": self._fleet.progress.run,
+            "intents": self._fleet.intents.run,
+            "desired state": self._fleet.desired.run,
+            "upgrades": self._fleet.upgrades.run,
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -238,6 +262,7 @@ class FrontendRole:
     async def _leave(self) -> None:
         try:
             await self._health.release()
+            await self._fleet.release()
             await self._stores.frontends.leave(self._me.id)
         except CorralError as error:
             log.warning("frontend.left_untidily", error=str(error))

@@ -17,6 +17,13 @@ from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import LiveFeed
+from corral.frontend.fleet.backends import backend_routes
+from corral.frontend.fleet.nodes import DriftSource, node_backend_routes
+from corral.frontend.fleet.operations import operation_routes
+from corral.frontend.fleet.policies import policy_routes
+from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
+from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
+from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.model_gallery import ModelGallery
@@ -40,12 +47,19 @@ class Parts:
     tokens: JoinTokens
     beats: BeatBatcher
     feed: LiveFeed
+    galleries: Galleries
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
     model_gallery: ModelGallery
     hint_routes: Callable[[], Awaitable[None]]
     """Tells all frontends that models, or where they are served, changed."""
+    hint_of: Callable[[str], Awaitable[None]]
+    """The same of another kind of rows."""
+    fleet: FleetService
+    progress: Progress
+    drift: DriftSource
+    upgrades: UpgradeChecks
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -68,6 +82,11 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
+    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
+    api.include_router(node_backend_routes(stores, parts.fleet, parts.drift, parts.upgrades))
+    api.include_router(policy_routes(stores, parts.hint_of))
+    api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed)))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
     api.include_router(model_routes(stores, parts.model_gallery, settings.models_directory, parts.hint_routes))
     return api

@@ -7,27 +7,29 @@ the machine that is to serve the model fetches them from the source itself.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from corral.artifacts import ModelCatalogue
 from corral.artifacts.galleries.entries import ModelEntry, ResolvedModel, merged
-from corral.artifacts.settings import GallerySettings
 from corral.core.errors import NotFound
 from corral.core.model_config import TEMPLATE_FIELDS
 from corral.core.routing import near_names
 from corral.system.yaml import dump_yaml
 
 
-class GalleryReader(Protocol):
-    async def read_models(self, galleries: tuple[GallerySettings, ...]) -> list[ModelEntry]: ...
-
+class EntryReader(Protocol):
     async def read_model(self, entry: ModelEntry) -> ResolvedModel: ...
 
 
+class ModelCatalogues(Protocol):
+    async def models(self) -> ModelCatalogue: ...
+
+
 class ModelGallery:
-    def __init__(self, reader: GalleryReader, galleries: tuple[GallerySettings, ...]) -> None:
+    def __init__(self, reader: EntryReader, galleries: ModelCatalogues) -> None:
         self._reader = reader
         self._galleries = galleries
 
-    async def read_entries(self) -> list[ModelEntry]:
-        return await self._reader.read_models(self._galleries)
+    async def read_entries(self) -> Sequence[ModelEntry]:
+        return (await self._galleries.models()).entries
 
     async def read_config(self, wanted: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
         """The YAML that installing `wanted` (`name` or `gallery@name`) means."""

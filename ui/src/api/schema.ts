@@ -428,6 +428,148 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/backends/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Offers
+         * @description Families and single backends; with `everything` also their parts and development builds.
+         */
+        get: operations["list_offers_api_backends_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Models */
+        get: operations["list_models_api_models_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/galleries/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Refresh
+         * @description Asks every gallery for news now.
+         */
+        post: operations["refresh_api_galleries_refresh_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Page */
+        get: operations["page_api_backends_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Installed */
+        get: operations["installed_backends_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Available */
+        get: operations["available_backends_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends/known": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Known */
+        get: operations["known_backends_known_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends/galleries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Galleries */
+        get: operations["galleries_backends_galleries_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -464,6 +606,55 @@ export interface components {
             detail: {
                 [key: string]: unknown;
             };
+        };
+        /** AvailableBackends */
+        AvailableBackends: {
+            /** Backends */
+            backends: components["schemas"]["BackendOffer"][];
+            /** Nodes */
+            nodes: components["schemas"]["NodeOffer"][];
+            /** Galleries */
+            galleries: components["schemas"]["GalleryView"][];
+        };
+        /** AvailableModels */
+        AvailableModels: {
+            /** Models */
+            models: components["schemas"]["ModelOffer"][];
+            /** Galleries */
+            galleries: components["schemas"]["GalleryView"][];
+        };
+        /** BackendOffer */
+        BackendOffer: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Gallery */
+            gallery: string;
+            /** Description */
+            description: string;
+            /** Tags */
+            tags: string[];
+            /** License */
+            license: string;
+            /** Icon */
+            icon: string;
+            /** Urls */
+            urls: string[];
+            /** Alias */
+            alias: string;
+            /** Version */
+            version: string;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Is Meta */
+            is_meta: boolean;
+            /** Is Development */
+            is_development: boolean;
+            /** Installed On */
+            installed_on: number;
+            /** Variants */
+            variants: components["schemas"]["VariantOffer"][];
         };
         /** BusStatus */
         BusStatus: {
@@ -515,6 +706,19 @@ export interface components {
             version: string;
             /** Age S */
             age_s: number;
+        };
+        /** GalleryView */
+        GalleryView: {
+            /** Name */
+            name: string;
+            /** Url */
+            url: string;
+            /** Entries */
+            entries: number;
+            /** Age S */
+            age_s: number;
+            /** Problem */
+            problem: string;
         };
         /** GpuView */
         GpuView: {
@@ -572,12 +776,46 @@ export interface components {
             /** Message */
             message: string;
         };
+        /** ModelOffer */
+        ModelOffer: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Gallery */
+            gallery: string;
+            /** Description */
+            description: string;
+            /** Tags */
+            tags: string[];
+            /** License */
+            license: string;
+            /** Icon */
+            icon: string;
+            /** Urls */
+            urls: string[];
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Backend */
+            backend: string;
+        };
         /** NewKey */
         NewKey: {
             /** Name */
             name: string;
             /** @default user */
             scope: components["schemas"]["Scope"];
+        };
+        /** NodeOffer */
+        NodeOffer: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Node Status */
+            node_status: string;
+            /** Capability */
+            capability: string;
         };
         /**
          * NodeStatus
@@ -751,6 +989,24 @@ export interface components {
             input?: unknown;
             /** Context */
             ctx?: Record<string, never>;
+        };
+        /**
+         * VariantOffer
+         * @description What a machine of this capability gets: a variant, or the reason why none fits.
+         */
+        VariantOffer: {
+            /** Capability */
+            capability: string;
+            /** Variant */
+            variant: string | null;
+            /** Version */
+            version: string;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Reason */
+            reason: string;
+            /** Nodes */
+            nodes: number;
         };
         /** VramBudget */
         VramBudget: {
@@ -1724,6 +1980,219 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_offers_api_backends_available_get: {
+        parameters: {
+            query?: {
+                term?: string;
+                tag?: string;
+                name?: string;
+                everything?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AvailableBackends"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_models_api_models_available_get: {
+        parameters: {
+            query?: {
+                term?: string;
+                tag?: string;
+                name?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AvailableModels"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    refresh_api_galleries_refresh_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GalleryView"][];
+                };
+            };
+        };
+    };
+    page_api_backends_get: {
+        parameters: {
+            query?: {
+                term?: string;
+                tag?: string;
+                page?: number;
+                items?: number;
+                sort?: string;
+                order?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    installed_backends_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    available_backends_available_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    known_backends_known_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    galleries_backends_galleries_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
                 };
             };
         };
