@@ -30,7 +30,12 @@ from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidSetting
-from corral.core.galleries import GalleryAddress, read_gallery_list
+from corral.core.galleries import (
+    LOCALAI_BACKEND_GALLERY,
+    LOCALAI_MODEL_GALLERY,
+    GalleryAddress,
+    read_gallery_list,
+)
 from corral.core.sizes import parse_size_bytes
 from corral.core.validation import describe_problem
 
@@ -291,12 +296,12 @@ class FrontendSettings(WatchSettings):
     """How often galleries and registries are asked whether there are newer versions."""
     backend_galleries: Annotated[
         GalleryList, LocalAiName("LOCALAI_BACKEND_GALLERIES"), LocalAiName("BACKEND_GALLERIES")
-    ] = ()
-    """Galleries of backends after Corral's own: `name=address,...`, or LocalAI's JSON list."""
-    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = ()
+    ] = (LOCALAI_BACKEND_GALLERY,)
+    """Galleries of backends after Corral's own: `name=address,...` or LocalAI's JSON list; empty for none."""
+    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = (
+        LOCALAI_MODEL_GALLERY,
+    )
     """Galleries of models after Corral's own, written likewise."""
-    localai_galleries: bool = False
-    """Offer LocalAI's public galleries too, after all others."""
     gallery_refresh_s: Duration = 3600.0
     """How often galleries are asked for news. What cannot be reached is shown from the copy kept, with its age."""
     trusted_hosts: NameList = ()

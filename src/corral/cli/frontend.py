@@ -34,10 +34,10 @@ from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import LiveFeed
-from corral.frontend.gallery.service import Galleries, gallery_settings
+from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import node_kind
+from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.settings import FrontendSettings, redact_url, split_host_port
@@ -106,7 +106,7 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, artifacts, clock=clock, ids=ids, disk=disk)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
         await role.run(listener)
 
 
@@ -120,8 +120,8 @@ class FrontendRole:
         bus: Bus,
         authority: BusAuthority,
         token: str,
-        artifacts: Artifacts,
         *,
+        artifacts: Artifacts,
         clock: Clock,
         ids: Ids,
         disk: Disk,
@@ -132,11 +132,13 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
-        self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
-        backends, models = gallery_settings(settings)
         self._galleries = Galleries(
-            artifacts, backends=backends, models=models, every_s=settings.gallery_refresh_s, clock=clock
+            artifacts,
+            backends=settings.backend_galleries,
+            models=settings.model_galleries,
+            every_s=settings.gallery_refresh_s,
+            clock=clock,
         )
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
@@ -161,6 +163,15 @@ class FrontendRole:
         self._fleet = FleetParts(
             me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
         )
+        self._feed = LiveFeed(
+            [
+                node_kind(stores.nodes),
+                operation_kind(stores.operations, self._fleet.progress),
+                backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
+                model_kind(stores.models, stores.nodes.now_ms),
+            ]
+        )
+        self._fleet.progress.listen(lambda: self._feed.poke("operations"))
         self._parts = Parts(
             me=me,
             stores=stores,
@@ -201,7 +212,7 @@ class FrontendRole:
         self._poke(changed_kind(message.subject))
 
     def _poke(self, kind: str) -> None:
-        self._feed.poke(kind)
+        self._feed.poke(*(("models", "replicas") if kind == "routes" else (kind,)))
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()

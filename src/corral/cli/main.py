@@ -14,6 +14,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("corral.cli.worker", "worker_command"),
     "status": ("corral.cli.status", "status_command"),
     "nodes": ("corral.cli.nodes", "nodes_group"),
+    "backends": ("corral.cli.backends", "backends_group"),
+    "ops": ("corral.cli.ops", "ops_group"),
     "keys": ("corral.cli.keys", "keys_group"),
     "audit": ("corral.cli.audit", "audit_command"),
     "join-command": ("corral.cli.join_command", "join_command"),

@@ -15,6 +15,18 @@ class GalleryAddress:
     """How its images have to be signed, in the gallery's words."""
 
 
+LOCALAI_BACKEND_GALLERY = GalleryAddress(
+    name="localai",
+    url="https://index.localai.io/backends",
+    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
+)
+LOCALAI_MODEL_GALLERY = GalleryAddress(
+    name="localai",
+    url="https://index.localai.io/models",
+    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
+)
+
+
 def read_gallery_list(value: Any) -> tuple[GalleryAddress, ...]:
     """Raises ValueError with what is wrong."""
     if isinstance(value, str):

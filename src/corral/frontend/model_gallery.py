@@ -7,15 +7,15 @@ the machine that is to serve the model fetches them from the source itself.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from corral.artifacts import ModelCatalogue
-from corral.artifacts.galleries.entries import ModelEntry, ResolvedModel, merged
+from corral.artifacts import ModelCatalogue, ModelEntry, ResolvedModel
+from corral.artifacts.galleries.entries import merged
 from corral.core.errors import NotFound
 from corral.core.model_config import TEMPLATE_FIELDS
 from corral.core.routing import near_names
 from corral.system.yaml import dump_yaml
 
 
-class EntryReader(Protocol):
+class ModelReader(Protocol):
     async def read_model(self, entry: ModelEntry) -> ResolvedModel: ...
 
 
@@ -24,12 +24,12 @@ class ModelCatalogues(Protocol):
 
 
 class ModelGallery:
-    def __init__(self, reader: EntryReader, galleries: ModelCatalogues) -> None:
+    def __init__(self, reader: ModelReader, catalogues: ModelCatalogues) -> None:
         self._reader = reader
-        self._galleries = galleries
+        self._catalogues = catalogues
 
     async def read_entries(self) -> Sequence[ModelEntry]:
-        return (await self._galleries.models()).entries
+        return (await self._catalogues.models()).entries
 
     async def read_config(self, wanted: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
         """The YAML that installing `wanted` (`name` or `gallery@name`) means."""

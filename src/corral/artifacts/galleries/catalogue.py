@@ -18,25 +18,16 @@ from corral.artifacts.galleries.entries import (
     resolve_model,
 )
 from corral.artifacts.galleries.sources import GallerySources
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
+from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
 from corral.core.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
 
 Entry = TypeVar("Entry", BackendEntry, ModelEntry)
 
 CORRAL_GALLERY = "corral"
-LOCALAI_BACKENDS = GallerySettings(
-    name="localai",
-    url="https://index.localai.io/backends",
-    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
-    optional=True,
-)
-LOCALAI_MODELS = GallerySettings(
-    name="localai",
-    url="https://index.localai.io/models",
-    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
-    optional=True,
-)
+LOCALAI_BACKENDS = gallery_at(LOCALAI_BACKEND_GALLERY)
+LOCALAI_MODELS = gallery_at(LOCALAI_MODEL_GALLERY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
