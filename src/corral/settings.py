@@ -271,6 +271,10 @@ class FrontendSettings(WatchSettings):
     """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
     model_galleries: Annotated[Galleries, LocalAiName("LOCALAI_GALLERIES")] = LOCALAI_MODEL_GALLERIES
     """Galleries of models beside Corral's own, as JSON: `[{"name": "mine", "url": "https://host/index.yaml"}]`."""
+    trusted_hosts: NameList = ()
+    """Hosts or networks at private addresses that galleries may be read from: `gallery.lan:8000,10.0.0.0/8`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that galleries may be read from without TLS."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
 

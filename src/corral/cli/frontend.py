@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import structlog
 from corral import __version__
 from corral.artifacts import Artifacts
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import ArtifactSettings, GallerySettings, NetworkPolicy
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, RoutesChanged, encode
 from corral.bus.subjects import NODES_CHANGED, ROUTES_CHANGED
@@ -22,7 +23,7 @@ from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
@@ -35,13 +36,12 @@ from corral.frontend.model_gallery import ModelGallery
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
-from corral.system import Clock, Ids, SystemClock, SystemIds
+from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, bind_socket
-from corral.system.lock import lock_directory
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
-from corral.system.secret_files import ensure_secret, write_private
+from corral.system.secret_files import ensure_secret
 from corral.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ def frontend_command(**flags: Any) -> None:
     """Run a frontend alone, on a store and a message bus of your own."""
     settings = read_settings(FrontendSettings, flags)
     configure_logs(level=settings.log_level, format=settings.log_format, role="frontend")
-    run_until_signal(lambda: run_frontend(settings, clock=SystemClock(), ids=SystemIds()))
+    run_until_signal(lambda: run_frontend(settings, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()))
 
 
 @asynccontextmanager
@@ -75,7 +75,16 @@ def _model_galleries(settings: FrontendSettings) -> tuple[GallerySettings, ...]:
     )
 
 
-async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids) -> None:
+def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
+    found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
+    network = NetworkPolicy(
+        trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+        plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+    )
+    return replace(found, network=network)
+
+
+async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
     if bus_keys is None:
@@ -85,20 +94,18 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids) ->
         )
     host, port = split_host_port(settings.listen)
     async with AsyncExitStack() as opened:
-        opened.enter_context(lock_directory(settings.data_dir, "frontend"))
+        opened.enter_context(disk.hold(settings.data_dir, "frontend"))
         listener = bind_socket(host, port, setting="--listen")
         opened.callback(listener.close)
         stores = await opened.enter_async_context(_open_stores(settings, clock, ids))
-        token = await prepare_access(settings, stores, ids)
-        frontend_id = ensure_secret(Path(settings.data_dir) / "frontend.id", ids.uuid)
+        token = await prepare_access(settings, stores, ids=ids, disk=disk)
+        frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
-        artifacts = Artifacts(
-            settings_from_environment(settings.data_dir / "artifacts", os.environ), clock=clock, ids=ids
-        )
+        artifacts = Artifacts(_artifact_settings(settings), clock=clock, ids=ids)
         await opened.enter_async_context(artifacts)
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids)
+        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
         await role.run(listener)
 
 
@@ -116,12 +123,14 @@ class FrontendRole:
         artifacts: Artifacts,
         clock: Clock,
         ids: Ids,
+        disk: Disk,
     ) -> None:
         settings = me.settings
         self._me = me
         self._stores = stores
         self._bus = bus
         self._authority = authority
+        self._disk = disk
         self._feed = NodeFeed(stores.nodes)
         self._beats = BeatBatcher(stores.registration)
         self._health = HealthController(
@@ -147,6 +156,7 @@ class FrontendRole:
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, _model_galleries(settings)),
             hint_routes=self._hint_routes,
+            disk=disk,
         )
 
     async def _hint(self) -> None:
@@ -186,7 +196,7 @@ class FrontendRole:
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
         running = settings.data_dir / "run.json"
-        write_private(running, json.dumps({"url": local_url(settings.listen)}))
+        self._note_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
         loops = {"beats": self._beats.run, "feed": self._feed.run, "health": self._health.run, "report": self._report}
@@ -197,8 +207,15 @@ class FrontendRole:
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
                 await serve_http(build_app(self._parts), listener, on_stop=self._feed.close)
         finally:
-            running.unlink(missing_ok=True)
+            self._disk.remove(running)
             await self._leave()
+
+    def _note_address(self, path: Path) -> None:
+        """Where client commands on this machine find us."""
+        try:
+            self._disk.write(path, json.dumps({"url": local_url(self._me.settings.listen)}).encode())
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
         try:

@@ -22,7 +22,7 @@ from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
-from corral.system import Ids
+from corral.system import Disk, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class Parts:
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
+    disk: Disk
     model_gallery: ModelGallery
     hint_routes: Callable[[], Awaitable[None]]
     """Tells all frontends that models, or where they are served, changed."""
@@ -63,7 +64,9 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
-    api.include_router(model_routes(stores, parts.model_gallery, settings.models_directory, parts.hint_routes))
+    api.include_router(
+        model_routes(stores, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes)
+    )
     return api
 
 

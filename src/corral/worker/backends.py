@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from corral.artifacts import Artifacts, CancelToken, InstalledBackend, InstalledVersion
+from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
 from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
 from corral.core.errors import InvalidInput
@@ -22,6 +22,7 @@ from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
+from corral.worker.world import Fetch
 
 log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ class _Lock:
 class Backends:
     def __init__(
         self,
-        artifacts: Artifacts,
+        artifacts: Fetch,
         supervisor: Supervisor,
         ledger: Ledger,
         jobs: Jobs,
