@@ -33,6 +33,7 @@ from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bu
 from corral.frontend.feed import NodeFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.model_gallery import ModelGallery
+from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -133,6 +134,7 @@ class FrontendRole:
         self._disk = disk
         self._feed = NodeFeed(stores.nodes)
         self._beats = BeatBatcher(stores.registration)
+        self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._health = HealthController(
             holder=me.id,
             verdicts=stores.health,
@@ -199,7 +201,13 @@ class FrontendRole:
         self._note_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
-        loops = {"beats": self._beats.run, "feed": self._feed.run, "health": self._health.run, "report": self._report}
+        loops = {
+            "beats": self._beats.run,
+            "feed": self._feed.run,
+            "health": self._health.run,
+            "report": self._report,
+            "usage": self._usage.run,
+        }
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
@@ -218,6 +226,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._usage.finish()
         try:
             await self._health.release()
             await self._stores.frontends.leave(self._me.id)

@@ -10,6 +10,7 @@ from corral.store.leases import LeaseStore
 from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
 from corral.store.registration import RegistrationStore
+from corral.store.usage import UsageStore
 
 
 class Stores:
@@ -24,3 +25,4 @@ class Stores:
         self.models = ModelStore(database)
         self.nodes = NodeStore(database)
         self.registration = RegistrationStore(database)
+        self.usage = UsageStore(database)
