@@ -279,6 +279,10 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
     reason: str = ""
+    version: str = ""
+    """What the version it was started from calls itself; `digest` is the one to compare."""
+    generation: int | None = None
+    """Of the last order that wanted exactly this process; absent when none with a generation did."""
     pid: int | None = None
     port: int | None = None
     address: str | None = None
@@ -291,7 +295,11 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that is installed and runs on a node, complete: what is not in it is not there."""
+    """Everything that is installed and runs on a node, complete: what is not in it is not there.
+
+    One with a lower (`epoch`, `sequence`) than the last seen is stale; another `instance` counts from 1 again, under a
+    higher epoch.
+    """
 
     node: str
     instance: str
@@ -299,6 +307,9 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int
     backends: list[ListedBackend]
     processes: list[ReportedProcess]
+    applied: dict[str, int] = {}
+    """Generation of the last order carried out, by the backend's name in the order. Deletes too, so that an absent
+    backend with its delete's generation here is a delete that is done."""
     http_token: str | None = None
     """Opens the worker's file server. Only in a reply."""
     blob_token: str | None = None

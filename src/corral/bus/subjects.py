@@ -48,8 +48,24 @@ def progress_subject(node: NodeId | str, op_id: str) -> str:
     return node_subject(node, f"backend.install.{sanitise_token(op_id)}.progress")
 
 
+EVERY_REPORT = f"nodes.*.{REPORT}"
+EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
+"""What every frontend listens on."""
+
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
+ANYTHING_CHANGED = "corral.*.changed"
+"""Every such hint."""
+
+
+def changed_subject(kind: str) -> str:
+    """The hint for one kind of things: nodes, operations, backends, models, replicas."""
+    return f"corral.{sanitise_token(kind)}.changed"
+
+
+def changed_kind(subject: str) -> str:
+    return subject.split(".")[1]
+
 
 ROUTES_CHANGED = "corral.routes.changed"
 """Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""

@@ -18,11 +18,12 @@ from corral.artifacts.environment import settings_from_environment
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, NetworkPolicy
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, RoutesChanged, encode
-from corral.bus.subjects import NODES_CHANGED, ROUTES_CHANGED
+from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
 from corral.controller.health import HealthController
+from corral.controller.reports import Reports
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
 from corral.frontend.access import Gate
@@ -30,8 +31,9 @@ from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.live import node_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
@@ -132,9 +134,10 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
-        self._feed = NodeFeed(stores.nodes)
+        self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
+        self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
             verdicts=stores.health,
@@ -161,11 +164,11 @@ class FrontendRole:
             disk=disk,
         )
 
-    async def _hint(self) -> None:
+    async def _hint(self, kind: str = "nodes") -> None:
         """Only a hint: who misses it looks by itself a little later."""
-        self._poke()
+        self._poke(kind)
         try:
-            await self._bus.publish(NODES_CHANGED, encode(NodesChanged(frontend=self._me.id)))
+            await self._bus.publish(changed_subject(kind), encode(NodesChanged(frontend=self._me.id)))
         except CorralError as error:
             log.debug("hint.not_sent", error=str(error))
 
@@ -175,12 +178,14 @@ class FrontendRole:
         except CorralError as error:
             log.debug("hint.not_sent", error=str(error))
 
-    async def _on_hint(self, _message: BusMessage) -> None:
-        self._poke()
+    async def _on_hint(self, message: BusMessage) -> None:
+        self._poke(changed_kind(message.subject))
 
-    def _poke(self) -> None:
-        self._feed.poke()
-        self._health.poke()
+    def _poke(self, kind: str) -> None:
+        self._feed.poke(kind)
+        if kind == "nodes":
+            self._health.poke()
+            self._reports.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -196,7 +201,8 @@ class FrontendRole:
     async def run(self, listener: Listener) -> None:
         settings = self._me.settings
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
-        await self._bus.serve(NODES_CHANGED, self._on_hint, concurrency=8)
+        await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
+        await self._reports.start()
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -207,6 +213,8 @@ class FrontendRole:
             "health": self._health.run,
             "report": self._report,
             "usage": self._usage.run,
+            "observations": self._reports.run,
+            "silent nodes": self._reports.look,
         }
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -9,6 +9,7 @@ from corral.store.health import HealthStore
 from corral.store.leases import LeaseStore
 from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
+from corral.store.observed import ObservedStore
 from corral.store.registration import RegistrationStore
 from corral.store.usage import UsageStore
 
@@ -24,5 +25,6 @@ class Stores:
         self.leases = LeaseStore(database)
         self.models = ModelStore(database)
         self.nodes = NodeStore(database)
+        self.observed = ObservedStore(database)
         self.registration = RegistrationStore(database)
         self.usage = UsageStore(database)

@@ -52,10 +52,13 @@ class Ledger:
             entry.accepted = generation
             await self._write()
 
-    async def note_applied(self, backend: str, generation: int | None) -> None:
-        if generation is not None and self._entry(backend).applied != generation:
-            self._entry(backend).applied = generation
-            await self._write()
+    async def note_applied(self, backend: str, generation: int | None) -> bool:
+        """Whether that is news."""
+        if generation is None or self._entry(backend).applied == generation:
+            return False
+        self._entry(backend).applied = generation
+        await self._write()
+        return True
 
     async def note_concrete(self, family: str, concrete: str) -> None:
         if family != concrete and self._entry(family).concrete != concrete:
@@ -73,6 +76,9 @@ class Ledger:
     def applied(self, *names: str) -> int | None:
         known = [entry.applied for name in names if (entry := self._entries.get(name)) and entry.applied is not None]
         return max(known, default=None)
+
+    def all_applied(self) -> dict[str, int]:
+        return {name: entry.applied for name, entry in self._entries.items() if entry.applied is not None}
 
     def concrete(self, name: str) -> str | None:
         entry = self._entries.get(name)

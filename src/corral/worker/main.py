@@ -84,20 +84,21 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
         frontend = await opened.enter_async_context(open_frontend_client(identity.join))
         machine = await read_machine(settings, disk)
-        membership = Membership(
-            settings,
-            frontend,
-            machine,
-            Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
-            name=identity.name,
-            node_key=identity.node_key,
-            token=identity.token,
-            clock=world.clock,
-            ids=world.ids,
-        )
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
         async with open_workshop(settings, world, capability=machine.capability.token, nvml=nvml) as workshop:
+            membership = Membership(
+                settings,
+                frontend,
+                machine,
+                Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
+                name=identity.name,
+                node_key=identity.node_key,
+                token=identity.token,
+                clock=world.clock,
+                ids=world.ids,
+                grants=workshop.leases,
+            )
             worker = Worker(settings, membership, workshop, disk=disk, listen_on=host, advertise=advertise)
             await worker.run(listener)
 
@@ -141,6 +142,10 @@ class Worker:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(serve_http(app, listener, websockets=True), name="http")
                 tasks.create_task(self._work(), name="work")
+                leases = workshop.leases
+                tasks.create_task(
+                    keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
+                )
         except* Stopped:
             keep = False
             log.info("worker.stopped", reason="asked to by an administrator")

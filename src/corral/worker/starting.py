@@ -44,6 +44,7 @@ def plan_process(
     replica: int,
     start: StartOptions | None,
     vulkan: tuple[str, ...] = (),
+    generation: int | None = None,
 ) -> ProcessSpec:
     """Pure. The port is filled in by the supervisor, which finds a free one."""
     manifest = version.manifest
@@ -97,6 +98,7 @@ def plan_process(
         host=settings.host,
         user=settings.user,
         labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
+        generation=generation,
     )
 
 

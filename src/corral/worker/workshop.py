@@ -22,6 +22,7 @@ from corral.worker.backends import Backends
 from corral.worker.grpc_backend import probe_of
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.jobs import Jobs
+from corral.worker.leases import Leases
 from corral.worker.ledger import Ledger
 from corral.worker.models import ModelFiles
 from corral.worker.processes.local import LocalSettings
@@ -40,6 +41,7 @@ log = structlog.get_logger()
 class Workshop:
     artifacts: Fetch
     supervisor: Supervisor
+    leases: Leases
     backends: Backends
     reporter: Reporter
     models: ModelFiles
@@ -106,6 +108,7 @@ async def _open(
     return Workshop(
         artifacts=artifacts,
         supervisor=supervisor,
+        leases=Leases(data_dir / "leases.json", world.disk, supervisor),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models),
