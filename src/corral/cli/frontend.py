@@ -40,6 +40,7 @@ from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
+from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -77,13 +78,11 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
 
 def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
     found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
-    return replace(
-        found,
-        network=NetworkPolicy(
-            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
-            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
-        ),
+    network = NetworkPolicy(
+        trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+        plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
     )
+    return replace(found, network=network)
 
 
 async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
@@ -140,6 +139,7 @@ class FrontendRole:
             every_s=settings.gallery_refresh_s,
             clock=clock,
         )
+        self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -192,6 +192,7 @@ class FrontendRole:
             progress=self._fleet.progress,
             drift=self._fleet.desired,
             upgrades=self._fleet.upgrades,
+            disk=disk,
         )
 
     async def _hint(self, kind: str = "nodes") -> None:
@@ -245,6 +246,7 @@ class FrontendRole:
             "health": self._health.run,
             "report": self._report,
             "audit": self._audit.run,
+            "usage": self._usage.run,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
             "galleries": self._galleries.run,
@@ -271,6 +273,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._usage.finish()
         try:
             await self._health.release()
             await self._fleet.release()

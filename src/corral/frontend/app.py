@@ -12,6 +12,7 @@ from corral.frontend.admin.access import audit_routes, key_routes, session_route
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.status import Self, status_routes
+from corral.frontend.admin.usage import usage_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
@@ -31,7 +32,7 @@ from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.refusals import Refusals
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
-from corral.system import Ids
+from corral.system import Disk, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class Parts:
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
+    disk: Disk
     model_gallery: ModelGallery
     hint_routes: Callable[[], Awaitable[None]]
     """Tells all frontends that models, or where they are served, changed."""
@@ -81,6 +83,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(key_routes(stores, parts.gate, parts.ids))
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
+    api.include_router(usage_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
@@ -88,7 +91,9 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(policy_routes(stores, parts.hint_of))
     api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations)))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
-    api.include_router(model_routes(stores, parts.model_gallery, settings.models_directory, parts.hint_routes))
+    api.include_router(
+        model_routes(stores, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes)
+    )
     return api
 
 

@@ -15,6 +15,7 @@ from corral.store.observed import ObservedStore
 from corral.store.operations import OperationStore
 from corral.store.policies import PolicyStore
 from corral.store.registration import RegistrationStore
+from corral.store.usage import UsageStore
 from corral.system import Ids, SystemIds
 
 
@@ -35,3 +36,4 @@ class Stores:
         self.operations = OperationStore(database)
         self.policies = PolicyStore(database)
         self.registration = RegistrationStore(database)
+        self.usage = UsageStore(database)
