@@ -11,6 +11,7 @@ from corral.store.bus_credentials import revoke_bus_credentials
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
 from corral.store.node_rows import SELECT_NODE, lock_node, read_node_row, store_now_ms, unknown_node, update_node
+from corral.store.versions import ROUTES, bump_version
 
 
 class NodeStore:
@@ -119,6 +120,7 @@ class NodeStore:
                 "UPDATE nodes SET removed_at = now_ms(), changed_at = now_ms(), key_hash = NULL WHERE id = $1", node.id
             )
             await append_event(tx, actor=actor, action="node.removed", subject=node.id, detail={"name": node.name})
+            await bump_version(tx, ROUTES)
             return node
 
         return await self._database.write(body)

@@ -7,10 +7,14 @@ from corral.store.events import EventStore
 from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.leases import LeaseStore
+from corral.store.load_jobs import LoadJobStore
+from corral.store.load_memory import LoadMemoryStore
 from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
 from corral.store.observed import ObservedStore
 from corral.store.registration import RegistrationStore
+from corral.store.replicas import ReplicaStore
+from corral.store.scheduling import SchedulingStore
 
 
 class Stores:
@@ -22,7 +26,11 @@ class Stores:
         self.frontends = FrontendStore(database)
         self.health = HealthStore(database)
         self.leases = LeaseStore(database)
+        self.load_jobs = LoadJobStore(database)
+        self.load_memory = LoadMemoryStore(database)
         self.models = ModelStore(database)
         self.nodes = NodeStore(database)
         self.observed = ObservedStore(database)
         self.registration = RegistrationStore(database)
+        self.replicas = ReplicaStore(database)
+        self.scheduling = SchedulingStore(database)
