@@ -8,6 +8,7 @@ manual. A secret can also be given as a file: `CORRAL_TOKEN_FILE` for `CORRAL_TO
 
 import difflib
 import ipaddress
+import json
 import os
 import re
 import tomllib
@@ -106,6 +107,40 @@ def _read_names(value: Any) -> Any:
 
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
+
+
+@dataclass(frozen=True, slots=True)
+class GallerySource:
+    name: str
+    url: str
+    mirrors: tuple[str, ...] = ()
+
+
+LOCALAI_MODEL_GALLERIES = (
+    GallerySource("localai", "https://index.localai.io/models", ("github:mudler/LocalAI/gallery/index.yaml@master",)),
+)
+
+
+def _read_galleries(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value or "[]")
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(found, list):
+        raise ValueError(
+            'is not a list of galleries; write for example [{"name": "mine", "url": "https://host/index"}]'
+        )
+    return tuple(
+        {key: value for key, value in item.items() if key in ("name", "url", "mirrors")}
+        if isinstance(item, dict)
+        else item
+        for item in found
+    )
+
+
+Galleries = Annotated[tuple[GallerySource, ...], BeforeValidator(_read_galleries)]
 
 
 def _check_port_range(value: str) -> str:
@@ -232,8 +267,20 @@ class FrontendSettings(WatchSettings):
     """Let machines with the token work without an administrator's approval."""
     worker_jwt_ttl_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
+    models_dir: Annotated[DataDir | None, LocalAiName("LOCALAI_MODELS_PATH")] = None
+    """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
+    model_galleries: Annotated[Galleries, LocalAiName("LOCALAI_GALLERIES")] = LOCALAI_MODEL_GALLERIES
+    """Galleries of models beside Corral's own, as JSON: `[{"name": "mine", "url": "https://host/index.yaml"}]`."""
+    trusted_hosts: NameList = ()
+    """Hosts or networks at private addresses that galleries may be read from: `gallery.lan:8000,10.0.0.0/8`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that galleries may be read from without TLS."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
+
+    @property
+    def models_directory(self) -> Path:
+        return self.models_dir or self.data_dir / "models"
 
 
 class WorkerSettings(RoleSettings):

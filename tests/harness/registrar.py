@@ -21,6 +21,10 @@ class Registrar:
         self.epoch = 0
         self.fenced = False
         """Answer heartbeats as a frontend does when a newer process has the node's identity."""
+        self.silent = False
+        """Answer nothing of use, as a frontend does that has lost its store."""
+        self.grant: dict[str, Any] | None = None
+        """What heartbeats are told about the node's processes."""
         self.beats: list[dict[str, Any]] = []
         registrar = self
 
@@ -43,12 +47,14 @@ class Registrar:
         self._thread.start()
 
     def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
+        if self.silent:
+            return 503, {"error": "the store is away"}
         if path.endswith("/heartbeat"):
             self.beats.append(body)
             if self.fenced:
                 return 409, {"error": "a newer process has registered as this node"}
         if not path.endswith("/register"):
-            return 200, {"message": "ok"}
+            return 200, {"message": "ok", **({"corral": self.grant} if self.grant is not None else {})}
         if not self._corral and bearer != f"Bearer {TOKEN}":
             return 401, {"error": "invalid token"}
         reply = {

@@ -110,6 +110,30 @@ class ModelDeleteRequest(msgspec.Struct, frozen=True):
     model_name: str
 
 
+class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    """Below the models directory."""
+    uri: str
+    sha256: str = ""
+
+
+class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
+
+    model: str
+    files: list[WeightsFile] = []
+    paths: list[str] = []
+    """Names below the models directory; the reply tells which of them there are."""
+    peers: list["PeerSource"] = []
+    """Other workers that have them, asked first."""
+    op_id: str = ""
+
+
+class PeerSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    url: str
+    token: str = ""
+
+
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`files.ensure`, `.stage`, `.temp` and `.listdir`."""
 
@@ -205,6 +229,27 @@ class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
+class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    path: str
+    digest: str
+    size: int
+
+
+class FoundPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    path: str
+    size: int | None = None
+    """None for a directory."""
+
+
+class ModelFetchReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    error: str = ""
+    code: str | None = None
+    files: list[FetchedFile] = []
+    found: dict[str, FoundPath] = {}
+
+
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
     local_path: str = ""
     key: str = ""
@@ -279,6 +324,10 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
     reason: str = ""
+    version: str = ""
+    """What the version it was started from calls itself; `digest` is the one to compare."""
+    generation: int | None = None
+    """Of the last order that wanted exactly this process; absent when none with a generation did."""
     pid: int | None = None
     port: int | None = None
     address: str | None = None
@@ -291,7 +340,11 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that is installed and runs on a node, complete: what is not in it is not there."""
+    """Everything that is installed and runs on a node, complete: what is not in it is not there.
+
+    One with a lower (`epoch`, `sequence`) than the last seen is stale; another `instance` counts from 1 again, under a
+    higher epoch.
+    """
 
     node: str
     instance: str
@@ -299,6 +352,9 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int
     backends: list[ListedBackend]
     processes: list[ReportedProcess]
+    applied: dict[str, int] = {}
+    """Generation of the last order carried out, by the backend's name in the order. Deletes too, so that an absent
+    backend with its delete's generation here is a delete that is done."""
     http_token: str | None = None
     """Opens the worker's file server. Only in a reply."""
     blob_token: str | None = None

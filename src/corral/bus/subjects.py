@@ -35,6 +35,8 @@ STOP = "stop"
 BACKEND_ROLLBACK = "corral.backend.rollback"
 CANCEL = "corral.cancel"
 LOGS = "corral.logs"
+MODEL_FETCH = "corral.model.fetch"
+"""Corral's own: the worker brings a model's weights to its disk by itself."""
 REPORT_NOW = "corral.report.now"
 """Corral's own: answers with the whole table of backends and processes."""
 REPORT = "corral.report"
@@ -54,6 +56,18 @@ EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
 
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
+ANYTHING_CHANGED = "corral.*.changed"
+"""Every such hint."""
+
+
+def changed_subject(kind: str) -> str:
+    """The hint for one kind of things: nodes, operations, backends, models, replicas."""
+    return f"corral.{sanitise_token(kind)}.changed"
+
+
+def changed_kind(subject: str) -> str:
+    return subject.split(".")[1]
+
 
 ROUTES_CHANGED = "corral.routes.changed"
 """Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""

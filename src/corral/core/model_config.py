@@ -26,6 +26,7 @@ from corral.core.errors import InvalidInput
 ModelName = NewType("ModelName", str)
 
 DEFAULT_CONTEXT_SIZE = 4096
+TEMPLATE_FIELDS = ("chat", "chat_message", "completion", "edit", "function", "multimodal", "reply_prefix")
 NAME_MOST = 200
 CONFIG_MOST_BYTES = 1 << 20
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/-]*")
@@ -195,10 +196,7 @@ def _build(document: Mapping[str, Any]) -> ModelConfig:
 
 def _template(document: Mapping[str, Any]) -> Template:
     return Template(
-        **{
-            key: _get(document, key, text, "")
-            for key in ("chat", "chat_message", "completion", "edit", "function", "multimodal", "reply_prefix")
-        },
+        **{key: _get(document, key, text, "") for key in TEMPLATE_FIELDS},
         use_tokenizer_template=_get(document, "use_tokenizer_template", flag, False),
         join_chat_messages_by_character=_get(document, "join_chat_messages_by_character", text, None),
     )

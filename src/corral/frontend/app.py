@@ -9,18 +9,20 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate, Principal
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
-from corral.system import Ids
+from corral.system import Disk, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +35,14 @@ class Parts:
     gate: Gate
     tokens: JoinTokens
     beats: BeatBatcher
-    feed: NodeFeed
+    feed: LiveFeed
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
+    disk: Disk
+    model_gallery: ModelGallery
+    hint_routes: Callable[[], Awaitable[None]]
+    """Tells all frontends that models, or where they are served, changed."""
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -57,6 +63,10 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    # Last: a model's name may hold slashes, so its routes would take what others offer below it.
+    api.include_router(
+        model_routes(stores, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes)
+    )
     return api
 
 

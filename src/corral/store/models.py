@@ -4,7 +4,6 @@ A deleted model keeps its row, under a revision of its own, so that a replica lo
 edited model.
 """
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from corral.core.model_config import (
     deleted_revision,
     parse_model_config,
 )
+from corral.core.routing import near_names
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version, read_version
@@ -92,7 +92,7 @@ async def find_model(tx: Tx, name: str) -> StoredModel | None:
 
 
 def unknown_model(name: str, names: Iterable[str]) -> NotFound:
-    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    near = near_names(name, list(names))
     hint = f"did you mean {', '.join(near)}?" if near else "`corral models list` shows the ones there are"
     return NotFound(f"there is no model {name!r}; {hint}")
 

@@ -153,3 +153,20 @@ def _measure(text: str) -> None:
             total += 1
         if total > NODES:
             raise BadYaml(f"The document expands to more than {NODES} values.")
+
+
+def dump_yaml(value: Any) -> str:
+    """For people to read and edit: keys in their own order, long texts as blocks."""
+    return yaml.dump(value, Dumper=_BlockDumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _BlockDumper(yaml.SafeDumper):
+    pass
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_BlockDumper.add_representer(str, _represent_text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from corral.artifacts import Artifacts, CancelToken, InstalledBackend, InstalledVersion
+from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
 from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
 from corral.core.errors import InvalidInput
@@ -22,6 +22,7 @@ from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
+from corral.worker.world import Fetch
 
 log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ class _Lock:
 class Backends:
     def __init__(
         self,
-        artifacts: Artifacts,
+        artifacts: Fetch,
         supervisor: Supervisor,
         ledger: Ledger,
         jobs: Jobs,
@@ -101,17 +102,34 @@ class Backends:
         rows = []
         for backend in self._table.values():
             rows.append(_listed(backend, self.generation(backend.name)))
-            rows += [_family_row(family, backend) for family in self._ledger.families(backend.name)]
+            rows += [
+                _family_row(family, backend, self._ledger.applied(family))
+                for family in self._ledger.families(backend.name)
+            ]
         return rows
+
+    def applied(self) -> dict[str, int]:
+        """By the name in the order; deleted ones too, for whoever waits for a delete to be done."""
+        return self._ledger.all_applied()
+
+    def version_text(self, name: str, digest: str) -> str:
+        """What a version calls itself; empty when it is not here any more."""
+        backend = self._table.get(name)
+        versions = backend.versions if backend is not None else ()
+        return next((version.metadata.version for version in versions if version.digest == digest), "")
 
     # What changes it
 
     async def accept(self, request: InstallRequest) -> None:
         """Raises OutdatedCommand for an order that a newer one has overtaken."""
-        await self._ledger.accept(plain_name(request.backend), _generation(request))
+        await self._ledger.accept(plain_name(request.backend), generation_of(request))
 
     async def note_applied(self, request: InstallRequest) -> None:
-        await self._ledger.note_applied(plain_name(request.backend), _generation(request))
+        await self._note_applied(request.backend, generation_of(request))
+
+    async def _note_applied(self, backend: str, generation: int | None) -> None:
+        if await self._ledger.note_applied(plain_name(backend), generation):
+            self._changed()
 
     async def install(
         self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
@@ -159,7 +177,7 @@ class Backends:
             name = self._installed_name(request.backend)
             version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
-            await self._ledger.note_applied(plain_name(request.backend), request.generation)
+            await self._note_applied(request.backend, request.generation)
             return version
 
     async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
@@ -173,7 +191,7 @@ class Backends:
             if backend is not None:
                 await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
                 await self._remove(backend)
-            await self._ledger.note_applied(plain_name(request.backend), generation)
+            await self._note_applied(request.backend, generation)
 
     async def _remove(self, backend: InstalledBackend) -> None:
         meta = backend.current.metadata.meta_backend_for if backend.current is not None else ""
@@ -275,7 +293,7 @@ class Backends:
                 del self._locks[key]
 
 
-def _generation(request: InstallRequest) -> int | None:
+def generation_of(request: InstallRequest) -> int | None:
     return request.corral.generation if request.corral is not None else None
 
 
@@ -301,7 +319,7 @@ def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
     )
 
 
-def _family_row(family: str, backend: InstalledBackend) -> ListedBackend:
+def _family_row(family: str, backend: InstalledBackend, generation: int | None) -> ListedBackend:
     metadata = backend.current.metadata if backend.current is not None else None
     return ListedBackend(
         name=family,
@@ -309,5 +327,6 @@ def _family_row(family: str, backend: InstalledBackend) -> ListedBackend:
         is_meta=True,
         installed_at=metadata.installed_at if metadata is not None else "",
         gallery_url=metadata.gallery_url if metadata is not None else "",
+        generation=generation,
         concrete=backend.name,
     )

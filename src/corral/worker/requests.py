@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from corral.artifacts import Artifacts, BackendRequest, Catalogue, InstalledBackend, Manifest
+from corral.artifacts import BackendRequest, Catalogue, InstalledBackend, Manifest
 from corral.artifacts.digests import parse_digest, sha256_digest
 from corral.artifacts.errors import NotInstalled, NoVariantFits
 from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
@@ -12,6 +12,7 @@ from corral.artifacts.settings import GallerySettings
 from corral.bus.messages import CommandExtras, InstallRequest
 from corral.core.errors import InvalidInput
 from corral.core.variants import index_by_name
+from corral.worker.world import Fetch
 
 
 class _Gallery(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class RequestReader:
-    artifacts: Artifacts
+    artifacts: Fetch
     capability: str
 
     async def read(self, request: InstallRequest, installed: InstalledBackend | None) -> BackendRequest:

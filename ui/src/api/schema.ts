@@ -417,7 +417,7 @@ export interface paths {
         };
         /**
          * Follow Events
-         * @description Server-sent events; resumes from the header Last-Event-ID.
+         * @description Server-sent events; resumes from the header Last-Event-ID. `kinds`: only these, separated by commas.
          */
         get: operations["follow_events_api_events_get"];
         put?: never;
@@ -1698,7 +1698,9 @@ export interface operations {
     };
     follow_events_api_events_get: {
         parameters: {
-            query?: never;
+            query?: {
+                kinds?: string;
+            };
             header?: {
                 "last-event-id"?: string | null;
             };
