@@ -94,6 +94,15 @@ class AccessStore:
 
         return await self._database.read(body)
 
+    async def read_ring(self) -> dict[str, ApiKey]:
+        """By the hash of the secret: every key in force."""
+
+        async def body(tx: Tx) -> dict[str, ApiKey]:
+            rows = await tx.fetch("SELECT * FROM api_keys WHERE revoked_at IS NULL")
+            return {row["key_hash"]: _api_key(row) for row in rows}
+
+        return await self._database.read(body)
+
     async def revoke_key(self, id_or_name: str, *, actor: str) -> ApiKey:
         async def body(tx: Tx) -> ApiKey:
             rows = await tx.fetch(
