@@ -343,6 +343,38 @@ class LoadJobStore:
 
         await self._database.write(body)
 
+    async def unplace(self, job: LoadJob, *, again_in_s: float) -> None:
+        """Its node is gone, and the place with it: the next owner looks for another."""
+
+        async def body(tx: Tx) -> None:
+            held = await _held(tx, job)
+            if held.replica_id is not None:
+                await tx.execute("DELETE FROM replicas WHERE id = $1 AND state <> 'ready'", held.replica_id)
+            await tx.execute(
+                "UPDATE load_jobs SET state = 'pending', replica_id = NULL, node_name = '', slot = NULL, owner = '',"
+                " lease_until = 0, due_at = now_ms() + $2, changed_at = now_ms() WHERE id = $1",
+                job.id,
+                int(again_in_s * 1000),
+            )
+
+        await self._database.write(body)
+
+    async def renew_revision(self, job: LoadJob, revision: str) -> None:
+        """The model was edited: what was begun ends, and the new configuration is loaded instead."""
+
+        async def body(tx: Tx) -> None:
+            held = await _held(tx, job)
+            if held.replica_id is not None:
+                await set_states(tx, [held.replica_id], ReplicaState.STOPPING, "its model was changed")
+            await tx.execute(
+                "UPDATE load_jobs SET state = 'pending', revision = $2, replica_id = NULL, node_name = '', slot = NULL,"
+                " attempts = 0, owner = '', lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+                job.id,
+                revision,
+            )
+
+        await self._database.write(body)
+
     async def give_up(self, job: LoadJob, why: str) -> None:
         """Nobody wants it any more: the model was changed, deleted or unloaded."""
 
@@ -395,7 +427,7 @@ async def _put(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int, L
             attempts = job.attempts if job.revision == revision else 0
             row = await tx.fetch_one(
                 "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, target_node = $4, replaces = $5,"
-                " attempts = $6, replica_id = NULL, node_id = NULL, node_name = '', slot = NULL, reason = '',"
+                " attempts = $6, replica_id = NULL, slot = NULL, reason = '',"
                 " bytes_sent = 0, total_bytes = 0, file_index = 0, total_files = 0, eta_ms = NULL, owner = '',"
                 " lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1"
                 " RETURNING *",
