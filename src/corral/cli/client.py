@@ -6,13 +6,13 @@ On the machine where `corral up` runs nothing has to be configured; elsewhere CO
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -32,11 +32,21 @@ class Api:
     data_dir: Path
     """Of the `corral up` on this machine, if there is one."""
 
-    def call(self, method: str, *path: str, body: Any = None) -> Any:
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Any = None,
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        within_s: float = 30.0,
+    ) -> Any:
         """Path parts are escaped: a name may hold any character."""
-        target = "/".join(quote(part, safe="") for part in path)
+        target = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         try:
-            return call_json(method, f"{self.url}/{target}", bearer=self.key, body=body)
+            return call_json(
+                method, f"{self.url}/{target}", bearer=self.key, body=body, headers=headers, within_s=within_s
+            )
         except Unreachable as error:
             raise Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
         except Unauthenticated as error:

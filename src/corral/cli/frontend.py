@@ -35,6 +35,7 @@ from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import node_kind
 from corral.frontend.model_gallery import ModelGallery
+from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -135,6 +136,7 @@ class FrontendRole:
         self._disk = disk
         self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
+        self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -210,6 +212,7 @@ class FrontendRole:
             "feed": self._feed.run,
             "health": self._health.run,
             "report": self._report,
+            "usage": self._usage.run,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
         }
@@ -231,6 +234,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._usage.finish()
         try:
             await self._health.release()
             await self._stores.frontends.leave(self._me.id)

@@ -12,6 +12,7 @@ from corral.frontend.admin.access import audit_routes, key_routes, session_route
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.status import Self, status_routes
+from corral.frontend.admin.usage import usage_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
@@ -62,6 +63,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(key_routes(stores, parts.gate, parts.ids))
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
+    api.include_router(usage_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
     api.include_router(

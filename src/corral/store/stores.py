@@ -15,6 +15,7 @@ from corral.store.observed import ObservedStore
 from corral.store.registration import RegistrationStore
 from corral.store.replicas import ReplicaStore
 from corral.store.scheduling import SchedulingStore
+from corral.store.usage import UsageStore
 
 
 class Stores:
@@ -34,3 +35,4 @@ class Stores:
         self.registration = RegistrationStore(database)
         self.replicas = ReplicaStore(database)
         self.scheduling = SchedulingStore(database)
+        self.usage = UsageStore(database)

@@ -57,7 +57,7 @@ class KeySource(Protocol):
 
 
 def lane_key(key: ApiKey) -> LaneKey:
-    return LaneKey(key.id, key.name)
+    return LaneKey(key.id, key.name, None if key.models is None else frozenset(key.models))
 
 
 class StoredKeys:
