@@ -125,6 +125,30 @@ class ModelDeleteRequest(msgspec.Struct, frozen=True):
     model_name: str
 
 
+class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    """Below the models directory."""
+    uri: str
+    sha256: str = ""
+
+
+class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
+
+    model: str
+    files: list[WeightsFile] = []
+    paths: list[str] = []
+    """Names below the models directory; the reply tells which of them there are."""
+    peers: list["PeerSource"] = []
+    """Other workers that have them, asked first."""
+    op_id: str = ""
+
+
+class PeerSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    url: str
+    token: str = ""
+
+
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`files.ensure`, `.stage`, `.temp` and `.listdir`."""
 
@@ -226,6 +250,27 @@ class HealthAnswer(msgspec.Struct, frozen=True):
     """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
 
     epoch: int | None = None
+
+
+class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    path: str
+    digest: str
+    size: int
+
+
+class FoundPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    path: str
+    size: int | None = None
+    """None for a directory."""
+
+
+class ModelFetchReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    error: str = ""
+    code: str | None = None
+    files: list[FetchedFile] = []
+    found: dict[str, FoundPath] = {}
 
 
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):

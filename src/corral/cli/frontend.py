@@ -23,8 +23,11 @@ from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
 from corral.cli.options import read_settings, settings_options
+from corral.cli.scheduling_seed import seed_scheduling
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
+from corral.controller.load_ports import NoTraffic, WorkerChooses
+from corral.controller.replication import Replication
 from corral.controller.reports import Reports
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
@@ -131,6 +134,7 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
+        self._ids = ids
         self._beats = BeatBatcher(stores.registration)
         self._galleries = Galleries(
             artifacts,
@@ -172,6 +176,20 @@ class FrontendRole:
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
+        self._replication = Replication(
+            holder=me.id,
+            stores=stores,
+            bus=bus,
+            builds=WorkerChooses(),
+            traffic=NoTraffic(),
+            grpc=None,
+            ask_report=self._reports.ask,
+            hint=self._hint_routes,
+            idle_ttl_s=settings.model_idle_ttl_s,
+            clock=clock,
+            ids=ids,
+        )
+        self._reports.listen(self._replication.controller.hear)
         self._parts = Parts(
             me=me,
             stores=stores,
@@ -186,12 +204,14 @@ class FrontendRole:
             ids=ids,
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, self._galleries),
-            hint_routes=self._hint_routes,
+            hint_routes=self._replication.changed,
             hint_of=self._hint,
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
             drift=self._fleet.desired,
             upgrades=self._fleet.upgrades,
+            desk=self._replication.desk,
+            in_flight=NoTraffic(),
             disk=disk,
         )
 
@@ -217,6 +237,7 @@ class FrontendRole:
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+            self._replication.poke()
         self._fleet.poke()
 
     async def _report(self) -> None:
@@ -236,6 +257,8 @@ class FrontendRole:
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
         await self._fleet.progress.start()
+        await self._replication.start()
+        await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -254,6 +277,7 @@ class FrontendRole:
             "intents": self._fleet.intents.run,
             "desired state": self._fleet.desired.run,
             "upgrades": self._fleet.upgrades.run,
+            **self._replication.loops,
         }
         try:
             async with asyncio.TaskGroup() as tasks:

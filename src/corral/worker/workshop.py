@@ -117,7 +117,7 @@ async def _open(
         leases=Leases(data_dir / "leases.json", world.disk, supervisor),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
-        models=ModelFiles(areas.models),
+        models=ModelFiles(areas.models, artifacts, Jobs(tasks)),
         files=areas,
         storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
         http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
