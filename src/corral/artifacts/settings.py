@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corral.artifacts.signatures import SignaturePolicy, read_policy
 from corral.core.galleries import GalleryAddress
 
 GIB = 1 << 30
@@ -112,8 +113,8 @@ class GallerySettings:
     mirrors: tuple[str, ...] = ()
     optional: bool = False
     """An optional gallery that has never been reached is left out instead of failing the listing."""
-    verification: bool = False
-    """The gallery asks for signed images. Corral cannot check such signatures yet, so it refuses its images."""
+    verification: SignaturePolicy | None = None
+    """The gallery's images have to be signed."""
 
 
 def gallery_at(address: GalleryAddress) -> GallerySettings:
@@ -123,7 +124,7 @@ def gallery_at(address: GalleryAddress) -> GallerySettings:
         url=address.url,
         mirrors=address.mirrors,
         optional=True,
-        verification=address.verification,
+        verification=read_policy(address.verification),
     )
 
 

@@ -23,7 +23,11 @@ from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
 from corral.cli.options import read_settings, settings_options
+from corral.cli.scheduling_seed import seed_scheduling
+from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
+from corral.controller.load_ports import NoTraffic, WorkerChooses
+from corral.controller.replication import Replication
 from corral.controller.reports import Reports
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
@@ -34,9 +38,12 @@ from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.service import Galleries
+from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
 from corral.frontend.model_gallery import ModelGallery
+from corral.frontend.refusals import Refusals
+from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
@@ -74,13 +81,11 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
 
 def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
     found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
-    return replace(
-        found,
-        network=NetworkPolicy(
-            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
-            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
-        ),
+    network = NetworkPolicy(
+        trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+        plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
     )
+    return replace(found, network=network)
 
 
 async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
@@ -129,6 +134,7 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
+        self._ids = ids
         self._beats = BeatBatcher(stores.registration)
         self._galleries = Galleries(
             artifacts,
@@ -137,6 +143,7 @@ class FrontendRole:
             every_s=settings.gallery_refresh_s,
             clock=clock,
         )
+        self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -149,6 +156,14 @@ class FrontendRole:
             on_change=self._hint,
             also=lambda: enforce_quietly(authority, stores.bus_credentials),
         )
+        self._audit = AuditKeeper(
+            holder=me.id,
+            events=stores.events,
+            leases=stores.leases,
+            keep_s=settings.audit_keep_s,
+            most=settings.audit_entries,
+        )
+        guesses = Guesses(clock)
         self._fleet = FleetParts(
             me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
         )
@@ -161,11 +176,27 @@ class FrontendRole:
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
+        self._replication = Replication(
+            holder=me.id,
+            stores=stores,
+            bus=bus,
+            builds=WorkerChooses(),
+            traffic=NoTraffic(),
+            grpc=None,
+            ask_report=self._reports.ask,
+            hint=self._hint_routes,
+            idle_ttl_s=settings.model_idle_ttl_s,
+            clock=clock,
+            ids=ids,
+        )
+        self._reports.listen(self._replication.controller.hear)
         self._parts = Parts(
             me=me,
             stores=stores,
             authority=authority,
-            gate=Gate(stores.access, clock=clock, auth=settings.auth),
+            gate=Gate(stores.access, guesses, clock=clock, auth=settings.auth),
+            guesses=guesses,
+            refusals=Refusals(stores.events, clock),
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
             feed=self._feed,
@@ -173,12 +204,15 @@ class FrontendRole:
             ids=ids,
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, self._galleries),
-            hint_routes=self._hint_routes,
+            hint_routes=self._replication.changed,
             hint_of=self._hint,
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
             drift=self._fleet.desired,
             upgrades=self._fleet.upgrades,
+            desk=self._replication.desk,
+            in_flight=NoTraffic(),
+            disk=disk,
         )
 
     async def _hint(self, kind: str = "nodes") -> None:
@@ -203,6 +237,7 @@ class FrontendRole:
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+            self._replication.poke()
         self._fleet.poke()
 
     async def _report(self) -> None:
@@ -222,6 +257,8 @@ class FrontendRole:
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
         await self._fleet.progress.start()
+        await self._replication.start()
+        await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -231,6 +268,8 @@ class FrontendRole:
             "feed": self._feed.run,
             "health": self._health.run,
             "report": self._report,
+            "audit": self._audit.run,
+            "usage": self._usage.run,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
             "galleries": self._galleries.run,
@@ -238,6 +277,7 @@ class FrontendRole:
             "intents": self._fleet.intents.run,
             "desired state": self._fleet.desired.run,
             "upgrades": self._fleet.upgrades.run,
+            **self._replication.loops,
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -257,6 +297,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._usage.finish()
         try:
             await self._health.release()
             await self._fleet.release()

@@ -24,6 +24,7 @@ _ERRORS: dict[int, type[CorralError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidInput,
+    429: Unavailable,
     503: Unavailable,
 }
 
@@ -78,11 +79,16 @@ def error_from(url: str, status: int, text: bytes) -> CorralError:
         answer = json.loads(text) if text.strip() else None
     except ValueError:
         return _stranger(url, status)
-    return _ERRORS.get(status, CorralError)(_message(answer, status))
+    return error_of(status, answer)
 
 
 def _stranger(url: str, status: int) -> Unavailable:
     return Unavailable(f"{url} does not answer like Corral (status {status}); check the address")
+
+
+def error_of(status: int, answer: Any) -> CorralError:
+    """What an answer that is an error means, in the server's own words."""
+    return _ERRORS.get(status, CorralError)(_message(answer, status))
 
 
 def _message(answer: Any, status: int) -> str:

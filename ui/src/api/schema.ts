@@ -363,7 +363,7 @@ export interface paths {
         };
         /**
          * List Audit
-         * @description Newest first; `before` an id for the page after.
+         * @description Newest first; `before` an id for the page after; `since` an age (`2h`) or a time.
          */
         get: operations["list_audit_api_audit_get"];
         put?: never;
@@ -3105,6 +3105,7 @@ export interface operations {
             query?: {
                 limit?: number;
                 before?: number | null;
+                since?: string | null;
             };
             header?: never;
             path?: never;
