@@ -72,4 +72,17 @@ def test_kinds_nobody_knows_are_refused(fleet: OperationFleet) -> None:
     admin = fleet.start_frontend("a")
     answer = admin.call("GET", "/api/events?kinds=weather")
     assert answer.status == 400
-    assert "the kinds are nodes, operations, backends, models" in answer.message
+    assert "the kinds are nodes, operations, backends, models, replicas" in answer.message
+
+
+def test_a_model_that_comes_and_goes_is_told(fleet: OperationFleet) -> None:
+    admin = fleet.start_frontend("a")
+    page = Listener(admin, "models")
+    config = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
+    assert admin.call("POST", "/api/models", body={"config": config}).status == 201
+    assert page.wait_for("models", lambda one: one["name"] == "tiny", what="it is told")["backend"] == "llama-cpp"
+    assert admin.call("DELETE", "/api/models/tiny").status in (200, 204)
+    wait_until(
+        lambda: any("tiny" in event.data["removed"] for event in page.events) or None, what="it is told to be gone"
+    )
+    page.close()

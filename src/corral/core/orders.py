@@ -38,15 +38,27 @@ def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
     return [state for state in states if state.find(backend) is not None]
 
 
-def pick_deletes(states: Iterable[NodeState], backend: str) -> list[NodeState]:
-    """Nodes that have it, that were told to have it, or of which nobody knows."""
-    chosen = []
+def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
+    """Nodes that have it, that were told to have it, or of which nobody knows; the others in case they are just now."""
+    orders = []
     for state in states:
-        wanted = state.newest.get(state.key_of(backend))
-        wants_it = wanted is not None and wanted.verb.wants_presence
-        if state.backends is None or wants_it or state.find(backend) is not None:
-            chosen.append(state)
-    return chosen
+        key = state.key_of(backend)
+        wanted = state.newest.get(key)
+        may_have_it = (
+            state.backends is None
+            or (wanted is not None and wanted.verb.wants_presence)
+            or state.find(backend) is not None
+        )
+        orders.append(
+            Order(
+                node_id=state.node.id,
+                node_name=state.node.name,
+                backend=key,
+                wish=Wish(element=key),
+                only_if_wanted=not may_have_it,
+            )
+        )
+    return orders
 
 
 def plan_rollbacks(

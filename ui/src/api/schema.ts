@@ -122,6 +122,224 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/nodes/scheduling": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Scheduling */
+        get: operations["list_scheduling_api_nodes_scheduling_get"];
+        put?: never;
+        /** Save Scheduling */
+        post: operations["save_scheduling_api_nodes_scheduling_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/scheduling/{model}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show Scheduling */
+        get: operations["show_scheduling_api_nodes_scheduling__model__get"];
+        put?: never;
+        post?: never;
+        /** Delete Scheduling */
+        delete: operations["delete_scheduling_api_nodes_scheduling__model__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Loaded
+         * @description What serves now, on healthy nodes.
+         */
+        get: operations["list_loaded_api_nodes_models_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/replicas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Replicas */
+        get: operations["list_replicas_api_replicas_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Node Models
+         * @description Replicas on the node; none can exist before models can be placed.
+         */
+        get: operations["list_node_models_api_nodes__node_id__models_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/models/unload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Unload On Node */
+        post: operations["unload_on_node_api_nodes__node_id__models_unload_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/models/delete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Delete On Node
+         * @description Its files too, when the process is gone.
+         */
+        post: operations["delete_on_node_api_nodes__node_id__models_delete_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/load": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Load Model */
+        post: operations["load_model_api_models__name__load_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/unload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Unload Model */
+        post: operations["unload_model_api_models__name__unload_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/load-status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show Load Status */
+        get: operations["show_load_status_api_models__name__load_status_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/why/models/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Why Model
+         * @description Decisions, newest first; loads that wait or failed; what runs; what is wanted.
+         */
+        get: operations["why_model_api_why_models__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/why/nodes/{node_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Why Node */
+        get: operations["why_node_api_why_nodes__node_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/nodes": {
         parameters: {
             query?: never;
@@ -202,26 +420,6 @@ export interface paths {
         put?: never;
         /** Resume Node */
         post: operations["resume_node_api_nodes__node_id__resume_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/nodes/{node_id}/models": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List Node Models
-         * @description Replicas on the node; none can exist before models can be placed.
-         */
-        get: operations["list_node_models_api_nodes__node_id__models_get"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -318,6 +516,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/keys/{id_or_name}/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Key Models
+         * @description Which models the key may use; `null` is all. In force on every frontend within five seconds.
+         */
+        put: operations["change_key_models_api_keys__id_or_name__models_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/keys/{id_or_name}": {
         parameters: {
             query?: never;
@@ -366,6 +584,27 @@ export interface paths {
          * @description Newest first; `before` an id for the page after; `since` an age (`2h`) or a time.
          */
         get: operations["list_audit_api_audit_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Usage
+         * @description Requests that were answered and their tokens, of the last `days` days; `by` may be repeated. Counts arrive
+         *     a few seconds late.
+         */
+        get: operations["list_usage_api_usage_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1417,6 +1656,11 @@ export interface components {
             /** Problem */
             problem: string;
         };
+        /**
+         * By
+         * @enum {string}
+         */
+        By: "day" | "key" | "model" | "node";
         /** ConfigText */
         ConfigText: {
             /** Config */
@@ -1450,6 +1694,8 @@ export interface components {
             created_by: string;
             /** Revoked At */
             revoked_at: string | null;
+            /** Models */
+            models: string[] | null;
             /** Key */
             key: string;
         };
@@ -1575,6 +1821,8 @@ export interface components {
         };
         /** Imported */
         Imported: {
+            /** Directory */
+            directory: string;
             /** Saved */
             saved: string[];
             /** Unchanged */
@@ -1660,6 +1908,11 @@ export interface components {
             /** Command */
             command: string;
         };
+        /** KeyModels */
+        KeyModels: {
+            /** Models */
+            models: string[] | null;
+        };
         /** KeyView */
         KeyView: {
             /** Id */
@@ -1678,6 +1931,16 @@ export interface components {
             created_by: string;
             /** Revoked At */
             revoked_at: string | null;
+            /** Models */
+            models: string[] | null;
+        };
+        /** LoadRequest */
+        LoadRequest: {
+            /**
+             * Wait S
+             * @default 0
+             */
+            wait_s: number;
         };
         /** LocalAiStarted */
         LocalAiStarted: {
@@ -1778,6 +2041,8 @@ export interface components {
             name: string;
             /** @default user */
             scope: components["schemas"]["Scope"];
+            /** Models */
+            models?: string[] | null;
         };
         /** NodeBackendBody */
         NodeBackendBody: {
@@ -1950,6 +2215,11 @@ export interface components {
          * @enum {string}
          */
         OnDrift: "heal" | "report" | "freeze";
+        /** OnModel */
+        OnModel: {
+            /** Model Name */
+            model_name: string;
+        };
         /** OperationList */
         OperationList: {
             /** Operations */
@@ -2127,6 +2397,41 @@ export interface components {
             to?: string | null;
         };
         /**
+         * SchedulingRequest
+         * @description The last four keep what is stored when they are left out; the others are replaced.
+         */
+        SchedulingRequest: {
+            /** Model Name */
+            model_name: string;
+            /** Node Selector */
+            node_selector?: {
+                [key: string]: string;
+            } | null;
+            /**
+             * Min Replicas
+             * @default 0
+             */
+            min_replicas: number;
+            /**
+             * Max Replicas
+             * @default 0
+             */
+            max_replicas: number;
+            /**
+             * Spread All
+             * @default false
+             */
+            spread_all: boolean;
+            /** Route Policy */
+            route_policy?: string | null;
+            /** Balance Abs Threshold */
+            balance_abs_threshold?: number | null;
+            /** Balance Rel Threshold */
+            balance_rel_threshold?: number | null;
+            /** Min Prefix Match */
+            min_prefix_match?: number | null;
+        };
+        /**
          * Scope
          * @enum {string}
          */
@@ -2191,6 +2496,30 @@ export interface components {
             selector: {
                 [key: string]: string;
             };
+        };
+        /**
+         * UsageView
+         * @description Summed over what was not asked for, which is absent.
+         */
+        UsageView: {
+            /** Day */
+            day?: string | null;
+            /** Key Id */
+            key_id?: string | null;
+            /** Key Name */
+            key_name?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Node Id */
+            node_id?: string | null;
+            /** Node Name */
+            node_name?: string | null;
+            /** Requests */
+            requests: number;
+            /** Tokens In */
+            tokens_in: number;
+            /** Tokens Out */
+            tokens_out: number;
         };
         /** ValidationError */
         ValidationError: {
@@ -2460,6 +2789,421 @@ export interface operations {
             };
         };
     };
+    list_scheduling_api_nodes_scheduling_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    save_scheduling_api_nodes_scheduling_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SchedulingRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_scheduling_api_nodes_scheduling__model__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_scheduling_api_nodes_scheduling__model__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_loaded_api_nodes_models_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    list_replicas_api_replicas_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    list_node_models_api_nodes__node_id__models_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: string;
+                    }[];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    unload_on_node_api_nodes__node_id__models_unload_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OnModel"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_on_node_api_nodes__node_id__models_delete_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OnModel"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    load_model_api_models__name__load_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["LoadRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    unload_model_api_models__name__unload_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_load_status_api_models__name__load_status_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    why_model_api_why_models__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    why_node_api_why_nodes__node_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     list_nodes_api_nodes_get: {
         parameters: {
             query?: never;
@@ -2622,39 +3366,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Message"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    list_node_models_api_nodes__node_id__models_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                node_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        [key: string]: string;
-                    }[];
                 };
             };
             /** @description Validation Error */
@@ -2998,6 +3709,41 @@ export interface operations {
             };
         };
     };
+    change_key_models_api_keys__id_or_name__models_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id_or_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyModels"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     revoke_key_api_keys__id_or_name__delete: {
         parameters: {
             query?: never;
@@ -3120,6 +3866,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditEntry"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_usage_api_usage_get: {
+        parameters: {
+            query?: {
+                days?: number;
+                by?: components["schemas"]["By"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageView"][];
                 };
             };
             /** @description Validation Error */
