@@ -1,6 +1,6 @@
 """Who is asked to do what: the parts of an operation, decided from what nodes have and what was wanted before."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.intents import Intent, Wish
@@ -43,19 +43,16 @@ def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
     orders = []
     for state in states:
         key = state.key_of(backend)
-        wanted = state.newest.get(key)
-        may_have_it = (
-            state.backends is None
-            or (wanted is not None and wanted.verb.wants_presence)
-            or state.find(backend) is not None
-        )
+        wanted, found = state.newest.get(key), state.find(backend)
+        build = found.name if found is not None else wanted.wish.name if wanted is not None else ""
+        was_wanted = wanted is not None and wanted.verb.wants_presence
         orders.append(
             Order(
                 node_id=state.node.id,
                 node_name=state.node.name,
                 backend=key,
-                wish=Wish(element=key),
-                only_if_wanted=not may_have_it,
+                wish=Wish(element=key, name=build),
+                only_if_wanted=not (was_wanted or found is not None or state.backends is None),
             )
         )
     return orders
@@ -64,14 +61,14 @@ def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
 def plan_rollbacks(
     states: Iterable[NodeState], backend: str, *, to: str | None, wishes: Mapping[str, Wish]
 ) -> tuple[list[Order], list[Skipped]]:
-    """`wishes` by digest: how that version was once installed, so that it can be again."""
+    """`wishes` by digest: versions that once were as wanted, and how they were installed, so that they can be again."""
     orders, skipped = [], []
     for state in states:
         found = state.find(backend)
         node = state.node
         if found is None:
             continue
-        earlier = _earlier(found, to)
+        earlier = _earlier(found, to, wishes)
         if node.key_hash is None:
             reason = "a LocalAI worker keeps no earlier version"
         elif earlier is None:
@@ -98,13 +95,14 @@ def plan_rollbacks(
     return orders, skipped
 
 
-def _earlier(found: ObservedBackend, to: str | None) -> str | None:
+def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> str | None:
+    """A version that never worked is still on the disk; one that did goes before it."""
     if to is not None:
         return to if to in found.versions else None
     if found.digest not in found.versions:
         return None
     later = found.versions[found.versions.index(found.digest) + 1 :]
-    return later[0] if later else None
+    return next((digest for digest in later if digest in good), later[0] if later else None)
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:
