@@ -142,16 +142,6 @@ def test_the_paged_listing_pages_filters_and_sorts(frontend: Frontend) -> None:
     assert frontend.admin.call("GET", "/api/backends?page=0").status == 400
 
 
-def test_models_are_offered(frontend: Frontend) -> None:
-    answer = frontend.admin.call("GET", "/api/models/available").json()
-    models = {model["name"]: model for model in answer["models"]}
-    assert (models["tiny"]["id"], models["tiny"]["backend"], models["tiny"]["size_bytes"]) == (
-        "ours@tiny", "engine", 94_000_000,
-    )  # fmt: skip
-    assert models["smollm2"]["gallery"] == "corral"
-    assert frontend.admin.call("GET", "/api/models/available?name=nothing").status == 404
-
-
 def test_only_administrators_see_them(frontend: Frontend) -> None:
     key = frontend.admin.call("POST", "/api/keys", body={"name": "someone", "scope": "user"}).json()["key"]
     for path in (

@@ -28,6 +28,7 @@ from corral.artifacts.progress import Phase, Progress
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.service import Artifacts, Swept
 from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, Metadata
 from corral.artifacts.weights import PlacedFile
 
@@ -55,6 +56,7 @@ __all__ = [
     "Readiness",
     "ResolvedArtifact",
     "ResolvedModel",
+    "SignaturePolicy",
     "StartCommand",
     "StartRequest",
     "Swept",

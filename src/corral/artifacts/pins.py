@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.cosign import check_signed
 from corral.artifacts.digests import Digest
+from corral.artifacts.errors import SignatureRefused
 from corral.artifacts.oci import read_platforms
 from corral.artifacts.references import HttpFile, OciImage, parse_reference
 from corral.artifacts.registry import Registries
+from corral.artifacts.signatures import SignaturePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +22,25 @@ class Pin:
     """`linux/amd64` ...: where it runs; None when the location does not tell."""
 
 
-def pin_location(registries: Registries, uri: str, sha256: Digest | None, cancel: CancelToken) -> Pin:
-    """Never looks at this machine's own disk: a path means something else on every node."""
+def pin_location(
+    registries: Registries,
+    uri: str,
+    sha256: Digest | None,
+    cancel: CancelToken,
+    signatures: SignaturePolicy | None = None,
+) -> Pin:
+    """Never looks at this machine's own disk: a path means something else on every node. With `signatures`, only an
+    image that one of its keys signed gets a pin."""
     reference = parse_reference(uri)
+    if signatures is not None and not isinstance(reference, OciImage):
+        raise SignatureRefused(f"{reference} has to be signed, and only images of an OCI registry can be.")
     if isinstance(reference, HttpFile) and sha256 is not None:
         return Pin(uri=uri, digest=sha256)
-    if not isinstance(reference, OciImage) or reference.model_layer:
+    if not isinstance(reference, OciImage) or (reference.model_layer and signatures is None):
         return Pin(uri=uri)
     digest = registries.pin(reference, cancel)
+    if signatures is not None:
+        check_signed(registries, reference, digest, signatures, cancel)
     platforms = read_platforms(registries.repository(reference, cancel), digest)
     return Pin(uri=pinned_uri(uri, digest), digest=digest, platforms=platforms)
 

@@ -2,7 +2,7 @@
 it in batches, from whoever carries the order out."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -39,6 +39,11 @@ class LiveProgress:
         self._heard_s: dict[str, float] = {}
         self._ours: set[tuple[str, NodeId]] = set()
         self._unsaved: set[tuple[str, NodeId]] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Called at every news, however often: for whoever shows it."""
+        self._listeners.append(listener)
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_PROGRESS, self._on_progress, concurrency=64)
@@ -68,6 +73,8 @@ class LiveProgress:
         self._heard_s[progress.op_id] = self._clock.monotonic_s()
         if key in self._ours:
             self._unsaved.add(key)
+        for listener in self._listeners:
+            listener()
 
     async def run(self) -> None:
         while True:

@@ -4,7 +4,7 @@ Decided before anything is sent: a node that no build fits is told so, and a tag
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
@@ -12,10 +12,11 @@ import structlog
 
 from corral.artifacts import BackendEntry, BackendRequest, Catalogue
 from corral.artifacts.digests import Digest
-from corral.artifacts.galleries.catalogue import refuse_unverifiable
+from corral.artifacts.galleries.catalogue import signatures_for
 from corral.artifacts.galleries.entries import backend_request
 from corral.artifacts.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
+from corral.artifacts.signatures import SignaturePolicy
 from corral.bus.node_api import decode_facts
 from corral.core.errors import InvalidInput
 from corral.core.intents import Wish
@@ -52,7 +53,9 @@ class Catalogues(Protocol):
 
 
 class Pins(Protocol):
-    async def pin(self, uri: str, sha256: Digest | None = None) -> Pin: ...
+    async def pin(
+        self, uri: str, sha256: Digest | None = None, *, signatures: SignaturePolicy | None = None
+    ) -> Pin: ...
 
 
 class Resolver:
@@ -104,6 +107,7 @@ class Resolver:
                         "name": gallery.name,
                         "url": gallery.url,
                         **({"mirrors": gallery.mirrors} if gallery.mirrors else {}),
+                        **({"verification": gallery.verification} if gallery.verification else {}),
                     }
                     for gallery in self._catalogues.backend_settings
                 ]
@@ -113,8 +117,8 @@ class Resolver:
         )
 
     def _request(self, entry: BackendEntry) -> BackendRequest:
-        refuse_unverifiable(self._catalogues.backend_settings, entry)
-        request = backend_request(entry)
+        signatures = signatures_for(self._catalogues.backend_settings, entry)
+        request = replace(backend_request(entry), signatures=signatures)
         if not request.uris:
             raise InvalidInput(f"{entry.name} has no location in its gallery")
         return request
@@ -125,12 +129,12 @@ class Resolver:
 
     async def _pin(self, request: BackendRequest) -> Pin:
         """The first source that answers names the version; mirrors are held to it."""
-        if request.digest is not None:
+        if request.digest is not None and request.signatures is None:
             return Pin(uri=pinned_uri(request.uris[0], request.digest), digest=request.digest)
         problem: Exception | None = None
         for uri in request.uris:
             try:
-                return await self._pins.pin(uri, request.sha256)
+                return await self._pins.pin(uri, request.sha256, signatures=request.signatures)
             except Exception as error:  # noqa: BLE001  the next mirror may know; the first error is told if none does
                 problem = problem or error
         assert problem is not None

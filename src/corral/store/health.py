@@ -21,14 +21,16 @@ class HealthStore:
 
         async def body(tx: Tx) -> tuple[int, list[Pulse]]:
             rows = await tx.fetch(
-                "SELECT id, node_type, approved, presence, presence_reason, last_heartbeat, bus_answered, bus_failures,"
-                " bus_no_responders FROM nodes WHERE removed_at IS NULL"
+                "SELECT id, node_type, approved, epoch, instance, presence, presence_reason, last_heartbeat,"
+                " bus_answered, bus_failures, bus_no_responders FROM nodes WHERE removed_at IS NULL"
             )
             pulses = [
                 Pulse(
                     node_id=NodeId(row["id"]),
                     node_type=NodeType(row["node_type"]),
                     approved=bool(row["approved"]),
+                    epoch=row["epoch"],
+                    tells_epoch=row["instance"] is not None,
                     presence=Presence(row["presence"]),
                     presence_reason=row["presence_reason"],
                     last_heartbeat=row["last_heartbeat"],

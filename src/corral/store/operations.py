@@ -75,7 +75,9 @@ class OperationStore:
         """The store's time now, and operations changed since, whole."""
 
         async def body(tx: Tx) -> tuple[int, list[Operation]]:
-            rows = await tx.fetch(f"{SELECT_OPERATION} WHERE changed_at >= $1 ORDER BY changed_at LIMIT 500", since_ms)
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE changed_at >= $1 ORDER BY changed_at DESC LIMIT 500", since_ms
+            )
             progress = await read_progress_rows(tx, [row["id"] for row in rows])
             now = await tx.fetch_one("SELECT now_ms() AS now")
             assert now is not None

@@ -9,11 +9,17 @@ from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.intents import IntentStore
 from corral.store.leases import LeaseStore
+from corral.store.load_jobs import LoadJobStore
+from corral.store.load_memory import LoadMemoryStore
+from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
 from corral.store.observed import ObservedStore
 from corral.store.operations import OperationStore
 from corral.store.policies import PolicyStore
 from corral.store.registration import RegistrationStore
+from corral.store.replicas import ReplicaStore
+from corral.store.scheduling import SchedulingStore
+from corral.store.usage import UsageStore
 from corral.system import Ids, SystemIds
 
 
@@ -28,8 +34,14 @@ class Stores:
         self.health = HealthStore(database)
         self.intents = IntentStore(database)
         self.leases = LeaseStore(database)
+        self.load_jobs = LoadJobStore(database)
+        self.load_memory = LoadMemoryStore(database)
+        self.models = ModelStore(database)
         self.nodes = NodeStore(database)
         self.observed = ObservedStore(database)
         self.operations = OperationStore(database)
         self.policies = PolicyStore(database)
         self.registration = RegistrationStore(database)
+        self.replicas = ReplicaStore(database)
+        self.scheduling = SchedulingStore(database)
+        self.usage = UsageStore(database)

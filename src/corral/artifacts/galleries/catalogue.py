@@ -6,7 +6,7 @@ from importlib import resources
 from typing import TypeVar
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.errors import ArtifactError, BadGallery, NotInstalled, PolicyRefused
+from corral.artifacts.errors import ArtifactError, BadGallery, NotInstalled
 from corral.artifacts.galleries.entries import (
     BackendEntry,
     BaseFile,
@@ -18,24 +18,16 @@ from corral.artifacts.galleries.entries import (
     resolve_model,
 )
 from corral.artifacts.galleries.sources import GallerySources
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import GallerySettings, gallery_at
+from corral.artifacts.signatures import SignaturePolicy, check_policy
+from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
 from corral.core.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
 
 Entry = TypeVar("Entry", BackendEntry, ModelEntry)
 
 CORRAL_GALLERY = "corral"
-LOCALAI_BACKENDS = GallerySettings(
-    name="localai",
-    url="https://index.localai.io/backends",
-    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
-    optional=True,
-)
-LOCALAI_MODELS = GallerySettings(
-    name="localai",
-    url="https://index.localai.io/models",
-    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
-    optional=True,
-)
+LOCALAI_BACKENDS = gallery_at(LOCALAI_BACKEND_GALLERY)
+LOCALAI_MODELS = gallery_at(LOCALAI_MODEL_GALLERY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +144,13 @@ def _read_gallery(
     )
 
 
-def refuse_unverifiable(galleries: tuple[GallerySettings, ...], entry: BackendEntry) -> None:
-    """A gallery that asks for signatures gets none of its images installed unsigned."""
+def signatures_for(galleries: tuple[GallerySettings, ...], entry: BackendEntry) -> SignaturePolicy | None:
+    """What the entry's gallery asks for. A policy that cannot be kept is refused here, before anything is fetched."""
     for gallery in galleries:
-        if gallery.name == entry.gallery and gallery.verification:
-            raise PolicyRefused(
-                f"Gallery {gallery.name} asks for signed images, and Corral cannot check such signatures."
-                " Switch the gallery's verification off to install by digest alone."
-            )
+        if gallery.name == entry.gallery and gallery.verification is not None:
+            check_policy(gallery.verification, f"Gallery {gallery.name}")
+            return gallery.verification
+    return None
 
 
 def read_models(

@@ -6,8 +6,10 @@ from typing import Any
 
 from corral.artifacts import BackendEntry, GalleryStatus
 from corral.core.errors import InvalidInput
+from corral.core.intents import Verb
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
+from corral.core.operations import NodeProgressStatus, Operation
 from corral.core.variants import is_meta
 from corral.frontend.gallery.offers import Offers, all_tags, entry_id, is_development, matches
 
@@ -32,6 +34,13 @@ class InWork:
     @property
     def is_deletion(self) -> bool:
         return self.task == "Deletion"
+
+
+def task_of(operation: Operation) -> str:
+    if operation.verb is Verb.DELETE:
+        return "Deletion"
+    begun = any(node.status is not NodeProgressStatus.QUEUED for node in operation.nodes)
+    return "Installation" if begun else "Waiting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from corral.artifacts import BackendEntry, Catalogue
 from corral.core.capability import reported_capability
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.observed import ObservedBackend
-from corral.core.sizes import parse_size_bytes
+from corral.core.sizes import read_size_bytes
 from corral.core.variants import Chosen, Resolution, Unfit, index_by_name, is_meta, resolve_variant
 
 DEVELOPMENT = "-development"
@@ -75,7 +75,7 @@ def entry_id(entry: BackendEntry) -> str:
 def entry_bytes(entry: BackendEntry) -> int | None:
     if entry.corral is not None and entry.corral.size_bytes:
         return entry.corral.size_bytes
-    return parse_size_bytes(entry.size) if entry.size else None
+    return read_size_bytes(entry.size) if entry.size else None
 
 
 def is_development(entry: BackendEntry) -> bool:

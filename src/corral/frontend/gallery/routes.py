@@ -1,24 +1,26 @@
 """What can be installed: LocalAI's listings, and Corral's own, which say what each machine would get."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Query, Response
 
-from corral.artifacts import ModelEntry
-from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
-from corral.core.sizes import parse_size_bytes
+from corral.core.operations import Operation, OperationState
+from corral.core.upgrades import Upgrade
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.gallery.listing import (
     ITEMS,
+    InWork,
     PageRequest,
     list_available,
     list_installed,
     list_known,
     list_page,
     show_galleries,
+    task_of,
 )
 from corral.frontend.gallery.offers import BackendOffer, Families, NodeOffer, Offers, is_development, matches
 from corral.frontend.gallery.service import Galleries
@@ -51,34 +53,25 @@ class AvailableBackends:
     galleries: list[GalleryView]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOffer:
-    id: str
-    name: str
-    gallery: str
-    description: str
-    tags: list[str]
-    license: str
-    icon: str
-    urls: list[str]
-    size_bytes: int | None
-    backend: str
-    """Empty when only its base file, which is read at installation, names it."""
+class Operations(Protocol):
+    async def read_open(self) -> list[Operation]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvailableModels:
-    models: list[ModelOffer]
-    galleries: list[GalleryView]
+class Upgrades(Protocol):
+    async def read(self) -> Mapping[str, Upgrade]: ...
 
 
 class GalleryDesk:
-    """Puts galleries and machines together for each request."""
+    """Puts galleries, machines and what is under way together for each request."""
 
-    def __init__(self, galleries: Galleries, nodes: Nodes, observed: Observed) -> None:
+    def __init__(
+        self, galleries: Galleries, nodes: Nodes, observed: Observed, operations: Operations, upgrades: Upgrades
+    ) -> None:
         self.galleries = galleries
         self._nodes = nodes
         self._observed = observed
+        self._operations = operations
+        self._upgrades = upgrades
         self._families = Families(())
 
     async def offers(self) -> Offers:
@@ -86,6 +79,15 @@ class GalleryDesk:
         if self._families.entries != catalogue.entries:
             self._families = Families(catalogue.entries)
         return Offers(catalogue, self._families, await self._nodes.read_all(), await self._observed.read_backends())
+
+    async def in_work(self) -> dict[str, InWork]:
+        """By backend: the operation that is at it."""
+        running = [op for op in await self._operations.read_open() if op.state is OperationState.RUNNING]
+        return {op.backend: InWork(job_id=op.id, task=task_of(op)) for op in running}
+
+    async def upgrades(self) -> dict[str, str]:
+        """By backend: the version there is to upgrade to; empty when the gallery does not name it."""
+        return {name: upgrade.nodes[0].available_version for name, upgrade in (await self._upgrades.read()).items()}
 
 
 def gallery_routes(desk: GalleryDesk) -> APIRouter:
@@ -108,16 +110,6 @@ def gallery_routes(desk: GalleryDesk) -> APIRouter:
             }
         )
 
-    @router.get("/api/models/available", response_model=AvailableModels)
-    async def list_models(term: str = "", tag: str = "", name: str = "") -> Response:
-        catalogue = await desk.galleries.models()
-        found = [_show_model(entry) for entry in catalogue.entries if _model_matches(entry, term, tag)]
-        if name:
-            found = [model for model in found if name.lower() in (model.name.lower(), model.id.lower())]
-            if not found:
-                raise NotFound(f"no gallery has a model named {name!r}")
-        return MsgspecJson({"models": found, "galleries": show_galleries(catalogue.galleries)})
-
     @router.post("/api/galleries/refresh")
     async def refresh() -> list[GalleryView]:
         """Asks every gallery for news now."""
@@ -139,11 +131,11 @@ def _add_localai_routes(router: APIRouter, desk: GalleryDesk) -> None:
         order: str = "asc",
     ) -> dict[str, Any]:
         wanted = PageRequest(term=term, tag=tag, page=page, items=items, sort=sort, order=order)
-        return list_page(await desk.offers(), wanted, {})
+        return list_page(await desk.offers(), wanted, await desk.in_work())
 
     @router.get("/backends")
     async def installed() -> list[dict[str, Any]]:
-        return list_installed(await desk.offers(), {})
+        return list_installed(await desk.offers(), await desk.upgrades())
 
     @router.get("/backends/available")
     async def available() -> list[dict[str, Any]]:
@@ -156,26 +148,3 @@ def _add_localai_routes(router: APIRouter, desk: GalleryDesk) -> None:
     @router.get("/backends/galleries")
     async def galleries() -> list[dict[str, Any]]:
         return show_galleries((await desk.galleries.backends()).galleries)
-
-
-def _model_matches(entry: ModelEntry, term: str, tag: str) -> bool:
-    if tag and tag.lower() not in {each.lower() for each in entry.tags}:
-        return False
-    text = " ".join((entry.name, entry.description, *entry.tags, entry.gallery)).lower()
-    return all(word in text for word in term.lower().split())
-
-
-def _show_model(entry: ModelEntry) -> ModelOffer:
-    config = entry.config_file if isinstance(entry.config_file, dict) else {}
-    return ModelOffer(
-        id=f"{entry.gallery}@{entry.name}",
-        name=entry.name,
-        gallery=entry.gallery,
-        description=entry.description.strip(),
-        tags=entry.tags,
-        license=entry.license,
-        icon=entry.icon,
-        urls=entry.urls,
-        size_bytes=parse_size_bytes(entry.size) if entry.size else None,
-        backend=str(entry.overrides.get("backend") or config.get("backend") or entry.backend),
-    )

@@ -2,22 +2,21 @@
 and until there is any, the copies kept on disk answer, with their age."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from corral.artifacts import LOCALAI_BACKENDS, LOCALAI_MODELS, Catalogue, GalleryStatus, ModelCatalogue
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts import Catalogue, GalleryStatus, ModelCatalogue
+from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.core.galleries import GalleryAddress
-from corral.settings import FrontendSettings
 from corral.system import Clock
 
 log = structlog.get_logger()
 
-FIRST_READ_WITHIN_S = 10.0
+FIRST_READ_WITHIN_S = 5.0
 """How long a look-up waits, once, for a gallery that was never read before."""
 RETRY_AFTER_S = 60.0
 """When a gallery that could not be reached is asked again."""
@@ -82,17 +81,17 @@ class Galleries:
         self,
         reader: GalleryReader,
         *,
-        backends: tuple[GallerySettings, ...],
-        models: tuple[GallerySettings, ...],
+        backends: Iterable[GalleryAddress],
+        models: Iterable[GalleryAddress],
         every_s: float,
         clock: Clock,
     ) -> None:
-        self.backend_settings = backends
-        self.model_settings = models
+        self.backend_settings = tuple(map(gallery_at, backends))
+        self.model_settings = tuple(map(gallery_at, models))
         self._every_s = every_s
-        self._backends = _Shelf(lambda ask: reader.read_catalogue(backends, ask=ask), clock)
-        self._models = _Shelf(lambda ask: reader.read_model_catalogue(models, ask=ask), clock)
-        self._in_trouble = False
+        self._backends = _Shelf(lambda ask: reader.read_catalogue(self.backend_settings, ask=ask), clock)
+        self._models = _Shelf(lambda ask: reader.read_model_catalogue(self.model_settings, ask=ask), clock)
+        self._problems: dict[str, str] = {}
 
     async def backends(self) -> Catalogue:
         return await self._backends.current()
@@ -102,40 +101,15 @@ class Galleries:
 
     async def refresh(self) -> None:
         """Asks every gallery now."""
-        statuses = await asyncio.gather(self._backends.refresh(), self._models.refresh())
-        for status in {status.name: status for found in statuses for status in found if status.problem}.values():
-            log.warning("gallery.unreachable", gallery=status.name, url=status.url, error=status.problem)
-        self._in_trouble = any(status.problem for found in statuses for status in found)
+        found = await asyncio.gather(self._backends.refresh(), self._models.refresh())
+        problems = {status.url: status.problem for statuses in found for status in statuses if status.problem}
+        for url in problems.keys() - self._problems.keys():
+            log.warning("gallery.unreachable", url=url, error=problems[url])
+        for url in self._problems.keys() - problems.keys():
+            log.info("gallery.reached_again", url=url)
+        self._problems = problems
 
     async def run(self) -> None:
         while True:
             await self.refresh()
-            await asyncio.sleep(min(self._every_s, RETRY_AFTER_S) if self._in_trouble else self._every_s)
-
-
-def gallery_settings(
-    settings: FrontendSettings,
-) -> tuple[tuple[GallerySettings, ...], tuple[GallerySettings, ...]]:
-    """Backend and model galleries after Corral's own, in the order in which a name is looked up."""
-    more = settings.localai_galleries
-    backends = (*map(_of_address, settings.backend_galleries), *((LOCALAI_BACKENDS,) if more else ()))
-    models = (*map(_of_address, settings.model_galleries), *((LOCALAI_MODELS,) if more else ()))
-    return _distinct(backends), _distinct(models)
-
-
-def _of_address(gallery: GalleryAddress) -> GallerySettings:
-    return GallerySettings(
-        name=gallery.name,
-        url=gallery.url,
-        mirrors=gallery.mirrors,
-        optional=True,
-        verification=gallery.verification,
-    )
-
-
-def _distinct(galleries: tuple[GallerySettings, ...]) -> tuple[GallerySettings, ...]:
-    """Whoever names LocalAI's gallery by hand means that one."""
-    found: dict[str, GallerySettings] = {}
-    for gallery in galleries:
-        found.setdefault(gallery.name, gallery)
-    return tuple(found.values())
+            await asyncio.sleep(min(self._every_s, RETRY_AFTER_S) if self._problems else self._every_s)
