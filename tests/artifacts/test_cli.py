@@ -75,3 +75,26 @@ def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, dat
     registry.pages["/w.gguf"] = (b"weights", {})
     (placed,) = corral("pull", f"{registry.url}/w.gguf", "--model", "--json")
     assert Path(placed["path"]).read_bytes() == b"weights"
+
+
+def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, corral: Any) -> None:
+    pulled = corral("pull", registry.push(image(b"1")), "--name", "demo", "--json")
+    assert "2 files, all as they were unpacked" in corral("verify")
+    (Path(pulled["path"]) / "app").unlink()
+    told = corral("verify", fails=True)
+    assert "app: is gone" in told
+    assert "corral artifacts verify demo --repair" in told
+    assert "all as they were unpacked" in corral("verify", "demo", "--repair")
+    assert "is not installed here" in corral("verify", "nothing", fails=True)
+    (Path(pulled["path"]) / "app").unlink()
+    corral("pull", registry.push(image(b"1")), "--name", "demo", "--force")
+    assert (Path(pulled["path"]) / "app").read_bytes() == b"1"
+
+
+def test_a_key_is_asked_for_a_signature(registry: FakeRegistry, corral: Any, tmp_path: Path) -> None:
+    key = tmp_path / "cosign.pub"
+    key.write_text("no key")
+    uri = registry.push(image(b"1"))
+    for command in ("pull", "inspect"):
+        assert "not a PEM public key" in corral(command, uri, "--key", str(key), fails=True)
+        assert "does not exist" in corral(command, uri, "--key", f"{key}.none", fails=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.install import Installer
 from corral.artifacts.locks import held
-from corral.artifacts.running import paths_in_use
+from corral.artifacts.running import is_used, paths_in_use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +24,8 @@ def collect_garbage(installer: Installer, keep: int, in_use: Collection[Path], c
     with held(installer.locks_dir, "collect", cancel):
         before = installer.ledger.free_bytes()
         used = {*(path.resolve() for path in in_use), *paths_in_use(installer.settings.backends_dir)}
-
-        def running(path: Path) -> bool:
-            home = path.resolve()
-            return any(candidate == home or home in candidate.parents for candidate in used)
-
         removed = []
-        for version in installer.versions.surplus(keep, running):
+        for version in installer.versions.surplus(keep, lambda path: is_used(path, used)):
             cancel.check()
             installer.versions.remove_version(version)
             removed.append(f"{version.name}@{version.digest}")

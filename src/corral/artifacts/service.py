@@ -24,10 +24,12 @@ from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.locks import held
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
+from corral.artifacts.repair import request_again, verify_backend
 from corral.artifacts.resolved import ResolvedArtifact
-from corral.artifacts.running import paths_in_use
+from corral.artifacts.running import is_used, paths_in_use
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
 from corral.artifacts.weights import PlacedFile, install_files
 from corral.artifacts.workshop import build_installer
@@ -112,11 +114,25 @@ class Artifacts:
         return await self._run(lambda token: self._installer.inspect(uri, token, signatures))
 
     async def install(
-        self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
+        self,
+        request: BackendRequest,
+        *,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+        cancel: CancelToken | None = None,
     ) -> InstalledVersion:
-        """Installs or upgrades, and makes it current. Repeating it is harmless. `on_progress` runs on the loop."""
+        """Installs or upgrades, and makes it current. Repeating it is harmless; with `force` it is built anew even
+        if it is here, unless a process runs from it. `on_progress` runs on the loop."""
         meter = self._meter(on_progress)
-        return await self._run(lambda token: self._installer.install(request, token, meter), cancel)
+        return await self._run(lambda token: self._installer.install(request, token, meter, force=force), cancel)
+
+    async def verify(self, name: str) -> list[Verified]:
+        """Compares every version of a backend, file by file, with what was unpacked."""
+        return await self._run(lambda token: verify_backend(self._installer, name, token))
+
+    async def repair(self, version: InstalledVersion, *, on_progress: OnProgress | None = None) -> InstalledVersion:
+        """Builds a version anew, from where it came. It becomes the current one."""
+        return await self.install(request_again(version), force=True, on_progress=on_progress)
 
     async def list_backends(self) -> tuple[InstalledBackend, ...]:
         return await self._run(lambda _: self._installer.versions.list())
@@ -134,7 +150,7 @@ class Artifacts:
         """Removes every version. Refused while a process runs from one."""
 
         def running(path: Path) -> bool:
-            return _is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
+            return is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
 
         await self._locked(name, lambda: self._installer.versions.remove(name, running))
 
@@ -214,11 +230,6 @@ class Artifacts:
             raise
         finally:
             self._running.discard(token)
-
-
-def _is_used(path: Path, used: Collection[Path]) -> bool:
-    home = path.resolve()
-    return any(candidate == home or home in candidate.parents for candidate in used)
 
 
 __all__ = ["Artifacts", "Swept"]

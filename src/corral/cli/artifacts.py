@@ -22,6 +22,7 @@ from corral.artifacts import (
     Progress,
     ResolvedArtifact,
     SignaturePolicy,
+    Verified,
 )
 from corral.artifacts.digests import parse_digest
 from corral.artifacts.environment import settings_from_environment
@@ -35,6 +36,7 @@ from corral.system import SystemClock, SystemIds
 from corral.telemetry.logs import configure_logs
 
 Result = TypeVar("Result")
+DAMAGED_SHOWN = 20
 DEFAULT_DATA_DIR = "~/.local/share/corral"
 
 
@@ -70,7 +72,7 @@ def artifacts_group(
     allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
-    """Fetch, inspect, list and prune artifacts on this machine."""
+    """Fetch, inspect, list, verify and prune artifacts on this machine."""
     # What a command prints is its answer; only what went wrong is told beside it, on standard error.
     configure_logs(level="warning", format="console", role="artifacts")
     try:
@@ -212,6 +214,7 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
 @click.option("--substitute", is_flag=True, help="Take the family's fitting variant if the named one does not fit.")
 @click.option("--digest", default="", help="Refuse any other version than this one.")
 @_signing_key
+@click.option("--force", is_flag=True, help="Build the version anew even if it is here, to repair it.")
 @click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
@@ -223,6 +226,7 @@ def pull(
     substitute: bool,
     digest: str,
     key: Path | None,
+    force: bool,
     model: bool,
     as_json: bool,
 ) -> None:
@@ -241,7 +245,7 @@ def pull(
             request = replace(request, digest=parse_digest(digest))
         if key is not None:
             request = replace(request, signatures=_policy(key))
-        return await artifacts.install(request, on_progress=bar.update)
+        return await artifacts.install(request, force=force, on_progress=bar.update)
 
     async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
         if reference is None:
@@ -339,6 +343,56 @@ def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -
         for item in facts
     ]
     _show(as_json, facts, lines or ["Nothing is installed here. Try `corral artifacts pull llama-cpp`."])
+
+
+@artifacts_group.command()
+@click.argument("names", nargs=-1)
+@click.option("--repair", is_flag=True, help="Build what is damaged anew, from where it came.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def verify(settings: ArtifactSettings, names: tuple[str, ...], repair: bool, as_json: bool) -> None:
+    """Compare installed backends, file by file, with what was unpacked. Exits with 1 if any is damaged."""
+
+    async def look(artifacts: Artifacts) -> list[Verified]:
+        installed = names or [backend.name for backend in await artifacts.list_backends() if backend.versions]
+        return [item for name in installed for item in await artifacts.verify(name)]
+
+    found = _run(settings, look)
+    damaged = [item for item in found if item.damaged]
+    if repair and damaged:
+        for item in damaged:
+            _repair(settings, item)
+        found = _run(settings, look)
+    _show(as_json, found, [line for item in found for line in _verified_lines(item)] or ["Nothing is installed here."])
+    if any(item.damaged for item in found):
+        raise SystemExit(1)
+
+
+def _repair(settings: ArtifactSettings, damaged: Verified) -> None:
+    """The version that was current stays it."""
+    backends = _run(settings, lambda artifacts: artifacts.list_backends())
+    (backend,) = [backend for backend in backends if backend.name == damaged.name]
+    (version,) = [version for version in backend.versions if version.digest == damaged.digest]
+    current = backend.current
+
+    async def mend(artifacts: Artifacts) -> None:
+        await artifacts.repair(version)
+        if current is not None and current.digest != version.digest:
+            await artifacts.rollback(version.name, to=current.digest)
+
+    _run(_trusting(settings, parse_reference(version.metadata.uri)), mend)
+
+
+def _verified_lines(item: Verified) -> list[str]:
+    if item.unknown:
+        return [f"? {item.name}  {item.digest or '-'}  cannot be checked: {item.unknown}"]
+    if item.sound:
+        return [f"  {item.name}  {item.digest}  {item.files} files, all as they were unpacked"]
+    shown = [f"    {path}" for path in item.damaged[:DAMAGED_SHOWN]]
+    if len(item.damaged) > DAMAGED_SHOWN:
+        shown.append(f"    and {len(item.damaged) - DAMAGED_SHOWN} more")
+    remedy = f"    Repair it with `corral artifacts verify {item.name} --repair`."
+    return [f"! {item.name}  {item.digest}  {len(item.damaged)} of {item.files} files are damaged", *shown, remedy]
 
 
 @artifacts_group.command()
