@@ -98,3 +98,30 @@ def test_a_key_is_asked_for_a_signature(registry: FakeRegistry, corral: Any, tmp
     for command in ("pull", "inspect"):
         assert "not a PEM public key" in corral(command, uri, "--key", str(key), fails=True)
         assert "does not exist" in corral(command, uri, "--key", f"{key}.none", fails=True)
+
+
+def test_the_build_of_a_model_that_fits_is_pulled(registry: FakeRegistry, corral: Any, tmp_path: Path) -> None:
+    names = {"m": "5GB", "m-large": "9GB", "m-vllm": "9GB"}
+    (tmp_path / "index.yaml").write_text(
+        "".join(
+            f"- name: {name}\n  size: {size}\n  overrides: {{backend: {'vllm' if 'vllm' in name else 'llama-cpp'}}}\n"
+            f"  files: [{{filename: {name}.gguf, uri: '{registry.url}/{name}.gguf'}}]\n"
+            + ("  variants: [{model: m-large}, {model: m-vllm}, {model: absent}]\n" if name == "m" else "")
+            for name, size in names.items()
+        )
+    )
+    registry.pages |= {f"/{name}.gguf": (name.encode(), {}) for name in names}
+    gallery = ("--model-gallery", f"local={tmp_path}", "--trust", "127.0.0.1")
+
+    def pulled(*options: str) -> str:
+        (placed,) = corral(*gallery, "pull", "m", "--model", "--json", *options)
+        return Path(placed["path"]).name
+
+    assert pulled("--memory", "6GB") == "m.gguf"
+    assert pulled("--memory", "12GB") == "m-large.gguf"
+    assert pulled("--memory", "12GB", "--capability", "nvidia-cuda-12") == "m-vllm.gguf"
+    assert pulled("--memory", "1GB", "--variant", "m-large") == "m-large.gguf"
+    assert "best of 3 builds" in corral(*gallery, "pull", "m", "--model", "--memory", "12GB")
+    assert "it has m, m-large, m-vllm" in corral(*gallery, "pull", "m", "--model", "--variant", "x", fails=True)
+    assert "not a size" in corral(*gallery, "pull", "m", "--model", "--memory", "much", fails=True)
+    assert "No gallery has a model named none" in corral(*gallery, "pull", "none", "--model", fails=True)

@@ -12,6 +12,7 @@ from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed, collect_garbage
 from corral.artifacts.digests import parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
+from corral.artifacts.galleries.builds import pick_model
 from corral.artifacts.galleries.catalogue import (
     Catalogue,
     read_backends,
@@ -33,6 +34,7 @@ from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
 from corral.artifacts.weights import PlacedFile, install_files
 from corral.artifacts.workshop import build_installer
+from corral.core.model_variants import PickedBuild
 from corral.core.variants import Chosen
 from corral.system import Clock, Ids
 
@@ -171,8 +173,39 @@ class Artifacts:
 
     # Models and blobs
 
-    async def read_models(self, galleries: tuple[GallerySettings, ...] = ()) -> list[ModelEntry]:
-        return await self._run(lambda token: read_models(self._sources, galleries, token))
+    async def read_models(self, galleries: tuple[GallerySettings, ...] | None = None) -> list[ModelEntry]:
+        """Corral's own models, then those of the galleries given, or set."""
+        wanted = self.settings.model_galleries if galleries is None else galleries
+        return await self._run(lambda token: read_models(self._sources, wanted, token))
+
+    async def pick_model(
+        self,
+        entries: Sequence[ModelEntry],
+        name: str,
+        *,
+        capability: str,
+        memory_bytes: int | None,
+        catalogue: Catalogue,
+        pin: str = "",
+    ) -> tuple[ModelEntry, PickedBuild]:
+        """The build of a model that suits a node best, and why. `memory_bytes` is VRAM, else RAM. `pin` names one."""
+
+        def runs_here(backend: str) -> bool:
+            known = backend.lower() in catalogue.by_name
+            return not known or isinstance(catalogue.resolve(backend, capability), Chosen)
+
+        return await self._run(
+            lambda token: pick_model(
+                self._sources,
+                entries,
+                name,
+                capability=capability,
+                memory_bytes=memory_bytes,
+                runs_here=runs_here,
+                pin=pin,
+                cancel=token,
+            )
+        )
 
     async def read_model(self, entry: ModelEntry) -> ResolvedModel:
         return await self._run(lambda token: read_model(self._sources, entry, token))

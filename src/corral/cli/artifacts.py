@@ -15,6 +15,7 @@ import msgspec
 
 from corral.artifacts import (
     LOCALAI_BACKENDS,
+    LOCALAI_MODELS,
     Artifacts,
     BackendRequest,
     InstalledVersion,
@@ -31,7 +32,8 @@ from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
 from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
-from corral.core.errors import CorralError, InvalidSetting
+from corral.core.errors import CorralError, InvalidInput, InvalidSetting
+from corral.core.sizes import parse_size_bytes
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.logs import configure_logs
 
@@ -52,7 +54,10 @@ DEFAULT_DATA_DIR = "~/.local/share/corral"
 @click.option(
     "--gallery", "galleries", multiple=True, metavar="[NAME=]URL", help="A backend gallery to look names up in."
 )
-@click.option("--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's gallery.")
+@click.option("--model-gallery", "model_galleries", multiple=True, metavar="[NAME=]URL", help="The same, for models.")
+@click.option(
+    "--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's galleries."
+)
 @click.option("--trust", multiple=True, metavar="HOST", help="A host or network that may lie at a private address.")
 @click.option("--plain-http", multiple=True, metavar="HOST", help="A host that may be spoken to without TLS.")
 @click.option(
@@ -66,6 +71,7 @@ def artifacts_group(
     context: click.Context,
     data_dir: Path,
     galleries: tuple[str, ...],
+    model_galleries: tuple[str, ...],
     localai_gallery: bool,
     trust: tuple[str, ...],
     plain_http: tuple[str, ...],
@@ -79,10 +85,10 @@ def artifacts_group(
         settings = settings_from_environment(data_dir.expanduser(), os.environ)
     except InvalidSetting as error:
         raise click.ClickException(str(error)) from error
-    listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
     context.obj = replace(
         settings,
-        galleries=listed + ((LOCALAI_BACKENDS,) if localai_gallery else ()),
+        galleries=_galleries(galleries) + ((LOCALAI_BACKENDS,) if localai_gallery else ()),
+        model_galleries=_galleries(model_galleries) + ((LOCALAI_MODELS,) if localai_gallery else ()),
         network=replace(
             settings.network,
             trusted_hosts=frozenset(host.lower() for host in trust),
@@ -91,6 +97,10 @@ def artifacts_group(
         pypi=replace(settings.pypi, allow_source_builds=allow_source_builds or settings.pypi.allow_source_builds),
         transfer=replace(settings.transfer, bandwidth_bytes_per_s=limit_rate),
     )
+
+
+def _galleries(texts: tuple[str, ...]) -> tuple[GallerySettings, ...]:
+    return tuple(_gallery(text, position) for position, text in enumerate(texts))
 
 
 def _gallery(text: str, position: int) -> GallerySettings:
@@ -159,6 +169,18 @@ def _policy(key: Path | None) -> SignaturePolicy | None:
     return SignaturePolicy(public_keys=(key.read_text(errors="replace"),)) if key is not None else None
 
 
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    try:
+        return parse_size_bytes(text) if text is not None else None
+    except InvalidInput as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def _own_memory_bytes(capability: str) -> int | None:
+    """Of this machine, where models run in it. What a GPU has is not asked here."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if capability == "default" else None
+
+
 class _Bar:
     """A progress bar on a terminal, nothing elsewhere. `rich` is loaded only when it is drawn."""
 
@@ -216,6 +238,13 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
 @_signing_key
 @click.option("--force", is_flag=True, help="Build the version anew even if it is here, to repair it.")
 @click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
+@click.option("--variant", default="", help="With --model: this build of the model instead of the one that suits best.")
+@click.option(
+    "--memory",
+    callback=_size,
+    metavar="SIZE",
+    help="With --model: the memory the model may use, such as 24GB. Default: this machine's, for a CPU.",
+)
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def pull(
@@ -228,6 +257,8 @@ def pull(
     key: Path | None,
     force: bool,
     model: bool,
+    variant: str,
+    memory: int | None,
     as_json: bool,
 ) -> None:
     """Fetch a backend by gallery name or location, verify it, and make it current."""
@@ -249,10 +280,16 @@ def pull(
 
     async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
         if reference is None:
-            entries = {entry.name.lower(): entry for entry in await artifacts.read_models()}
-            entry = entries.get(what.lower())
-            if entry is None:
-                raise click.ClickException(f"No gallery has a model named {what}.")
+            entry, picked = await artifacts.pick_model(
+                await artifacts.read_models(),
+                what,
+                capability=capability,
+                memory_bytes=memory or _own_memory_bytes(capability),
+                catalogue=await artifacts.read_catalogue(),
+                pin=variant,
+            )
+            if not as_json and (entry.variants or entry.name.lower() != what.lower()):
+                click.echo(picked.reason, err=True)
             files = (await artifacts.read_model(entry)).files
         else:
             files = [ModelFile(filename=name or what.rpartition("/")[2], uri=what)]
