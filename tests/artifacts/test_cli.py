@@ -50,10 +50,30 @@ def test_pull_inspect_list_and_prune(registry: FakeRegistry, corral: Any) -> Non
 
 def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeRegistry, corral: Any) -> None:
     assert "answered 404" in corral("pull", f"{registry.host}/none:latest", fails=True)
-    assert "No gallery has a backend named nonsense" in corral("pull", "nonsense", fails=True)
+    for command in ("pull", "inspect"):
+        assert "No gallery has a backend named nonsense. `corral" in corral(command, "nonsense", fails=True)
+        assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
+        assert "There is a model of that name: add --model." in corral(command, "smollm2", fails=True)
+    assert "with --capability" in corral("pull", "vllm", fails=True)
+    assert "vllm has no variant for default" in corral("inspect", "vllm", fails=True)
     assert "is what was asked for" in corral(
         "pull", registry.push(image(b"1")), "--digest", "sha256:" + "0" * 64, fails=True
     )
+
+
+def test_a_data_directory_that_cannot_be_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "below", Path("/proc/none")):
+        done = CliRunner().invoke(artifacts_group, ["--data-dir", str(place), "list"])
+        assert done.exit_code == 1
+        assert str(place.parent) in done.output
+        assert "Traceback" not in done.output
+
+
+def test_a_log_shows_every_phase_and_no_bar(registry: FakeRegistry, corral: Any) -> None:
+    told = corral("pull", registry.push(image(b"1")), "--name", "demo").splitlines()
+    assert [line.split()[1] for line in told if line.startswith("demo: ")][-2:] == ["extracting", "ready"]
+    assert told[-1].startswith("in /")
 
 
 def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(

@@ -3,7 +3,6 @@ have no network, and for finding out why an install fails."""
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +19,19 @@ from corral.artifacts import (
     BackendRequest,
     InstalledVersion,
     ModelFile,
-    Progress,
     ResolvedArtifact,
     SignaturePolicy,
     Verified,
 )
 from corral.artifacts.digests import parse_digest
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.errors import BadReference
+from corral.artifacts.errors import BadReference, NotInstalled
 from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
 from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.cli.artifact_names import hints, is_known, request_for_name
+from corral.cli.artifact_progress import ProgressView
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
 from corral.core.sizes import parse_size_bytes
 from corral.system import SystemClock, SystemIds
@@ -146,6 +146,8 @@ def _run(settings: ArtifactSettings, work: Callable[[Artifacts], Awaitable[Resul
         return asyncio.run(main())
     except CorralError as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or settings.data_dir}: {error.strerror or error}.") from error
     except KeyboardInterrupt:
         raise click.ClickException("Interrupted; what was fetched is kept and the next pull continues.") from None
 
@@ -179,37 +181,6 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
 def _own_memory_bytes(capability: str) -> int | None:
     """Of this machine, where models run in it. What a GPU has is not asked here."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if capability == "default" else None
-
-
-class _Bar:
-    """A progress bar on a terminal, nothing elsewhere. `rich` is loaded only when it is drawn."""
-
-    def __init__(self, title: str, *, quiet: bool) -> None:
-        self._drawn: Any = None
-        if quiet or not sys.stderr.isatty():
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-        from rich.progress import Progress as RichProgress
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._drawn = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-        self._task = self._drawn.add_task(title, total=None)
-        self._title = title
-        self._drawn.start()
-
-    def update(self, progress: Progress) -> None:
-        if self._drawn is not None:
-            self._drawn.update(
-                self._task,
-                description=f"{self._title}: {progress.phase.label}",
-                completed=progress.bytes_done,
-                total=progress.bytes_total,
-            )
-
-    def close(self) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
 
 
 def _version_facts(version: InstalledVersion) -> dict[str, Any]:
@@ -261,14 +232,17 @@ def pull(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Fetch a backend by gallery name or location, verify it, and make it current."""
+    """Fetch a backend by gallery name or location, verify it, and make it current.
+
+    A location is an image (quay.io/owner/name:tag), https://..., pypi://package==version, hf://owner/repo/file,
+    s3://bucket/key, or a path.
+    """
     reference = _reference(what)
-    bar = _Bar(name or what, quiet=as_json)
+    bar = ProgressView(name or what, quiet=as_json)
 
     async def backend(artifacts: Artifacts) -> InstalledVersion:
         if reference is None:
-            catalogue = await artifacts.read_catalogue()
-            request = artifacts.request_for(catalogue, what, capability, substitute=substitute)
+            request = await request_for_name(artifacts, what, capability, substitute=substitute)
             request = replace(request, name=name or request.name)
         else:
             request = BackendRequest(name=name or _name_of(what), uris=(what,))
@@ -326,6 +300,9 @@ def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | 
         if reference is not None:
             return await artifacts.inspect(what, signatures=_policy(key)), {}
         catalogue = await artifacts.read_catalogue()
+        if not is_known(catalogue, what):
+            told = [f"No gallery has a backend named {what}.", *await hints(artifacts, catalogue, what)]
+            raise NotInstalled(" ".join(told))
         facts = _resolution_facts(catalogue, what, capability)
         uri = facts.get("uri")
         return (await artifacts.inspect(uri, signatures=_policy(key)) if uri else None), facts
@@ -341,7 +318,16 @@ def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | 
             "verified_by": found.verified_by,
             "pieces": [_piece_facts(piece) for piece in found.pieces],
         }
-    _show(as_json, facts, [f"{key}: {value}" for key, value in facts.items()])
+    _show(as_json, facts, [line for key, value in facts.items() for line in _fact_lines(key, value)])
+    if found is None:
+        raise SystemExit(1)
+
+
+def _fact_lines(key: str, value: Any) -> list[str]:
+    if key == "pieces":
+        pieces = [f"  {piece['name']}  {piece['digest'] or '-'}  {piece['size_bytes']}" for piece in value]
+        return [f"pieces: {len(pieces)}", *pieces]
+    return [f"{key}: {', '.join(value) if isinstance(value, list) else value}"] if value else []
 
 
 def _piece_facts(piece: Any) -> dict[str, Any]:
