@@ -33,7 +33,7 @@ from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.cli.artifact_names import hints, is_known, request_for_name
 from corral.cli.artifact_progress import ProgressView
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
-from corral.core.sizes import parse_size_bytes
+from corral.core.sizes import format_bytes, parse_size_bytes
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.logs import configure_logs
 
@@ -351,7 +351,7 @@ def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -> None:
-    """List installed backends with all their versions."""
+    """List installed backends with all their versions; a star marks the one that new processes start from."""
     if available:
         catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())
         offered = [{"name": entry.name, "gallery": entry.gallery, "uri": entry.uri} for entry in catalogue.entries]
@@ -361,11 +361,15 @@ def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -
     backends = _run(settings, lambda artifacts: artifacts.list_backends())
     facts = [_version_facts(version) for backend in backends for version in backend.versions]
     facts += [{"name": backend.name, "problem": backend.problem} for backend in backends if backend.problem]
-    lines = [
-        f"{'*' if item.get('current') else ' '} {item['name']}  {item.get('digest') or item.get('problem')}"
-        for item in facts
-    ]
+    lines = [_listed_line(item) for item in facts]
     _show(as_json, facts, lines or ["Nothing is installed here. Try `corral artifacts pull llama-cpp`."])
+
+
+def _listed_line(item: dict[str, Any]) -> str:
+    parts = [item["name"], item.get("digest") or item.get("problem") or "-", item.get("version")]
+    if size := item.get("size_bytes"):
+        parts.append(format_bytes(size))
+    return f"{'*' if item.get('current') else ' '} {'  '.join(part for part in parts if part)}"
 
 
 @artifacts_group.command()
