@@ -91,6 +91,34 @@ def test_killed_at_random_points_the_next_start_finishes_with_old_or_new(
     assert killed > POINTS * 0.8
 
 
+def test_killed_while_a_damaged_version_is_built_anew(crash: Crash, registry: FakeRegistry, data_dir: Path) -> None:
+    _, new = images()
+    uri = registry.push(new)
+    prepared = data_dir.parent / "prepared"
+    assert crash("none", 0, prepared, uri) == 0
+    whole = _content(prepared, "demo")
+    weights = (prepared / "backends/demo/current").resolve() / "weights"
+    weights.chmod(0o644)
+    with weights.open("r+b") as file:
+        file.write(b"damage")
+    damaged = _content(prepared, "demo")
+    _restore(prepared, data_dir)
+    assert crash("rebuild", -1, data_dir, uri) == 0
+    calls = int((data_dir / "calls").read_text())
+    assert _content(data_dir, "demo") == whole
+    draw = random.Random("corral rebuild")
+    killed = 0
+    for _ in range(POINTS):
+        at = draw.randint(1, calls)
+        shutil.rmtree(data_dir)
+        _restore(prepared, data_dir)
+        killed += crash("rebuild", at, data_dir, uri) == SIGKILLED
+        assert _content(data_dir, "demo") in (damaged, whole), f"point {at} left a mixture"
+        assert crash("rebuild", -1, data_dir, uri) == 0
+        assert _content(data_dir, "demo") == whole, f"point {at}"
+    assert killed > POINTS * 0.8
+
+
 def _restore(prepared: Path, data_dir: Path) -> None:
     """A copy whose layers and versions still share their files, as hard links do."""
     subprocess.run(["cp", "-a", str(prepared), str(data_dir)], check=True)
