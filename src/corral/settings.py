@@ -275,6 +275,16 @@ class FrontendSettings(WatchSettings):
     """Hosts or networks at private addresses that galleries may be read from: `gallery.lan:8000,10.0.0.0/8`."""
     plain_http_hosts: NameList = ()
     """Hosts that galleries may be read from without TLS."""
+    model_load_wait_s: Annotated[Duration, LocalAiName("LOCALAI_MODEL_LOAD_WAIT")] = 60.0
+    """How long a request for a model that is not loaded waits before it is told to come again."""
+    model_idle_ttl_s: Duration | None = None
+    """Unload a model that no scheduling keeps after so long without a request. Default: never."""
+    model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
+    """Scheduling to set at every start, as JSON: `[{"model_name": "tiny", "min_replicas": 2}]`."""
+    model_scheduling_config: Annotated[Path | None, LocalAiName("LOCALAI_MODEL_SCHEDULING_CONFIG")] = None
+    """The same as a YAML file."""
+    shared_models: bool = False
+    """Every machine sees the same models directory: nothing is copied, and no disk space is asked for."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
 

@@ -22,7 +22,10 @@ from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, 
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.options import read_settings, settings_options
+from corral.cli.scheduling_seed import seed_scheduling
 from corral.controller.health import HealthController
+from corral.controller.load_ports import NoTraffic, WorkerChooses
+from corral.controller.replication import Replication
 from corral.controller.reports import Reports
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
@@ -134,6 +137,7 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
+        self._ids = ids
         self._feed = LiveFeed([node_kind(stores.nodes)])
         self._beats = BeatBatcher(stores.registration)
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
@@ -149,6 +153,20 @@ class FrontendRole:
             on_change=self._hint,
             also=lambda: enforce_quietly(authority, stores.bus_credentials),
         )
+        self._replication = Replication(
+            holder=me.id,
+            stores=stores,
+            bus=bus,
+            builds=WorkerChooses(),
+            traffic=NoTraffic(),
+            grpc=None,
+            ask_report=self._reports.ask,
+            hint=self._hint_routes,
+            idle_ttl_s=settings.model_idle_ttl_s,
+            clock=clock,
+            ids=ids,
+        )
+        self._reports.listen(self._replication.controller.hear)
         self._parts = Parts(
             me=me,
             stores=stores,
@@ -160,7 +178,9 @@ class FrontendRole:
             ids=ids,
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, _model_galleries(settings)),
-            hint_routes=self._hint_routes,
+            hint_routes=self._replication.changed,
+            desk=self._replication.desk,
+            in_flight=NoTraffic(),
             disk=disk,
         )
 
@@ -186,6 +206,7 @@ class FrontendRole:
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+            self._replication.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -203,6 +224,8 @@ class FrontendRole:
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
+        await self._replication.start()
+        await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -215,6 +238,7 @@ class FrontendRole:
             "usage": self._usage.run,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
+            **self._replication.loops,
         }
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -45,6 +45,22 @@ class Builds(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedBuild:
+    """Only the name: the worker looks it up in galleries of its own."""
+
+    uris: tuple[str, ...] = ()
+    digest: str = ""
+    version: str = ""
+    sha256: str = ""
+    manifest: str = ""
+
+
+class WorkerChooses:
+    async def resolve(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, NamedBuild]:
+        return {node.id: NamedBuild() for node in nodes}
+
+
 class Traffic(Protocol):
     def total(self, replica: Any) -> int: ...
 

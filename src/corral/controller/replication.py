@@ -43,7 +43,7 @@ class Replication:
     ) -> None:
         self._bus = bus
         self._hint_routes = hint
-        self.stops = Stops(stores.replicas, bus, changed=self._hint)
+        self.stops = Stops(stores.replicas, bus, changed=self.changed)
         tools = LoadTools(
             stores=stores,
             bus=bus,
@@ -51,7 +51,7 @@ class Replication:
             traffic=traffic,
             grpc=grpc,
             stop_replicas=self.stops.stop,
-            hint=self._hint,
+            hint=self.changed,
             clock=clock,
             ids=ids,
         )
@@ -65,7 +65,7 @@ class Replication:
             traffic=traffic,
             ask_report=ask_report,
             loads_changed=self.runner.poke,
-            hint=self._hint,
+            hint=self.changed,
             idle_ttl_s=idle_ttl_s,
             clock=clock,
             ids=ids,
@@ -85,6 +85,7 @@ class Replication:
     async def _on_routes(self, _message: BusMessage) -> None:
         self.poke()
 
-    async def _hint(self) -> None:
+    async def changed(self) -> None:
+        """Models, scheduling or replicas were changed here: act now, and tell the others."""
         self.poke()
         await self._hint_routes()

@@ -11,6 +11,8 @@ from corral.frontend.access import Gate, Principal
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
+from corral.frontend.admin.replicas import Desk, InFlight, replica_routes
+from corral.frontend.admin.scheduling import scheduling_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.admin.usage import usage_routes
 from corral.frontend.beats import BeatBatcher
@@ -44,6 +46,8 @@ class Parts:
     model_gallery: ModelGallery
     hint_routes: Callable[[], Awaitable[None]]
     """Tells all frontends that models, or where they are served, changed."""
+    desk: Desk
+    in_flight: InFlight
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -59,6 +63,8 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(
         NodeRoutes(settings, stores, parts.authority, parts.tokens, parts.beats, parts.ids, parts.hint).router
     )
+    api.include_router(scheduling_routes(stores, parts.ids, parts.hint_routes))
+    api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
     api.include_router(node_routes(stores, parts.authority, parts.hint))
     api.include_router(key_routes(stores, parts.gate, parts.ids))
     api.include_router(session_routes(stores, parts.gate, parts.ids))
