@@ -25,6 +25,18 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, str] = {}
 
 
+class BlobPeer(msgspec.Struct, frozen=True):
+    """A worker that may have the blobs of a backend already."""
+
+    url: str
+    """Of its file server: `http://host:port`."""
+    token: str
+    """Its `blob_token`, from its report."""
+
+    def __repr__(self) -> str:
+        return f"BlobPeer({self.url})"
+
+
 class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
 
@@ -41,6 +53,9 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     manifest: msgspec.Raw | None = None
     """How to start it, when the artifact does not tell by itself."""
     start: StartOptions | None = None
+    peers: list[BlobPeer] | None = None
+    """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
+    answer or wrong is done without."""
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -227,6 +242,14 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     models: list[RunningModel]
     error: str | None = None
+    epoch: int | None = None
+    """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
+
+    epoch: int | None = None
 
 
 class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -276,15 +299,6 @@ class LogRecord(msgspec.Struct, frozen=True):
 class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: list[LogRecord] | None
     error: str = ""
-
-
-class PingReply(msgspec.Struct, frozen=True):
-    """Corral's own."""
-
-    node: str
-    instance: str
-    epoch: int
-    version: str
 
 
 # Published

@@ -86,9 +86,26 @@ def unknown_node(node_id: str) -> NotFound:
 
 
 async def lock_node(tx: Tx, node_id: str) -> Node:
-    row = await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL FOR UPDATE", node_id)
+    return _found(
+        await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL FOR UPDATE", node_id), node_id
+    )
+
+
+# No name looks like an id, and no two nodes have one name: what fits is one node.
+_NAMED = f"{SELECT_NODE} WHERE (id = $1 OR name = $1) AND removed_at IS NULL"
+
+
+async def read_named_node(tx: Tx, id_or_name: str) -> Node:
+    return _found(await tx.fetch_one(_NAMED, id_or_name), id_or_name)
+
+
+async def lock_named_node(tx: Tx, id_or_name: str) -> Node:
+    return _found(await tx.fetch_one(f"{_NAMED} FOR UPDATE", id_or_name), id_or_name)
+
+
+def _found(row: Row | None, what: str) -> Node:
     if row is None:
-        raise unknown_node(node_id)
+        raise unknown_node(what)
     return read_node_row(row)
 
 

@@ -92,7 +92,7 @@ async def stop(bench: Workbench, message: BusMessage) -> None:
         for view in bench.supervisor.list()
         if not name or view.key in users or name in (view.key, view.spec.labels.get("model"))
     ]
-    await bench.backends.stop(keys, reason="a frontend asked for it", unload=not request.force)
+    await bench.backends.stop(keys, Stopped(), reason="a frontend asked for it", unload=not request.force)
 
 
 async def cancel(bench: Workbench, message: BusMessage) -> bytes:

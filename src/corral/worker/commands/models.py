@@ -31,7 +31,7 @@ async def running(bench: Workbench, _message: BusMessage) -> bytes:
         )
         for view in bench.replicas.live()
     ]
-    return encode(ModelsRunningReply(models=models))
+    return encode(ModelsRunningReply(models=models, epoch=bench.epoch))
 
 
 def running_failed(error: CorralError) -> bytes:
