@@ -26,6 +26,11 @@ class Registrar:
         self.grant: dict[str, Any] | None = None
         """What heartbeats are told about the node's processes."""
         self.beats: list[dict[str, Any]] = []
+        self.asked: list[str] = []
+        """The last word of every path, in order."""
+        self.beats_answered = threading.Event()
+        self.beats_answered.set()
+        """Cleared, heartbeats arrive and are not answered."""
         registrar = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -38,6 +43,13 @@ class Registrar:
                 self.end_headers()
                 self.wfile.write(data)
 
+            def do_GET(self) -> None:
+                """No model runs here."""
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"[]")
+
             def log_message(self, *_: object) -> None:
                 pass
 
@@ -49,8 +61,10 @@ class Registrar:
     def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
         if self.silent:
             return 503, {"error": "the store is away"}
+        self.asked.append(path.rpartition("/")[2])
         if path.endswith("/heartbeat"):
             self.beats.append(body)
+            self.beats_answered.wait(30)
             if self.fenced:
                 return 409, {"error": "a newer process has registered as this node"}
         if not path.endswith("/register"):
@@ -92,6 +106,7 @@ class Registrar:
         return 201, reply
 
     def close(self) -> None:
+        self.beats_answered.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

@@ -390,3 +390,16 @@ async def test_a_worker_that_slept_while_another_took_its_name_stops_what_it_ran
         assert is_dead(started["corral"]["pid"])
     finally:
         assert worker.close() == []
+
+
+async def test_a_stop_cuts_a_beat_that_is_under_way_and_leaves_properly(worker: FleetWorker) -> None:
+    registrar = worker.registrar
+    async with worker.frontend():
+        registrar.beats_answered.clear()
+        sent = len(registrar.beats)
+        await asyncio.to_thread(wait_until, lambda: len(registrar.beats) > sent, what="a beat is under way")
+        worker.program.send(signal.SIGTERM)
+        assert await asyncio.to_thread(worker.program.wait, 8) == 0
+    assert registrar.asked[-2:] == ["drain", "deregister"]
+    assert "Traceback" not in worker.program.output()
+    assert "left_without_goodbye" not in worker.program.output()
