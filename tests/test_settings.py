@@ -42,6 +42,11 @@ def test_flags_go_before_environment_before_file_before_default(tmp_path: Path) 
         ("LOCALAI_NODE_NAME", "worker-1", "name", "worker-1"),
         ("LOCALAI_MAX_REPLICAS_PER_MODEL", "2", "max_replicas_per_model", 2),
         ("LOCALAI_NATS_URL", "nats://a:4222", "bus", "nats://a:4222"),
+        ("LOCALAI_ADVERTISE_ADDR", "gpu-1.lan:50051", "advertise", "gpu-1.lan"),
+        ("LOCALAI_ADDR", "10.0.0.3:50061", "port", 50060),
+        ("LOCALAI_ADDR", "10.0.0.3:50061", "advertise", "10.0.0.3"),
+        ("LOCALAI_SERVE_ADDR", "0.0.0.0:50051", "port", 50050),
+        ("LOCALAI_BACKENDS_SYSTEM_PATH", "/opt/backends", "system_backends_dir", Path("/opt/backends")),
     ],
 )
 def test_localai_names_are_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -68,6 +73,7 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("CORRAL_LABELS", "fast", "tier=fast"),
         ("CORRAL_LOG_LEVEL", "loud", "debug"),
         ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
+        ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),
     ],
 )
 def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: str, words: str) -> None:

@@ -35,11 +35,21 @@ class Api:
     data_dir: Path
     """Of the `corral up` on this machine, if there is one."""
 
-    def call(self, method: str, *path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Any = None,
+        query: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        within_s: float = 30.0,
+    ) -> Any:
         """Path parts are escaped: a name may hold any character."""
         target = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         try:
-            return call_json(method, f"{self.url}/{target}", bearer=self.key, body=body)
+            return call_json(
+                method, f"{self.url}/{target}", bearer=self.key, body=body, headers=headers, within_s=within_s
+            )
         except Unreachable as error:
             raise Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
         except Unauthenticated as error:

@@ -9,6 +9,7 @@ from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.presence import Presence
 from corral.store.database import Row, Tx
+from corral.store.versions import ROUTES, bump_version
 
 COLUMNS = tuple(field.name for field in fields(Node))
 SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
@@ -64,7 +65,13 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
         after.id,
         *(value for _, value in changed),
     )
+    if (before.status, before.name) != (after.status, after.name) or labels_differ(before, after):
+        await bump_version(tx, ROUTES)
     return after
+
+
+def labels_differ(before: Node, after: Node) -> bool:
+    return (before.worker_labels, before.operator_labels) != (after.worker_labels, after.operator_labels)
 
 
 async def store_now_ms(tx: Tx) -> int:

@@ -18,6 +18,7 @@ from corral.store.node_rows import (
     store_now_ms,
     update_node,
 )
+from corral.store.versions import ROUTES, bump_version
 
 
 class NodeStore:
@@ -123,6 +124,7 @@ class NodeStore:
                 "UPDATE nodes SET removed_at = now_ms(), changed_at = now_ms(), key_hash = NULL WHERE id = $1", node.id
             )
             await append_event(tx, actor=actor, action="node.removed", subject=node.id, detail={"name": node.name})
+            await bump_version(tx, ROUTES)
             return node
 
         return await self._database.write(body)

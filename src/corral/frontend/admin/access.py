@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from corral.core.durations import parse_duration_s
-from corral.core.errors import InvalidInput, Unauthenticated
+from corral.core.errors import InvalidInput, NotFound, Unauthenticated
 from corral.frontend.access import SESSION_COOKIE, Gate
 from corral.frontend.admin.principal import Actor
 from corral.frontend.edge import client_address
@@ -19,6 +19,9 @@ SESSION_TTL_S = 12 * 3600.0
 KEY_PREFIX = "corral-"
 
 
+AllowList = Annotated[list[str] | None, Field(max_length=1000)]
+
+
 class KeyView(BaseModel):
     id: str
     name: str
@@ -27,11 +30,18 @@ class KeyView(BaseModel):
     created_at: datetime
     created_by: str
     revoked_at: datetime | None
+    models: list[str] | None
+    """The models it may use; absent is all."""
 
 
 class NewKey(BaseModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
     scope: Scope = Scope.USER
+    models: AllowList = None
+
+
+class KeyModels(BaseModel):
+    models: AllowList
 
 
 class CreatedKey(KeyView):
@@ -66,11 +76,26 @@ def _view(key: ApiKey) -> dict[str, Any]:
         "created_at": datetime.fromtimestamp(key.created_at / 1000, UTC),
         "created_by": key.created_by,
         "revoked_at": datetime.fromtimestamp(key.revoked_at / 1000, UTC) if key.revoked_at else None,
+        "models": None if key.models is None else list(key.models),
     }
 
 
 def new_api_key(ids: Ids) -> str:
     return KEY_PREFIX + ids.token()
+
+
+async def _own_names(stores: Stores, names: list[str] | None) -> list[str] | None:
+    """Aliases become the names of their models. A name that means nothing is a mistake now, not at the first use."""
+    if names is None:
+        return None
+    own = []
+    for name in names:
+        try:
+            model = await stores.models.read(name)
+        except NotFound as error:
+            raise InvalidInput(str(error)) from error
+        own.append(model.alias_of or model.name)
+    return own
 
 
 def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
@@ -82,9 +107,20 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
 
     @router.post("", status_code=201)
     async def create_key(wanted: NewKey, actor: Actor) -> CreatedKey:
+        models = await _own_names(stores, wanted.models)
         secret = new_api_key(ids)
-        key = await stores.access.add_key(id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor)
+        key = await stores.access.add_key(
+            id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor, models=models
+        )
         return CreatedKey(**_view(key), key=secret)
+
+    @router.put("/{id_or_name}/models")
+    async def change_key_models(id_or_name: str, wanted: KeyModels, actor: Actor) -> KeyView:
+        """Which models the key may use; `null` is all. In force on every frontend within five seconds."""
+        models = await _own_names(stores, wanted.models)
+        key = await stores.access.set_key_models(id_or_name, models, actor=actor)
+        gate.forget()
+        return KeyView(**_view(key))
 
     @router.delete("/{id_or_name}")
     async def revoke_key(id_or_name: str, actor: Actor) -> KeyView:

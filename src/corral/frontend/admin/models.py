@@ -11,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corral.artifacts.galleries.entries import ModelEntry
 from corral.core.errors import Conflict, InvalidInput
+from corral.core.model_config import check_model_path
 from corral.frontend.admin.principal import Actor
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.model_import import read_config_directory
 from corral.store.models import StoredModel, parse_config_text
 from corral.store.stores import Stores
+from corral.system import Disk
 
 
 class ModelView(BaseModel):
@@ -82,6 +84,7 @@ class RefusedImport(BaseModel):
 
 
 class Imported(BaseModel):
+    directory: str
     saved: list[str]
     unchanged: list[str]
     refused: list[RefusedImport]
@@ -169,14 +172,13 @@ def _fits(entry: ModelEntry, term: str) -> bool:
 
 def _within(models_dir: Path, directory: str) -> Path:
     """Nobody gets to read another place of the frontend's machine by way of an import."""
-    wanted = (models_dir / directory).resolve()
-    if not wanted.is_relative_to(models_dir.resolve()):
-        raise InvalidInput(f"{directory!r} is not within the frontend's models directory, {models_dir}")
-    return wanted
+    if directory:
+        check_model_path("directory", directory)
+    return models_dir / directory
 
 
 def model_routes(
-    stores: Stores, gallery: ModelGallery, models_dir: Path, changed: Callable[[], Awaitable[None]]
+    stores: Stores, gallery: ModelGallery, disk: Disk, models_dir: Path, changed: Callable[[], Awaitable[None]]
 ) -> APIRouter:
     router = APIRouter(prefix="/api/models", tags=["models"])
     models = stores.models
@@ -214,22 +216,26 @@ def model_routes(
     @router.post("/import")
     async def import_models(wanted: Import, actor: Actor) -> Imported:
         """Adds every model configuration that lies in the frontend's models directory."""
-        found, refused = await asyncio.to_thread(read_config_directory, _within(models_dir, wanted.directory))
+        directory = _within(models_dir, wanted.directory)
+        found, refused = await asyncio.to_thread(read_config_directory, disk, directory)
         answer = Imported(
-            saved=[], unchanged=[], refused=[RefusedImport(file=item.file, reason=item.reason) for item in refused]
+            directory=str(directory),
+            saved=[],
+            unchanged=[],
+            refused=[RefusedImport(file=item.file, reason=item.reason) for item in refused],
         )
         before = {model.name: model for model in await models.read_all()}
         for item in found:
-            name = parse_config_text(item.text).name
-            if name in before and (before[name].text == item.text or not wanted.replace):
-                answer.unchanged.append(name)
+            known = before.get(item.name)
+            if known and (known.text == item.text or not wanted.replace):
+                answer.unchanged.append(item.name)
                 continue
             try:
                 await models.save(item.text, actor)
             except (InvalidInput, Conflict) as error:
                 answer.refused.append(RefusedImport(file=item.file, reason=str(error)))
             else:
-                answer.saved.append(name)
+                answer.saved.append(item.name)
         if answer.saved:
             await changed()
         return answer
