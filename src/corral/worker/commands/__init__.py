@@ -84,8 +84,8 @@ def _bound(handler: Handler, bench: Workbench) -> Callable[[BusMessage], Awaitab
             if not _is_shortage(error):
                 raise
             raise Unavailable(
-                f"this machine is short of memory or descriptors ({error or type(error).__name__}); it goes on with"
-                " what it has. Try again later, or stop something there"
+                f"this machine is short of memory or descriptors ({str(error) or type(error).__name__}); it goes"
+                " on with what it has. Try again later, or stop something there"
             ) from error
 
     return handle
