@@ -28,6 +28,7 @@ from corral.artifacts.errors import (
     SourceUnavailable,
     disk_errors,
 )
+from corral.artifacts.flush import start_writeback
 from corral.artifacts.locks import held, sweep_locks
 from corral.artifacts.progress import ProgressMeter
 
@@ -212,6 +213,7 @@ class BlobStore:
                 meter.taken_back(attempt.offset)
                 raise DigestMismatch(_mismatch(blob, found, attempt))
             with disk_errors(f"storing {blob.name}"):
+                start_writeback(descriptor)
                 partial.replace(self.path(found))
                 os.fchmod(descriptor, 0o444)  # weights are this very file under another name
             yield found, b""

@@ -125,6 +125,30 @@ class ModelDeleteRequest(msgspec.Struct, frozen=True):
     model_name: str
 
 
+class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    """Below the models directory."""
+    uri: str
+    sha256: str = ""
+
+
+class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
+
+    model: str
+    files: list[WeightsFile] = []
+    paths: list[str] = []
+    """Names below the models directory; the reply tells which of them there are."""
+    peers: list["PeerSource"] = []
+    """Other workers that have them, asked first."""
+    op_id: str = ""
+
+
+class PeerSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    url: str
+    token: str = ""
+
+
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`files.ensure`, `.stage`, `.temp` and `.listdir`."""
 
@@ -218,6 +242,35 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     models: list[RunningModel]
     error: str | None = None
+    epoch: int | None = None
+    """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
+
+    epoch: int | None = None
+
+
+class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    path: str
+    digest: str
+    size: int
+
+
+class FoundPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    path: str
+    size: int | None = None
+    """None for a directory."""
+
+
+class ModelFetchReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    error: str = ""
+    code: str | None = None
+    files: list[FetchedFile] = []
+    found: dict[str, FoundPath] = {}
 
 
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -246,15 +299,6 @@ class LogRecord(msgspec.Struct, frozen=True):
 class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: list[LogRecord] | None
     error: str = ""
-
-
-class PingReply(msgspec.Struct, frozen=True):
-    """Corral's own."""
-
-    node: str
-    instance: str
-    epoch: int
-    version: str
 
 
 # Published
@@ -335,6 +379,27 @@ class NodesChanged(msgspec.Struct, frozen=True):
     """Corral's own. A hint: whoever hears it reads the store."""
 
     frontend: str
+
+
+class RoutesChanged(msgspec.Struct, frozen=True):
+    """Corral's own. A hint: whoever hears it compares the version and reads the store."""
+
+    frontend: str
+    version: int | None = None
+
+
+class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. What one frontend process works on now, complete: what is not in it is zero."""
+
+    frontend: str
+    sequence: int
+    """Grows within one run of the process; `run` tells runs apart."""
+    run: str = ""
+    replicas: dict[str, int] = {}
+    idle_ms: dict[str, int] = {}
+    """For replicas used lately: how long ago."""
+    queues: dict[str, int] = {}
+    """Requests that wait for a replica, by model."""
 
 
 Message = TypeVar("Message", bound=msgspec.Struct)

@@ -74,6 +74,15 @@ class Area:
         with self.parent(key, create=bool(flags & os.O_CREAT)) as (directory, name):
             return open_regular(directory, name, flags)
 
+    def look(self, key: str) -> os.stat_result | None:
+        """Of the file or directory of that name; None where there is none, or only a link."""
+        try:
+            with self.parent(key) as (directory, name):
+                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except (NotFound, OutsideArea, OSError):
+            return None
+        return None if stat.S_ISLNK(status.st_mode) else status
+
     def read_names(self, key: str) -> list[str]:
         """Regular files below a directory, as paths relative to it."""
         if not [part for part in key.split("/") if part]:

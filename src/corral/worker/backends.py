@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from corral.artifacts import Artifacts, CancelToken, InstalledBackend, InstalledVersion
+from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
 from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
 from corral.core.errors import InvalidInput
@@ -24,6 +24,7 @@ from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
 from corral.worker.system_backends import SystemBackend, is_system, read_system_backends
+from corral.worker.world import Fetch
 
 log = structlog.get_logger()
 
@@ -47,7 +48,7 @@ class _Lock:
 class Backends:
     def __init__(
         self,
-        artifacts: Artifacts,
+        artifacts: Fetch,
         supervisor: Supervisor,
         ledger: Ledger,
         jobs: Jobs,

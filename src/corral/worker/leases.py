@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import structlog
 from corral.core.errors import CorralError
 from corral.core.process_leases import ProcessLeases, was_given_away
 from corral.core.processes import ProcessKey
+from corral.system import Disk
 from corral.system.clock import since_boot_s
 from corral.worker.processes.records import read_boot_id
 from corral.worker.processes.supervisor import Supervisor
@@ -32,9 +32,11 @@ _decode = msgspec.json.Decoder(_Saved).decode
 
 
 class Leases:
-    def __init__(self, path: Path, supervisor: Supervisor, *, now_s: Callable[[], float] = since_boot_s) -> None:
+    def __init__(
+        self, path: Path, disk: Disk, supervisor: Supervisor, *, now_s: Callable[[], float] = since_boot_s
+    ) -> None:
         """`now_s` counts while the machine sleeps."""
-        self._path, self._supervisor, self._now_s = path, supervisor, now_s
+        self._path, self._disk, self._supervisor, self._now_s = path, disk, supervisor, now_s
         self._boot_id = read_boot_id()
         self._leases = self._read()
         self._given_away: dict[ProcessKey, int] = {}
@@ -103,7 +105,7 @@ class Leases:
 
     def _read(self) -> ProcessLeases:
         try:
-            saved = _decode(self._path.read_bytes())
+            saved = _decode(self._disk.read(self._path) or b"")
         except (OSError, msgspec.MsgspecError):
             return ProcessLeases()
         return saved.leases if saved.boot_id == self._boot_id else ProcessLeases()
@@ -111,15 +113,9 @@ class Leases:
     async def _write(self) -> None:
         content = msgspec.json.encode(_Saved(self._boot_id, self._leases))
         try:
-            await asyncio.to_thread(self._replace, content)
+            await asyncio.to_thread(self._disk.write, self._path, content)
         except OSError as error:
             log.warning("worker.leases_not_written", error=str(error))
-
-    def _replace(self, content: bytes) -> None:
-        # Not synced: what the leases are about does not outlive a crash of the machine either.
-        new = self._path.with_name(self._path.name + ".new")
-        new.write_bytes(content)
-        os.replace(new, self._path)
 
 
 async def _try(ask: Callable[[], Awaitable[None]]) -> None:

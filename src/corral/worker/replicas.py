@@ -7,6 +7,7 @@ from corral.artifacts import InstalledVersion
 from corral.bus.messages import InstallRequest
 from corral.core.errors import Unavailable
 from corral.core.processes import Failed, ProcessSpec, ProcessView, Ready, Starting, Stopped
+from corral.system import Disk
 from corral.worker.backends import Backends, generation_of
 from corral.worker.backends import Stopped as StoppedKeys
 from corral.worker.grpc_backend import free_model
@@ -20,6 +21,7 @@ class Replicas:
     backends: Backends
     supervisor: Supervisor
     settings: StartSettings
+    disk: Disk
 
     def find(self, request: InstallRequest) -> Running | None:
         """The fast path: a process that lives, was started from the version asked for, and as asked for. No disk, no
@@ -55,7 +57,7 @@ class Replicas:
             current = self.backends.current(version.name)
             if current is None:
                 raise Unavailable(f"{version.name} was removed before it could be started; ask again")
-            vulkan = await asyncio.to_thread(prepare_directory, current)
+            vulkan = await asyncio.to_thread(prepare_directory, current, self.disk)
             spec = self._plan(current, request, vulkan)
             await self._clear(spec, reason="it is started anew" if request.force else "it does not fit any more")
             life = await self.supervisor.begin(spec)

@@ -99,7 +99,10 @@ async def cancel(bench: Workbench, message: BusMessage) -> bytes:
     request = decode(message.data, CancelRequest)
     if not request.op_id and not request.backend:
         raise InvalidInput("a cancel names an operation or a backend")
-    return encode(CancelReply(cancelled=bench.backends.cancel(op_id=request.op_id, backend=request.backend)))
+    cancelled = bench.backends.cancel(op_id=request.op_id, backend=request.backend)
+    if request.op_id:
+        cancelled += bench.models.jobs.cancel(op_id=request.op_id)
+    return encode(CancelReply(cancelled=cancelled))
 
 
 def cancel_failed(error: CorralError) -> bytes:
