@@ -6,10 +6,11 @@ from corral.artifacts import Artifacts
 from corral.bus.client import Bus
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
-from corral.controller.intents import IntentController, NoReplicas, OrderLimits
+from corral.controller.intents import IntentController, OrderLimits
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
+from corral.controller.switch import TrialStart
 from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
@@ -55,7 +56,7 @@ class FleetParts:
             reports=reports,
             progress=self.progress,
             suspicion=stores.health,
-            replicas=NoReplicas(),
+            replicas=TrialStart(bus),
             limits=OrderLimits(
                 install_s=settings.backend_install_timeout_s,
                 upgrade_s=settings.backend_upgrade_timeout_s,

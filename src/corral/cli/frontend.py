@@ -40,7 +40,7 @@ from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
+from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.frontend.usage import UsageCounter
@@ -167,12 +167,14 @@ class FrontendRole:
         self._fleet = FleetParts(
             me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
         )
+        traffic = NoTraffic()
         self._feed = LiveFeed(
             [
                 node_kind(stores.nodes),
                 operation_kind(stores.operations, self._fleet.progress),
                 backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
+                replica_kind(stores.replicas, traffic, stores.nodes.now_ms),
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
@@ -181,7 +183,7 @@ class FrontendRole:
             stores=stores,
             bus=bus,
             builds=WorkerChooses(),
-            traffic=NoTraffic(),
+            traffic=traffic,
             grpc=None,
             ask_report=self._reports.ask,
             hint=self._hint_routes,
@@ -211,7 +213,7 @@ class FrontendRole:
             drift=self._fleet.desired,
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
-            in_flight=NoTraffic(),
+            in_flight=traffic,
             disk=disk,
         )
 

@@ -16,6 +16,7 @@ import structlog
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.database import CONFLICT_TRIES, Body, Row, StoreConflict, conflict_delay_s
 from corral.store.migrations import apply_migrations
+from corral.store.prune import prune_intents
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -174,7 +175,9 @@ class SqliteDatabase:
 
     async def migrate(self) -> None:
         async def body(tx: Any) -> list[str]:
-            return [migration.name for migration in await apply_migrations(tx, self.dialect)]
+            applied = await apply_migrations(tx, self.dialect)
+            await prune_intents(tx)
+            return [migration.name for migration in applied]
 
         applied = await self.write(body)
         if applied:
