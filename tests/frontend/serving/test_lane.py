@@ -259,7 +259,7 @@ async def test_the_table_follows_its_source_within_a_second(lane: RunningLane, r
     lane.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
     async with asyncio.timeout(1.0):
         while lane.lane.table.find("late") is None:
-            await asyncio.sleep(0.02)
+            await lane.lane.table.wait_for_change()
 
 
 async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
