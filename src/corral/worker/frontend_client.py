@@ -8,9 +8,11 @@ import msgspec
 
 from corral.bus.node_api import (
     INSTANCE_HEADER,
+    HeartbeatReply,
     HeartbeatRequest,
     RegisterReply,
     RegisterRequest,
+    decode_heartbeat_reply,
     decode_register_reply,
 )
 from corral.core.errors import (
@@ -54,8 +56,12 @@ class FrontendClient:
         except msgspec.DecodeError as error:
             raise Unavailable(f"{self._urls[0]} does not answer like a frontend ({error}); check --join") from None
 
-    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> None:
-        await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
+    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> HeartbeatReply:
+        response = await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
+        try:
+            return decode_heartbeat_reply(response.content)
+        except msgspec.DecodeError:  # it arrived, which is what counts; LocalAI's answers may be anything
+            return HeartbeatReply()
 
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/drain", b"", bearer, instance)

@@ -57,7 +57,7 @@ class KeySource(Protocol):
 
 
 def lane_key(key: ApiKey) -> LaneKey:
-    return LaneKey(key.id, key.name)
+    return LaneKey(key.id, key.name, None if key.models is None else frozenset(key.models))
 
 
 class StoredKeys:
@@ -91,7 +91,7 @@ class StoredKeys:
         if not headers.get("authorization") and not cookies:
             return None
         self._spend()
-        principal = await self._gate.identify(headers, cookies)
+        principal = await self._gate.identify(headers, cookies, "the lane")
         if principal is None:
             return None
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
