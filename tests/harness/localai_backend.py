@@ -107,7 +107,7 @@ def predict_stream(request, context):
         if question == "break" and at > 3:
             context.abort(grpc.StatusCode.INTERNAL, "the model fell over in the middle")
         if question == "slow":
-            time.sleep(0.05)
+            time.sleep(0.2)
             if not context.is_active():
                 print("left", flush=True)
                 return
