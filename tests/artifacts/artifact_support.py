@@ -8,6 +8,7 @@ import json
 import tarfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,22 @@ class Image:
 
     def layer_digests(self) -> list[str]:
         return [layer["digest"] for layer in json.loads(self.manifest)["layers"]]
+
+
+def push_to(host: str, repository: str, tag: str, manifest: bytes, blobs: Mapping[str, bytes]) -> str:
+    """Into a real registry, as any client does it."""
+    base = f"http://{host}/v2/{repository}"
+
+    def send(method: str, url: str, body: bytes, kind: str) -> str:
+        request = urllib.request.Request(url, data=body, method=method, headers={"Content-Type": kind})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(answer.headers.get("Location", ""))
+
+    for digest, data in blobs.items():
+        place = send("POST", f"{base}/blobs/uploads/", b"", "application/octet-stream")
+        send("PUT", f"{place}&digest={digest}", data, "application/octet-stream")
+    send("PUT", f"{base}/manifests/{tag}", manifest, MANIFEST)
+    return f"{host}/{repository}:{tag}"
 
 
 class Reply(Exception):

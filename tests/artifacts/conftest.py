@@ -1,6 +1,9 @@
 """Shared fixtures: a data directory, an installer that trusts loopback, and servers that end with the test."""
 
 import os
+import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves test directories off the path
 
-from artifact_support import FakeRegistry, fast_settings
+from artifact_support import FakeRegistry, fast_settings, wait_until
 
 from corral.artifacts.install import Installer
 from corral.artifacts.oci import OciPlatform
@@ -60,3 +63,32 @@ def installer(make_installer: Callable[..., Installer]) -> Installer:
 def registry() -> Iterator[FakeRegistry]:
     with FakeRegistry() as running:
         yield running
+
+
+@pytest.fixture
+def real_registry(tmp_path: Path) -> Iterator[str]:
+    """Debian's docker-registry, empty."""
+    if shutil.which("docker-registry") is None:
+        pytest.skip("docker-registry missing")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = tmp_path / "registry.yml"
+    config.write_text(
+        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"
+        f"http: {{addr: '127.0.0.1:{port}'}}\n"
+    )
+    process = subprocess.Popen(
+        ["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def listening() -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_until(listening)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)

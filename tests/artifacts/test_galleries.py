@@ -3,13 +3,14 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from artifact_support import Exchange, FakeRegistry, Reply
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import BadGallery, PolicyRefused
-from corral.artifacts.galleries.catalogue import Catalogue, read_backends, read_model, refuse_unverifiable, shipped
+from corral.artifacts.galleries.catalogue import Catalogue, read_backends, read_model, shipped, signatures_for
 from corral.artifacts.galleries.entries import (
     BaseFile,
     ModelEntry,
@@ -25,6 +26,7 @@ from corral.artifacts.install import Installer
 from corral.artifacts.manifest import StartRequest, plan_start
 from corral.artifacts.references import parse_reference
 from corral.artifacts.settings import GallerySettings
+from corral.artifacts.signatures import check_policy, read_policy
 from corral.core.variants import Chosen, index_by_name, is_meta, resolve_variant
 from corral.system import SystemClock, SystemIds
 
@@ -313,6 +315,29 @@ def test_a_models_base_file_is_fetched_and_merged(registry: FakeRegistry, source
 
 def test_a_gallery_that_asks_for_signatures_gets_nothing_installed_unsigned() -> None:
     (entry,) = parse_backends(b"- {name: a, uri: quay.io/x/a}\n", gallery="strict")
-    strict = (GallerySettings(name="strict", url="https://example.org", verification=True),)
-    with pytest.raises(PolicyRefused, match="signed"):
-        refuse_unverifiable(strict, entry)
+    keyless = read_policy({"issuer": "https://token.example.org", "identity_regex": ".*", "not_before": ""})
+    strict = (GallerySettings(name="strict", url="https://example.org", verification=keyless),)
+    with pytest.raises(PolicyRefused, match=r"signed images by identity_regex, issuer.*public_key.*keyless"):
+        signatures_for(strict, entry)
+
+
+@pytest.mark.parametrize(
+    "verification",
+    [
+        {"public_key": "nonsense"},
+        {"public_key": "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n"},
+        {"public_keys": [7]},
+        {"surprise": True},
+        "yes",
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused(verification: Any) -> None:
+    policy = read_policy(verification)
+    assert policy is not None
+    with pytest.raises(PolicyRefused):
+        check_policy(policy, "Gallery strict")
+
+
+def test_no_policy_asks_for_nothing() -> None:
+    assert read_policy(None) is None
+    assert read_policy({}) is None

@@ -3,47 +3,18 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from artifact_support import Image, files_layer, install, member, tar_of, tree_of, wait_until
+from artifact_support import Image, files_layer, install, member, tar_of, tree_of
 
 from corral.artifacts.install import Installer
 
-pytestmark = pytest.mark.registry
-TOOLS = ("docker-registry", "skopeo", "umoci")
+TOOLS = ("skopeo", "umoci")
 missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-
-
-@pytest.fixture
-def real_registry(tmp_path: Path) -> Iterator[str]:
-    if missing:
-        pytest.skip(f"{', '.join(missing)} missing")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = tmp_path / "registry.yml"
-    config.write_text(
-        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"
-        f"http: {{addr: '127.0.0.1:{port}'}}\n"
-    )
-    process = subprocess.Popen(
-        ["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-    def listening() -> bool:
-        with socket.socket() as tried:
-            return tried.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        wait_until(listening)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
+pytestmark = [pytest.mark.registry, pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} missing")]
 
 
 def write_layout(path: Path, image: Image) -> None:

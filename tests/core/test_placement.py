@@ -61,7 +61,7 @@ NEED = Need(model="m", weights_bytes=4 * GIB)
             replace(NEED, selector={"gpu": "x"}), room(), "label gpu is not set, not x", id="selector-names-no-label"
         ),
         pytest.param(
-            replace(NEED, variant_problems={"cpu": "no build for cpu"}), room(), "no build for cpu", id="no-variant"
+            replace(NEED, variant_problems={"a": "no build for cpu"}), room(), "no build for cpu", id="no-variant"
         ),
         pytest.param(
             NEED, room(replicas=(held("1", "m"),)), "it runs 1 of this model already, as many as it may", id="no-slot"

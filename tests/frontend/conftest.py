@@ -1,11 +1,10 @@
 """One real frontend per module, on SQLite and a bus of its own."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from harness.frontends import Frontend
+from harness.frontend import Frontend
 from harness.nats import Nats
 
 
@@ -29,9 +28,3 @@ def open_frontend(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nat
     running = Frontend(tmp_path_factory.mktemp("open-frontend"), nats_for_module, "--auto-approve")
     yield running
     assert running.program.stop() == 0
-
-
-@pytest.fixture
-def loop_runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner

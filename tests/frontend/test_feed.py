@@ -24,6 +24,9 @@ class Table:
     gone: dict[str, int] = field(default_factory=dict)
     broken: bool = False
     reads: int = 0
+    is_whole: bool = False
+    look_every_s: float = feed_module.LOOK_EVERY_S
+    least_between_s: float = feed_module.LEAST_BETWEEN_S
 
     def put(self, key: str, value: int) -> None:
         self.now_ms += 1
@@ -44,8 +47,19 @@ class Table:
         removed = [key for key, at in self.gone.items() if at >= since_ms]
         return Changes(now_ms=self.now_ms, changed=changed, removed=removed)
 
+    async def read_whole(self, _since_ms: int) -> Changes:
+        found = await self.read_since(0)
+        return Changes(now_ms=found.now_ms, changed=found.changed)
+
     def kind(self) -> Kind:
-        return Kind(name=self.name, read_since=self.read_since)
+        read = self.read_whole if self.is_whole else self.read_since
+        return Kind(
+            name=self.name,
+            read_since=read,
+            is_whole=self.is_whole,
+            look_every_s=self.look_every_s,
+            least_between_s=self.least_between_s,
+        )
 
 
 class Page:
@@ -130,9 +144,8 @@ async def test_a_burst_of_500_changes_a_second_is_told_as_a_few_updates_ending_w
         assert nodes.reads < 10  # the burst of one kind is none of the other's
 
 
-async def test_with_every_hint_lost_a_look_finds_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "LOOK_EVERY_S", 0.05)
-    nodes = Table("nodes")
+async def test_with_every_hint_lost_a_look_finds_the_change() -> None:
+    nodes = Table("nodes", look_every_s=0.05)
     async with running(nodes) as feed, opened(feed) as page:
         await until(lambda: nodes.reads >= 2)
         nodes.put("a", 1)
@@ -185,8 +198,7 @@ async def test_a_page_gets_only_the_kinds_it_asked_for() -> None:
 
 async def test_a_page_that_does_not_read_is_dropped_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "QUEUE_MOST", 2)
-    monkeypatch.setattr(feed_module, "LEAST_BETWEEN_S", 0.001)
-    nodes = Table("nodes")
+    nodes = Table("nodes", least_between_s=0.001)
     async with running(nodes) as feed, opened(feed) as page:
         stuck = feed.follow(None, feed.choose([]))
         assert await anext(stuck) == b"retry: 1000\n\n"
@@ -204,3 +216,21 @@ async def test_a_stop_ends_every_page() -> None:
         await until(lambda: nodes.reads >= 2)
         feed.close()
         await until(lambda: page.ended)
+
+
+async def test_what_a_whole_reading_lacks_is_gone() -> None:
+    models = Table("models", is_whole=True)
+    models.put("a", 1)
+    models.put("b", 2)
+    async with running(models) as feed, opened(feed) as page:
+        await until(lambda: models.reads >= 2)
+        models.put("b", 3)
+        del models.rows["a"]
+        feed.poke()
+        await until(lambda: page.events)
+        # What was there when the page came, it has read by itself.
+        assert page.events == [("models", {"changed": [{"key": "b", "value": 3}], "removed": ["a"]})]
+        feed.poke()
+        before = models.reads
+        await until(lambda: models.reads > before)
+        assert len(page.events) == 1

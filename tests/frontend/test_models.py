@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from harness.frontends import Frontend
+from harness.frontend import Frontend
 from harness.nats import Nats
 from harness.programs import Answer, call
 from harness.web_files import WebFiles

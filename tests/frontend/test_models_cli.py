@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.frontends import Frontend
+from harness.frontend import Frontend
 from harness.nats import Nats
 from harness.programs import call, clean_environment, run_cli
 

@@ -237,6 +237,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                    if os.path.exists(f"/proc/self/fd/{name}")]
             return self.answer(200, {"environ": dict(os.environ), "argv": sys.argv, "cwd": os.getcwd(),
                                      "uid": os.getuid(), "fds": fds})
+        if self.path == "/stream":
+            return self.stream()
+        if self.path == "/grow":
+            kept = []
+            while True:
+                kept.append(bytearray(os.urandom(1 << 20)))
+        if self.path.startswith("/read/"):
+            return self.read(self.path[5:])
         self.answer(200, {"version": version, "model": model, "pid": os.getpid(), "options": sys.argv[4:]})
     def answer(self, status, value):
         data = json.dumps(value).encode()
@@ -244,6 +252,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+    def stream(self):
+        self.send_response(200)
+        self.end_headers()
+        for number in range(30):
+            self.wfile.write(b"%d\\n" % number)
+            time.sleep(0.1)
+    def read(self, path):
+        try:
+            found = os.listdir(path) if os.path.isdir(path) else open(path, "rb").read().decode(errors="replace")
+        except OSError as problem:
+            found = None
+        self.answer(200, {"found": found})
     def log_message(self, *words):
         pass
 
@@ -252,10 +272,10 @@ http.server.ThreadingHTTPServer((host, port), Handler).serve_forever()
 """
 
 
-def http_files(version: str = "1") -> dict[str, bytes]:
+def http_files(version: str = "1", python: str = sys.executable) -> dict[str, bytes]:
     manifest = (
         "protocol: openai\n"
-        f'start: ["{sys.executable}", "-I", "-S", "{{dir}}/server.py", "{{host}}", "{{port}}", "{{model}}"]\n'
+        f'start: ["{python}", "-I", "-S", "{{dir}}/server.py", "{{host}}", "{{port}}", "{{model}}"]\n'
         "readiness: {path: /health, stall_s: 20}\n"
         "token_env: TEST_TOKEN\n"
         'options: {flavour: ["--flavour={value}"]}\n'
@@ -263,8 +283,8 @@ def http_files(version: str = "1") -> dict[str, bytes]:
     return {"corral.yaml": manifest.encode(), "server.py": HTTP_SERVER.encode(), "VERSION": version.encode()}
 
 
-def write_http_backend(directory: Path, version: str = "1") -> Path:
+def write_http_backend(directory: Path, version: str = "1", python: str = sys.executable) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    for name, data in http_files(version).items():
+    for name, data in http_files(version, python).items():
         (directory / name).write_bytes(data)
     return directory

@@ -114,6 +114,8 @@ class Trickle:
         self.port: int = self._listener.getsockname()[1]
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
+        self.asked: list[bytes] = []
+        """What clients sent, piece by piece."""
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -131,6 +133,8 @@ class Trickle:
     def _pump(self, source: socket.socket, target: socket.socket, rate: int | None) -> None:
         with contextlib.suppress(OSError):
             while not self._over.is_set() and (data := source.recv(16384)):
+                if rate is None:
+                    self.asked.append(data)
                 target.sendall(data)
                 if rate is not None:
                     time.sleep(len(data) / self.bytes_per_s)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,8 +17,8 @@ TOKEN = "test-registration-token"
 class Registrar:
     """Speaks Corral's node API, or LocalAI's when `corral` is off."""
 
-    def __init__(self, nats: Nats, *, corral: bool = True) -> None:
-        self._nats, self._corral = nats, corral
+    def __init__(self, nats: Nats, *, corral: bool = True, node: str = NODE) -> None:
+        self._nats, self._corral, self._node = nats, corral, node
         self.epoch = 0
         self.fenced = False
         """Answer heartbeats as a frontend does when a newer process has the node's identity."""
@@ -25,10 +26,19 @@ class Registrar:
         """Answer nothing of use, as a frontend does that has lost its store."""
         self.grant: dict[str, Any] | None = None
         """What heartbeats are told about the node's processes."""
+        self.in_flight: Callable[[], int] = lambda: 0
+        """How many requests run on the node, as its drain asks."""
         self.beats: list[dict[str, Any]] = []
         registrar = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                data = json.dumps([{"in_flight": registrar.in_flight()}]).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
                 status, answer = registrar._answer(self.path, body, self.headers.get("Authorization", ""))
@@ -58,17 +68,18 @@ class Registrar:
         if not self._corral and bearer != f"Bearer {TOKEN}":
             return 401, {"error": "invalid token"}
         reply = {
-            "id": NODE,
+            "id": self._node,
             "name": body["name"],
             "node_type": "backend",
             "status": "healthy",
             "created_at": "2026-08-01T10:00:00Z",
         }
         if not self._corral:
+            own = f"nodes.{self._node}"
             credentials = self._nats.credentials(
                 Permissions(
-                    publish=(f"nodes.{NODE}.backend.install.*.progress", f"nodes.{NODE}.files.>", "_INBOX.>"),
-                    subscribe=(f"nodes.{NODE}.>", "_INBOX.>"),
+                    publish=(f"{own}.backend.install.*.progress", f"{own}.files.>", "_INBOX.>"),
+                    subscribe=(f"{own}.>", "_INBOX.>"),
                 ),
                 expires_in_s=3600,
             )
@@ -79,7 +90,7 @@ class Registrar:
             self._nats.account,
             body["corral"]["bus_public_key"],
             name="test-node",
-            permissions=node_permissions(NODE),
+            permissions=node_permissions(self._node),
             now_s=now_s,
             expires_s=now_s + 3600,
         )

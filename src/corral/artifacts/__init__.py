@@ -14,7 +14,13 @@ leaving the `async with`, keeps it for the next start.
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed
-from corral.artifacts.galleries.catalogue import LOCALAI_BACKENDS, LOCALAI_MODELS, Catalogue, GalleryStatus
+from corral.artifacts.galleries.catalogue import (
+    LOCALAI_BACKENDS,
+    LOCALAI_MODELS,
+    Catalogue,
+    GalleryStatus,
+    ModelCatalogue,
+)
 from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ModelFile, ResolvedModel
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.manifest import Manifest, Readiness, StartCommand, StartRequest, plan_start
@@ -22,6 +28,7 @@ from corral.artifacts.progress import Phase, Progress
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.service import Artifacts, Swept
 from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, Metadata
 from corral.artifacts.weights import PlacedFile
 
@@ -40,6 +47,7 @@ __all__ = [
     "InstalledVersion",
     "Manifest",
     "Metadata",
+    "ModelCatalogue",
     "ModelEntry",
     "ModelFile",
     "Phase",
@@ -48,6 +56,7 @@ __all__ = [
     "Readiness",
     "ResolvedArtifact",
     "ResolvedModel",
+    "SignaturePolicy",
     "StartCommand",
     "StartRequest",
     "Swept",

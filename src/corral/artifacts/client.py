@@ -83,6 +83,10 @@ class Outbound:
         self._idle: dict[tuple[str, str, int], list[CheckedConnection]] = {}
 
     @property
+    def policy(self) -> NetworkPolicy:
+        return self._policy
+
+    @property
     def limits(self) -> TransferLimits:
         return self._limits
 
@@ -212,6 +216,12 @@ class Outbound:
                     kept.append(connection)
                     return
         connection.close()
+
+    def allowing(self, policy: NetworkPolicy) -> "Outbound":
+        """Another client under another policy, within the same limits and the same share of the line. To be closed."""
+        other = Outbound(policy, self._limits, clock=self._clock, ids=self._ids, tls=self._tls)
+        other._cap = self._cap
+        return other
 
     def close(self) -> None:
         with self._lock:

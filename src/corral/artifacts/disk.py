@@ -1,15 +1,13 @@
 """Room on the disk, asked for before bytes move and shared fairly between installs that run at once."""
 
-import ctypes
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corral.artifacts.errors import DiskFull, disk_errors
+from corral.artifacts.errors import DiskFull
 
 LOW_INODES = 1000
 
@@ -57,28 +55,3 @@ class DiskLedger:
 
 def megabytes(count: int) -> str:
     return f"{count / 1e6:,.0f} MB"
-
-
-def settle(path: Path) -> None:
-    """Waits until everything written under `path` would survive a power cut. One call for a tree of 100,000 files."""
-    with disk_errors(f"flushing {path}"):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if sys.platform == "linux":
-                if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number))
-            else:
-                os.sync()
-        finally:
-            os.close(descriptor)
-
-
-def settle_directory(path: Path) -> None:
-    """Makes a rename or unlink in `path` survive a power cut."""
-    with disk_errors(f"flushing {path}"):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

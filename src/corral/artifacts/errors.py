@@ -8,6 +8,7 @@ CorralError
     ├── NoVariantFits          (InvalidInput)   no entry for this capability
     ├── NoPlatformFits         (InvalidInput)   the image has no build for this os and architecture
     ├── PolicyRefused          (Forbidden)      address, scheme, redirect or signature rule says no
+    │   └── SignatureRefused                    no signature by a key that is trusted
     ├── SourceRejected         (NotFound)       the far side answered and the answer is no: 401, 403, 404
     ├── SourceUnavailable      (Unavailable)    transient; trying again helps
     │   └── Stalled                             connected, but too few bytes in the stall window
@@ -23,8 +24,6 @@ CorralError
 """
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from corral.core.errors import Conflict, CorralError, Forbidden, InvalidInput, NotFound, Unavailable
 
@@ -55,6 +54,10 @@ class NoPlatformFits(ArtifactError, InvalidInput):
 
 class PolicyRefused(ArtifactError, Forbidden):
     code = "policy_refused"
+
+
+class SignatureRefused(PolicyRefused):
+    code = "signature_refused"
 
 
 class SourceRejected(ArtifactError, NotFound):
@@ -121,17 +124,24 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FAULT = {errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM}
 
 
-@contextmanager
-def disk_errors(doing: str) -> Iterator[None]:
+class disk_errors:
     """Turns what the filesystem says into the error that tells a person what would help."""
-    try:
-        yield
-    except OSError as error:
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError):
+            return
         if error.errno in _FULL:
             raise DiskFull(
-                f"The disk (or its inode table) is full while {doing}. Free some space, for example with"
+                f"The disk (or its inode table) is full while {self._doing}. Free some space, for example with"
                 " `corral artifacts prune`, and try again."
             ) from error
         if error.errno in _FAULT:
-            raise DiskFault(f"The filesystem refused ({error.strerror}) while {doing}.") from error
-        raise
+            raise DiskFault(f"The filesystem refused ({error.strerror}) while {self._doing}.") from error

@@ -6,9 +6,9 @@
 Whatever happens before the rename leaves nothing under `backends/`; the switch itself is one rename.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -21,7 +21,7 @@ from corral.artifacts.blobs import Blob, BlobStore
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, digest_of
-from corral.artifacts.disk import DiskLedger, settle
+from corral.artifacts.disk import DiskLedger
 from corral.artifacts.errors import (
     ArtifactError,
     BadManifest,
@@ -35,6 +35,7 @@ from corral.artifacts.errors import (
     disk_errors,
 )
 from corral.artifacts.fill import Filler, layer_key
+from corral.artifacts.flush import settle
 from corral.artifacts.galleries.yaml import load_yaml
 from corral.artifacts.huggingface import check_git_oid
 from corral.artifacts.layers import Layer, LayerDamaged, LayerStore, assemble
@@ -45,7 +46,8 @@ from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
 from corral.artifacts.resolve import Resolver
 from corral.artifacts.resolved import Piece, ResolvedArtifact, TreePiece, WheelPiece, with_digest
-from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.settings import ArtifactSettings, Peer
+from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.versions import InstalledVersion, Metadata, VersionStore, directory_name
 from corral.artifacts.wheels import finish_environment
@@ -73,6 +75,10 @@ class BackendRequest:
     digest: Digest | None = None
     """A pin: any other version is refused."""
     manifest: Manifest | None = None
+    signatures: SignaturePolicy | None = None
+    """The image has to be signed. Holds for the source and for each of its mirrors."""
+    peers: tuple[Peer, ...] = ()
+    """Workers that may have its blobs already; asked first, and done without."""
 
 
 @dataclass(slots=True)
@@ -107,8 +113,9 @@ class Installer:
         with (
             held(self.locks_dir, "collect", cancel, shared=True),
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
+            self.peers.joined_by(request.peers) as peers,
         ):
-            return self._from_first_that_works(request, cancel, meter)
+            return replace(self, peers=peers)._from_first_that_works(request, cancel, meter)
 
     def _from_first_that_works(
         self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter
@@ -135,16 +142,18 @@ class Installer:
     ) -> InstalledVersion:
         started_s = self.clock.monotonic_s()
         meter.enter(Phase.RESOLVING, uri)
-        resolved = self.resolver.resolve(parse_reference(uri), cancel, sha256=request.sha256)
+        resolved = self.resolver.resolve(
+            parse_reference(uri), cancel, sha256=request.sha256, signatures=request.signatures
+        )
         try:
             return self._from_resolved(request, uri, resolved, cancel, meter, started_s)
         finally:
             _forget_scratch(resolved)
 
-    def inspect(self, uri: str, cancel: CancelToken) -> ResolvedArtifact:
+    def inspect(self, uri: str, cancel: CancelToken, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:
         """What a reference is made of. Nothing of its bulk is kept, nor fetched over the network; but a source package,
         where builds are allowed, has to be built before anybody knows what it needs."""
-        resolved = self.resolver.resolve(parse_reference(uri), cancel)
+        resolved = self.resolver.resolve(parse_reference(uri), cancel, signatures=signatures)
         _forget_scratch(resolved)
         return resolved
 
@@ -165,7 +174,7 @@ class Installer:
         if present is None:
             present = self._build(request, uri, resolved, cancel, meter, started_s)
         else:
-            self._describe_again(request, present)
+            self._describe_again(request, resolved, present)
         version = self.versions.switch(request.name, digest)
         if not self.settings.keep_blobs:
             self._drop_blobs(resolved)
@@ -227,12 +236,14 @@ class Installer:
             path = self.versions.add(request.name, digest, staged)
             return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
-            remove_tree(staged)
-            if not (isinstance(error, Cancelled) and error.keep_partials):
-                self._take_away(traces)
+            with _as_far_as_possible():
+                remove_tree(staged)
+                if not (isinstance(error, Cancelled) and error.keep_partials):
+                    self._take_away(traces)
             raise
         except BaseException:
-            remove_tree(staged)
+            with _as_far_as_possible():
+                remove_tree(staged)
             raise
 
     def _needed(self, resolved: ResolvedArtifact) -> int:
@@ -360,13 +371,17 @@ class Installer:
             blobs=[str(piece.blob.digest) for piece in resolved.pieces if not isinstance(piece, TreePiece)],
             python_lock=list(resolved.python_lock),
             manifest=manifest,
+            signatures=request.signatures,
         )
 
-    def _describe_again(self, request: BackendRequest, present: InstalledVersion) -> None:
-        """The bytes are here already; what the gallery says about starting them may have changed."""
-        manifest = request.manifest or present.metadata.manifest
+    def _describe_again(self, request: BackendRequest, resolved: ResolvedArtifact, present: InstalledVersion) -> None:
+        """The bytes are here already; what the gallery says about starting or vouching for them may have changed."""
         changed = msgspec.structs.replace(
-            present.metadata, manifest=manifest, alias=request.alias or present.metadata.alias
+            present.metadata,
+            manifest=request.manifest or present.metadata.manifest,
+            alias=request.alias or present.metadata.alias,
+            signatures=request.signatures or present.metadata.signatures,
+            verified_by=resolved.verified_by if request.signatures else present.metadata.verified_by,
         )
         if changed != present.metadata:
             self.versions.write_metadata(present.path, changed)
@@ -395,6 +410,15 @@ class Installer:
                 freed = self.blobs.remove(digest)
                 missing -= freed
                 log.info("artifact.blob_dropped_for_space", digest=digest, bytes=freed)
+
+
+@contextmanager
+def _as_far_as_possible() -> Iterator[None]:
+    """Cleaning up after a failure, which is the one to tell. What is left is swept at the next start."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("artifact.not_cleaned_up", error=str(error))
 
 
 def _forget_scratch(resolved: ResolvedArtifact) -> None:

@@ -41,13 +41,15 @@ Fill = Callable[[int], LayerIndex]
 class Layer:
     key: str
     path: Path
+    fresh: LayerIndex | None = None
+    """The index of a layer that was unpacked a moment ago; nobody had time to damage its files."""
 
     @property
     def tree(self) -> Path:
         return self.path / "tree"
 
     def index(self) -> LayerIndex:
-        return _decode((self.path / "index").read_bytes())
+        return self.fresh or _decode((self.path / "index").read_bytes())
 
 
 class LayerDamaged(Exception):
@@ -91,7 +93,7 @@ class LayerStore:
             except BaseException:
                 remove_tree(staged)
                 raise
-            return Layer(key, self._root / key)
+            return Layer(key, self._root / key, fresh=index)
 
     def sweep_locks(self) -> None:
         sweep_locks(self._locks)
@@ -189,22 +191,25 @@ class _Overlay:
             self._onto.enter(parts, create=True)
 
     def _link(self, entry: Entry, parts: Parts, parent: int) -> None:
+        name = parts[-1]
         try:
             source = self._from.enter(parts[:-1], create=False)
-            status = os.stat(parts[-1], dir_fd=source, follow_symlinks=False)
+            if self._layer.fresh is None and not _unchanged(entry, name, source):
+                raise LayerDamaged(self._layer, entry.path)
+            self._put(source, name, parent, parts)
         except FileNotFoundError:
             raise LayerDamaged(self._layer, entry.path) from None
-        if status.st_size != entry.size or status.st_mtime_ns != entry.mtime_ns:
-            raise LayerDamaged(self._layer, entry.path)
+
+    def _put(self, source: int, name: str, parent: int, parts: Parts) -> None:
         try:
-            os.link(parts[-1], parts[-1], src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+            os.link(name, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except FileExistsError:
-            self._clear(parent, parts[-1], parts)
-            os.link(parts[-1], parts[-1], src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+            self._clear(parent, name, parts)
+            os.link(name, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except OSError as error:
             if error.errno not in (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP):
                 raise
-            _copy(source, parent, parts[-1], status)  # a filesystem that cannot link, or a file with too many names
+            _copy(source, parent, name)  # a filesystem that cannot link, or a file with too many names
 
     def _link_below(self, entry: Entry, parts: Parts) -> None:
         target = tuple(entry.link.split("/"))
@@ -246,9 +251,15 @@ class _Overlay:
             os.rmdir(name, dir_fd=directory)
 
 
-def _copy(source: int, target: int, name: str, status: os.stat_result) -> None:
+def _unchanged(entry: Entry, name: str, parent: int) -> bool:
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    return status.st_size == entry.size and status.st_mtime_ns == entry.mtime_ns
+
+
+def _copy(source: int, target: int, name: str) -> None:
     reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=source)
     try:
+        status = os.fstat(reading)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         writing = os.open(name, flags, status.st_mode & 0o777, dir_fd=target)
         try:

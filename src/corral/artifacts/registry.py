@@ -212,6 +212,11 @@ class Registries:
             return (body, response.headers.get("content-type", "")), digest_of(body)
         raise problems[-1]
 
+    def read_tagged(self, image: OciImage, tag: str, cancel: CancelToken) -> bytes:
+        """The manifest under another tag of the image's repository. Its content proves itself, or nothing does."""
+        (content, _), _ = self._manifest(image, quote(tag), cancel)
+        return content
+
     def repository(self, image: OciImage, cancel: CancelToken) -> Repository:
         registries = self.ordered(image.registry)
 

@@ -7,9 +7,10 @@ from corral.artifacts.blobs import Blob
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.client import Outbound
+from corral.artifacts.cosign import check_signed
 from corral.artifacts.digests import Digest
 from corral.artifacts.download import describe_download
-from corral.artifacts.errors import PolicyRefused
+from corral.artifacts.errors import PolicyRefused, SignatureRefused
 from corral.artifacts.huggingface import HuggingFaceHub
 from corral.artifacts.local import archive_piece, resolve_archive, resolve_layout, resolve_path
 from corral.artifacts.oci import OciPlatform, resolve_image
@@ -30,6 +31,7 @@ from corral.artifacts.registry import Registries
 from corral.artifacts.resolved import ResolvedArtifact, TreePiece, with_digest
 from corral.artifacts.s3 import S3Client
 from corral.artifacts.settings import ArtifactSettings, UnpackLimits
+from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.source_builds import SourceBuilds
 from corral.artifacts.staging import Staging
 from corral.system import Clock
@@ -45,8 +47,27 @@ class Resolver:
     clock: Clock
     platform: OciPlatform
 
-    def resolve(self, reference: Reference, cancel: CancelToken, *, sha256: Digest | None = None) -> ResolvedArtifact:
-        """`sha256` is what a gallery promises of a plain file; images and packages carry their own digests."""
+    def resolve(
+        self,
+        reference: Reference,
+        cancel: CancelToken,
+        *,
+        sha256: Digest | None = None,
+        signatures: SignaturePolicy | None = None,
+    ) -> ResolvedArtifact:
+        """`sha256` is what a gallery promises of a plain file; images and packages carry their own digests. With
+        `signatures`, only an image that one of its keys signed is resolved at all."""
+        if signatures is None:
+            return self._resolve(reference, cancel, sha256)
+        if not isinstance(reference, OciImage):
+            raise SignatureRefused(f"{reference} has to be signed, and only images of an OCI registry can be.")
+        digest = self.registries.pin(reference, cancel)
+        signer = check_signed(self.registries, reference, digest, signatures, cancel)
+        # From here on it is that digest which is read: the tag may move.
+        found = self._resolve(replace(reference, digest=digest), cancel, sha256)
+        return replace(found, verified_by=f"{found.verified_by}, cosign key {signer}")
+
+    def _resolve(self, reference: Reference, cancel: CancelToken, sha256: Digest | None) -> ResolvedArtifact:
         match reference:
             case OciImage():
                 return self._image(reference, cancel)

@@ -4,29 +4,33 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed, collect_garbage
-from corral.artifacts.digests import parse_digest
+from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import (
     Catalogue,
+    ModelCatalogue,
     read_backends,
     read_model,
+    read_model_catalogue,
     read_models,
-    refuse_unverifiable,
+    signatures_for,
 )
 from corral.artifacts.galleries.entries import ModelEntry, ModelFile, ResolvedModel, backend_request
 from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.locks import held
+from corral.artifacts.pins import Pin, pin_location
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.running import paths_in_use
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
 from corral.artifacts.weights import PlacedFile, install_files
 from corral.artifacts.workshop import build_installer
@@ -82,11 +86,13 @@ class Artifacts:
 
     # Backends
 
-    async def read_catalogue(self, galleries: tuple[GallerySettings, ...] | None = None) -> Catalogue:
+    async def read_catalogue(
+        self, galleries: tuple[GallerySettings, ...] | None = None, *, ask: bool = True
+    ) -> Catalogue:
         """Every backend gallery, or those given. One that cannot be reached answers from its cached copy, with its
-        age."""
+        age; without `ask` all do."""
         wanted = self.settings.galleries if galleries is None else galleries
-        return await self._run(lambda token: read_backends(self._sources, wanted, token))
+        return await self._run(lambda token: read_backends(self._sources, wanted, token, ask=ask))
 
     def request_for(
         self,
@@ -102,13 +108,18 @@ class Artifacts:
         if not isinstance(resolution, Chosen):
             raise NoVariantFits(f"{resolution.reason}.")
         entry = catalogue.chosen_entry(name, resolution)
-        refuse_unverifiable(self.settings.galleries if galleries is None else galleries, entry)
-        return backend_request(entry)
+        signatures = signatures_for(self.settings.galleries if galleries is None else galleries, entry)
+        return replace(backend_request(entry), signatures=signatures)
 
-    async def inspect(self, uri: str) -> ResolvedArtifact:
+    async def inspect(self, uri: str, *, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:
         """What a reference is made of, for this platform. Fetches documents, never a layer (and builds a
         source package, where that is allowed: what it needs is not known before)."""
-        return await self._run(lambda token: self._installer.inspect(uri, token))
+        return await self._run(lambda token: self._installer.inspect(uri, token, signatures))
+
+    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: SignaturePolicy | None = None) -> Pin:
+        """Which version a location means now, for every platform. Asks a registry for documents, nothing else."""
+        registries = self._installer.resolver.registries
+        return await self._run(lambda token: pin_location(registries, uri, sha256, token, signatures))
 
     async def install(
         self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
@@ -156,6 +167,9 @@ class Artifacts:
 
     async def read_models(self, galleries: tuple[GallerySettings, ...] = ()) -> list[ModelEntry]:
         return await self._run(lambda token: read_models(self._sources, galleries, token))
+
+    async def read_model_catalogue(self, galleries: tuple[GallerySettings, ...], *, ask: bool = True) -> ModelCatalogue:
+        return await self._run(lambda token: read_model_catalogue(self._sources, galleries, token, ask=ask))
 
     async def read_model(self, entry: ModelEntry) -> ResolvedModel:
         return await self._run(lambda token: read_model(self._sources, entry, token))

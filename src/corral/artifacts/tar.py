@@ -1,14 +1,16 @@
 """Reading a tar stream: ustar, pax and GNU long names, and nothing that a layer does not need."""
 
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from corral.artifacts.errors import UnsafeArchive
-from corral.artifacts.tree import Parts, TreeWriter, member_parts
+from corral.artifacts.tree import MemberNames, Parts, TreeWriter
 
 BLOCK = 512
 EXTENSION_BYTES = 1 << 20  # names and attributes of one member; a real one has a few hundred
 _ZEROS = bytes(BLOCK)
+_EXTENSIONS = frozenset((b"x", b"g", b"L", b"K"))
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 
@@ -67,7 +69,7 @@ class _Extension:
 
 def unpack_tar(chunks: Iterable[bytes], tree: TreeWriter, *, depth: int, whiteouts: bool) -> None:
     """Writes a tar stream into `tree`. With `whiteouts`, `.wh.` names are noted as deletions, as in image layers."""
-    reader = ChunkReader(chunks)
+    reader, names = ChunkReader(chunks), MemberNames(depth)
     extension, members = _Extension(), 0
     while header := reader.take(BLOCK):
         if len(header) < BLOCK:
@@ -76,11 +78,10 @@ def unpack_tar(chunks: Iterable[bytes], tree: TreeWriter, *, depth: int, whiteou
             break
         _check_sum(header)
         kind = header[156:157]
-        size = _number(header[124:136])
-        if kind in b"xgLK" and kind:
-            _extend(extension, kind, _extension_data(reader, size))
+        if kind in _EXTENSIONS:
+            _extend(extension, kind, _extension_data(reader, _number(header[124:136])))
             continue
-        _member(header, kind, extension, reader, tree, depth=depth, whiteouts=whiteouts)
+        _member(header, kind, extension, reader, tree, names, whiteouts=whiteouts)
         extension, members = _Extension(), members + 1
     else:
         if not members:
@@ -94,11 +95,11 @@ def _member(
     extension: _Extension,
     reader: ChunkReader,
     tree: TreeWriter,
+    names: MemberNames,
     *,
-    depth: int,
     whiteouts: bool,
 ) -> None:
-    parts = member_parts(extension.path if extension.path is not None else _name(header), depth=depth)
+    parts = names.parts(extension.path if extension.path is not None else _name(header))
     size = extension.size if extension.size is not None else _number(header[124:136])
     if kind not in (b"0", b"\0", b"7"):
         # Only regular files have content; a size elsewhere would shift every later member.
@@ -126,7 +127,7 @@ def _member(
             tree.symlink(parts, target.decode("utf-8", "surrogateescape"))
         case b"1":
             target = extension.linkpath if extension.linkpath is not None else _text(header[157:257])
-            tree.hardlink(parts, member_parts(target.removeprefix(b"/"), depth=depth))
+            tree.hardlink(parts, names.parts(target.removeprefix(b"/")))
         case b"3" | b"4" | b"6":
             raise UnsafeArchive(f"Member {'/'.join(parts)[:120]!a} is a device or a pipe.")
         case _:
@@ -237,5 +238,7 @@ def _padded(size: int) -> int:
 
 
 def _check_sum(header: bytes) -> None:
-    if sum(header) - sum(header[148:156]) + 8 * 0x20 != _number(header[148:156]):
+    # Adler's lower half is one more than the sum of the bytes, modulo 65521, and many times faster than `sum`.
+    without_sum = zlib.adler32(header[156:], zlib.adler32(header[:148])) & 0xFFFF
+    if (without_sum - 1 + 8 * 0x20 - _number(header[148:156])) % 65521:
         raise UnsafeArchive("A header's checksum is wrong; this is not a tar archive, or it is damaged.")

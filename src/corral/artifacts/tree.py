@@ -10,15 +10,17 @@ import msgspec
 
 from corral.artifacts.budget import Budget
 from corral.artifacts.errors import UnsafeArchive, disk_errors
+from corral.artifacts.flush import start_writeback
 
 Parts = tuple[str, ...]
 
 NAME_BYTES = 255
+LARGE_BYTES = 1 << 20
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of a layer's index. `link` is a symlink's target, or the path a deferred hard link points at."""
 
     kind: Literal["dir", "file", "symlink", "hardlink", "whiteout", "opaque"]
@@ -42,6 +44,27 @@ def member_parts(name: bytes, *, depth: int) -> Parts:
     if any(len(part) > NAME_BYTES for part in parts):
         raise UnsafeArchive(f"Member {_shown(name)} has a part longer than {NAME_BYTES} bytes.")
     return tuple(os.fsdecode(part) for part in parts)
+
+
+class MemberNames:
+    """The parts of one archive's names. Archives keep neighbours together, so a directory is checked once for all
+    members that follow each other in it."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._directory: bytes | None = None
+        self._parent: Parts = ()
+
+    def parts(self, name: bytes) -> Parts:
+        directory, slash, last = name.rpartition(b"/")
+        directory += slash  # `/file` and `file` have different ones
+        plain = last not in (b"", b".", b"..") and len(last) <= NAME_BYTES and b"\0" not in last
+        if plain and directory == self._directory:
+            return (*self._parent, os.fsdecode(last))
+        parts = member_parts(name, depth=self._depth)
+        if plain:
+            self._directory, self._parent = directory, parts[:-1]
+        return parts
 
 
 def _shown(name: bytes) -> str:
@@ -75,22 +98,21 @@ class DirectoryStack:
     members need no new one."""
 
     def __init__(self, root: int) -> None:
-        self._root = root
-        self._parts: list[str] = []
-        self._descriptors: list[int] = []
+        self._parts: Parts = ()
+        self._descriptors = [root]
 
     def enter(self, parts: Parts, *, create: bool) -> int:
-        common = 0
-        for mine, wanted in zip(self._parts, parts, strict=False):
-            if mine != wanted:
-                break
-            common += 1
-        self._shrink(common)
-        for part in parts[common:]:
-            parent = self._descriptors[-1] if self._descriptors else self._root
-            self._descriptors.append(self._open(parent, part, create=create))
-            self._parts.append(part)
-        return self._descriptors[-1] if self._descriptors else self._root
+        if parts != self._parts:
+            common = 0
+            for mine, wanted in zip(self._parts, parts, strict=False):
+                if mine != wanted:
+                    break
+                common += 1
+            self._shrink(common)
+            for part in parts[common:]:
+                self._descriptors.append(self._open(self._descriptors[-1], part, create=create))
+                self._parts = (*self._parts, part)
+        return self._descriptors[-1]
 
     def _open(self, parent: int, part: str, *, create: bool) -> int:
         try:
@@ -102,13 +124,13 @@ class DirectoryStack:
             return os.open(part, DIRECTORY_FLAGS, dir_fd=parent)
 
     def _shrink(self, length: int) -> None:
-        while len(self._descriptors) > length:
+        self._parts = self._parts[:length]
+        while len(self._descriptors) > length + 1:
             os.close(self._descriptors.pop())
-            self._parts.pop()
 
     def forget(self, parts: Parts) -> None:
         """Lets go of a directory that is about to be removed."""
-        if tuple(self._parts[: len(parts)]) == parts:
+        if self._parts[: len(parts)] == parts:
             self._shrink(len(parts) - 1)
 
     def close(self) -> None:
@@ -161,6 +183,8 @@ class TreeWriter:
                     os.fchmod(descriptor, mode)
                 mtime_ns = int(min(max(mtime_s, 0.0), 2.0**33) * 1_000_000_000)
                 os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+                if written >= LARGE_BYTES:
+                    start_writeback(descriptor)
             finally:
                 os.close(descriptor)
         self.bytes_written += written

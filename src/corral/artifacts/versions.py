@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 
 from corral.artifacts.digests import Digest, hex_of
-from corral.artifacts.disk import settle_directory
 from corral.artifacts.errors import BadReference, NotInstalled, VersionInUse, disk_errors
+from corral.artifacts.flush import settle_directory
 from corral.artifacts.manifest import LOCALAI_RUN, Manifest
+from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.staging import Staging
 from corral.system import Ids
 
@@ -54,6 +55,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blobs: list[str] = []
     python_lock: list[str] = []
     manifest: Manifest | None = None
+    signatures: SignaturePolicy | None = None
+    """What had to vouch for this version; an upgrade from the same source has to meet it too."""
 
 
 _decode = msgspec.json.Decoder(Metadata).decode

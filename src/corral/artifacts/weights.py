@@ -9,8 +9,8 @@ from corral.artifacts.blobs import Blob, BlobStream, place
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, sha256_digest
-from corral.artifacts.disk import settle
 from corral.artifacts.errors import DigestMismatch, SourceRejected, UnsafeArchive
+from corral.artifacts.flush import settle
 from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.install import Installer
 from corral.artifacts.locks import held

@@ -25,6 +25,18 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, str] = {}
 
 
+class BlobPeer(msgspec.Struct, frozen=True):
+    """A worker that may have the blobs of a backend already."""
+
+    url: str
+    """Of its file server: `http://host:port`."""
+    token: str
+    """Its `blob_token`, from its report."""
+
+    def __repr__(self) -> str:
+        return f"BlobPeer({self.url})"
+
+
 class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
 
@@ -41,6 +53,9 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     manifest: msgspec.Raw | None = None
     """How to start it, when the artifact does not tell by itself."""
     start: StartOptions | None = None
+    peers: list[BlobPeer] | None = None
+    """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
+    answer or wrong is done without."""
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +123,30 @@ class ModelUnloadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ModelDeleteRequest(msgspec.Struct, frozen=True):
     model_name: str
+
+
+class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    """Below the models directory."""
+    uri: str
+    sha256: str = ""
+
+
+class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
+
+    model: str
+    files: list[WeightsFile] = []
+    paths: list[str] = []
+    """Names below the models directory; the reply tells which of them there are."""
+    peers: list["PeerSource"] = []
+    """Other workers that have them, asked first."""
+    op_id: str = ""
+
+
+class PeerSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    url: str
+    token: str = ""
 
 
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,6 +242,35 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     models: list[RunningModel]
     error: str | None = None
+    epoch: int | None = None
+    """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
+
+    epoch: int | None = None
+
+
+class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    path: str
+    digest: str
+    size: int
+
+
+class FoundPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    path: str
+    size: int | None = None
+    """None for a directory."""
+
+
+class ModelFetchReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    error: str = ""
+    code: str | None = None
+    files: list[FetchedFile] = []
+    found: dict[str, FoundPath] = {}
 
 
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,15 +299,6 @@ class LogRecord(msgspec.Struct, frozen=True):
 class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: list[LogRecord] | None
     error: str = ""
-
-
-class PingReply(msgspec.Struct, frozen=True):
-    """Corral's own."""
-
-    node: str
-    instance: str
-    epoch: int
-    version: str
 
 
 # Published

@@ -35,12 +35,12 @@ STOP = "stop"
 BACKEND_ROLLBACK = "corral.backend.rollback"
 CANCEL = "corral.cancel"
 LOGS = "corral.logs"
+MODEL_FETCH = "corral.model.fetch"
+"""Corral's own: the worker brings a model's weights to its disk by itself."""
 REPORT_NOW = "corral.report.now"
 """Corral's own: answers with the whole table of backends and processes."""
 REPORT = "corral.report"
 """Corral's own, published by the worker: the same table, on connect, on change and with each heartbeat."""
-PING = "corral.ping"
-"""Corral's own: answers at once who is there (epoch, instance, version)."""
 
 
 def progress_subject(node: NodeId | str, op_id: str) -> str:

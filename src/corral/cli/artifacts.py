@@ -21,6 +21,7 @@ from corral.artifacts import (
     ModelFile,
     Progress,
     ResolvedArtifact,
+    SignaturePolicy,
 )
 from corral.artifacts.digests import parse_digest
 from corral.artifacts.environment import settings_from_environment
@@ -145,6 +146,17 @@ def _show(as_json: bool, value: Any, lines: list[str]) -> None:
             click.echo(line)
 
 
+_signing_key = click.option(
+    "--key",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Refuse an image without a cosign signature by this public key (PEM).",
+)
+
+
+def _policy(key: Path | None) -> SignaturePolicy | None:
+    return SignaturePolicy(public_keys=(key.read_text(errors="replace"),)) if key is not None else None
+
+
 class _Bar:
     """A progress bar on a terminal, nothing elsewhere. `rich` is loaded only when it is drawn."""
 
@@ -199,6 +211,7 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
 @click.option("--capability", default="default", show_default=True, help="Resolve a gallery name for such a node.")
 @click.option("--substitute", is_flag=True, help="Take the family's fitting variant if the named one does not fit.")
 @click.option("--digest", default="", help="Refuse any other version than this one.")
+@_signing_key
 @click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
@@ -209,6 +222,7 @@ def pull(
     capability: str,
     substitute: bool,
     digest: str,
+    key: Path | None,
     model: bool,
     as_json: bool,
 ) -> None:
@@ -225,6 +239,8 @@ def pull(
             request = BackendRequest(name=name or _name_of(what), uris=(what,))
         if digest:
             request = replace(request, digest=parse_digest(digest))
+        if key is not None:
+            request = replace(request, signatures=_policy(key))
         return await artifacts.install(request, on_progress=bar.update)
 
     async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
@@ -258,19 +274,20 @@ def _name_of(location: str) -> str:
 @artifacts_group.command()
 @click.argument("what")
 @click.option("--capability", default="default", show_default=True)
+@_signing_key
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
-def inspect(settings: ArtifactSettings, what: str, capability: str, as_json: bool) -> None:
+def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | None, as_json: bool) -> None:
     """Show what a name or location resolves to, without fetching its bulk."""
     reference = _reference(what)
 
     async def look(artifacts: Artifacts) -> tuple[ResolvedArtifact | None, dict[str, Any]]:
         if reference is not None:
-            return await artifacts.inspect(what), {}
+            return await artifacts.inspect(what, signatures=_policy(key)), {}
         catalogue = await artifacts.read_catalogue()
         facts = _resolution_facts(catalogue, what, capability)
         uri = facts.get("uri")
-        return (await artifacts.inspect(uri) if uri else None), facts
+        return (await artifacts.inspect(uri, signatures=_policy(key)) if uri else None), facts
 
     found, facts = _run(_trusting(settings, reference), look)
     if found is not None:

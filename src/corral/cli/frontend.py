@@ -13,16 +13,21 @@ import click
 import structlog
 
 from corral import __version__
-from corral.artifacts import Artifacts
+from corral.artifacts import Artifacts, ArtifactSettings
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import ArtifactSettings, GallerySettings, NetworkPolicy
+from corral.artifacts.settings import NetworkPolicy
 from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.bus.messages import NodesChanged, RoutesChanged, encode
 from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, changed_subject
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
+from corral.cli.fleet_parts import FleetParts
 from corral.cli.options import read_settings, settings_options
+from corral.cli.scheduling_seed import seed_scheduling
+from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
+from corral.controller.load_ports import NoTraffic, WorkerChooses
+from corral.controller.replication import Replication
 from corral.controller.reports import Reports
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
@@ -32,9 +37,12 @@ from corral.frontend.app import Parts, build_app
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import LiveFeed
+from corral.frontend.gallery.service import Galleries
+from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import node_kind
+from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
 from corral.frontend.model_gallery import ModelGallery
+from corral.frontend.refusals import Refusals
 from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
@@ -71,13 +79,6 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
         await database.close()
 
 
-def _model_galleries(settings: FrontendSettings) -> tuple[GallerySettings, ...]:
-    return tuple(
-        GallerySettings(name=source.name, url=source.url, mirrors=source.mirrors, optional=True)
-        for source in settings.model_galleries
-    )
-
-
 def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
     found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
     network = NetworkPolicy(
@@ -105,8 +106,7 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
-        artifacts = Artifacts(_artifact_settings(settings), clock=clock, ids=ids)
-        await opened.enter_async_context(artifacts)
+        artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         me = Self(frontend_id, settings, bus)
         role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
         await role.run(listener)
@@ -134,8 +134,15 @@ class FrontendRole:
         self._bus = bus
         self._authority = authority
         self._disk = disk
-        self._feed = LiveFeed([node_kind(stores.nodes)])
+        self._ids = ids
         self._beats = BeatBatcher(stores.registration)
+        self._galleries = Galleries(
+            artifacts,
+            backends=settings.backend_galleries,
+            models=settings.model_galleries,
+            every_s=settings.gallery_refresh_s,
+            clock=clock,
+        )
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
         self._health = HealthController(
@@ -149,18 +156,62 @@ class FrontendRole:
             on_change=self._hint,
             also=lambda: enforce_quietly(authority, stores.bus_credentials),
         )
+        self._audit = AuditKeeper(
+            holder=me.id,
+            events=stores.events,
+            leases=stores.leases,
+            keep_s=settings.audit_keep_s,
+            most=settings.audit_entries,
+        )
+        guesses = Guesses(clock)
+        self._fleet = FleetParts(
+            me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
+        )
+        self._feed = LiveFeed(
+            [
+                node_kind(stores.nodes),
+                operation_kind(stores.operations, self._fleet.progress),
+                backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
+                model_kind(stores.models, stores.nodes.now_ms),
+            ]
+        )
+        self._fleet.progress.listen(lambda: self._feed.poke("operations"))
+        self._replication = Replication(
+            holder=me.id,
+            stores=stores,
+            bus=bus,
+            builds=WorkerChooses(),
+            traffic=NoTraffic(),
+            grpc=None,
+            ask_report=self._reports.ask,
+            hint=self._hint_routes,
+            idle_ttl_s=settings.model_idle_ttl_s,
+            clock=clock,
+            ids=ids,
+        )
+        self._reports.listen(self._replication.controller.hear)
         self._parts = Parts(
             me=me,
             stores=stores,
             authority=authority,
-            gate=Gate(stores.access, clock=clock, auth=settings.auth),
+            gate=Gate(stores.access, guesses, clock=clock, auth=settings.auth),
+            guesses=guesses,
+            refusals=Refusals(stores.events, clock),
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
             feed=self._feed,
+            galleries=self._galleries,
             ids=ids,
             hint=self._hint,
-            model_gallery=ModelGallery(artifacts, _model_galleries(settings)),
-            hint_routes=self._hint_routes,
+            model_gallery=ModelGallery(artifacts, self._galleries),
+            hint_routes=self._replication.changed,
+            hint_of=self._hint,
+            fleet=self._fleet.fleet,
+            progress=self._fleet.progress,
+            drift=self._fleet.desired,
+            upgrades=self._fleet.upgrades,
+            desk=self._replication.desk,
+            in_flight=NoTraffic(),
             disk=disk,
         )
 
@@ -182,10 +233,12 @@ class FrontendRole:
         self._poke(changed_kind(message.subject))
 
     def _poke(self, kind: str) -> None:
-        self._feed.poke(kind)
+        self._feed.poke(*(("models", "replicas") if kind == "routes" else (kind,)))
         if kind == "nodes":
             self._health.poke()
             self._reports.poke()
+            self._replication.poke()
+        self._fleet.poke()
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -203,6 +256,9 @@ class FrontendRole:
         self._bus.on_reconnect(lambda: enforce_quietly(self._authority, self._stores.bus_credentials, anew=True))
         await self._bus.serve(ANYTHING_CHANGED, self._on_hint, concurrency=8)
         await self._reports.start()
+        await self._fleet.progress.start()
+        await self._replication.start()
+        await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
         self._note_address(running)
         store = self._stores.database.location
@@ -212,9 +268,16 @@ class FrontendRole:
             "feed": self._feed.run,
             "health": self._health.run,
             "report": self._report,
+            "audit": self._audit.run,
             "usage": self._usage.run,
             "observations": self._reports.run,
             "silent nodes": self._reports.look,
+            "galleries": self._galleries.run,
+            "progress": self._fleet.progress.run,
+            "intents": self._fleet.intents.run,
+            "desired state": self._fleet.desired.run,
+            "upgrades": self._fleet.upgrades.run,
+            **self._replication.loops,
         }
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -237,6 +300,7 @@ class FrontendRole:
         await self._usage.finish()
         try:
             await self._health.release()
+            await self._fleet.release()
             await self._stores.frontends.leave(self._me.id)
         except CorralError as error:
             log.warning("frontend.left_untidily", error=str(error))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def worker_command(**flags: Any) -> None:
     """Join this machine to a fleet and run backends on it.
 
-    The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags."""
+    The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
+    The token may also come from CORRAL_JOIN_TOKEN or a file (--token-file), so that it is in no argument list."""
     settings = read_settings(WorkerSettings, flags)
     from corral.system.memory import share_malloc_arenas
     from corral.system.run import run_until_signal

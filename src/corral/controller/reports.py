@@ -60,6 +60,7 @@ class Reports:
     def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, clock: Clock) -> None:
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
         self._listeners: list[Listener] = []
+        self._reactions: list[Callable[[], Awaitable[None]]] = []
         self._newest: dict[str, tuple[int, int]] = {}
         self._waiting: dict[str, NodeReport] = {}
         self._taken_in: asyncio.Future[None] | None = None
@@ -69,6 +70,10 @@ class Reports:
     def listen(self, listener: Listener) -> None:
         """Called with every report that is news, after it has been written down."""
         self._listeners.append(listener)
+
+    def on_change(self, react: Callable[[], Awaitable[None]]) -> None:
+        """Called when some node has something else than before, by the word of its report."""
+        self._reactions.append(react)
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_REPORT, self._on_report, concurrency=64)
@@ -125,7 +130,7 @@ class Reports:
             batch, self._waiting = self._waiting, {}
             waiter, self._taken_in = self._taken_in, None
             try:
-                await self._observed.record([observation_of(report) for report in batch.values()])
+                changed = await self._observed.record([observation_of(report) for report in batch.values()])
             except BaseException as error:
                 for node, report in batch.items():
                     self._waiting.setdefault(node, report)
@@ -138,6 +143,8 @@ class Reports:
                 waiter.set_result(None)
             for report in batch.values():
                 await self._tell(report)
+            for react in self._reactions if changed else ():
+                await react()
 
     async def _tell(self, report: NodeReport) -> None:
         for listener in self._listeners:

@@ -11,8 +11,20 @@ class GalleryAddress:
     name: str
     url: str
     mirrors: tuple[str, ...] = ()
-    verification: bool = False
-    """The gallery asks for signed images."""
+    verification: Mapping[str, Any] | None = None
+    """How its images have to be signed, in the gallery's words."""
+
+
+LOCALAI_BACKEND_GALLERY = GalleryAddress(
+    name="localai",
+    url="https://index.localai.io/backends",
+    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
+)
+LOCALAI_MODEL_GALLERY = GalleryAddress(
+    name="localai",
+    url="https://index.localai.io/models",
+    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
+)
 
 
 def read_gallery_list(value: Any) -> tuple[GalleryAddress, ...]:
@@ -66,5 +78,5 @@ def _gallery(item: Any) -> GalleryAddress:
         name=name.strip(),
         url=item["url"].strip(),
         mirrors=tuple(mirrors),
-        verification=bool(item.get("verification")),
+        verification=item.get("verification"),
     )

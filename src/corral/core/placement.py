@@ -34,7 +34,7 @@ class Need:
     """Nodes that have the weights: nothing is written to their disks."""
     shared_directory: bool = False
     variant_problems: Mapping[str, str] = field(default_factory=dict)
-    """By capability: why no build of the backend fits."""
+    """By node: why no build of the backend fits there."""
     only_node: str | None = None
     """One per node is wanted, and this is the node."""
     surge: bool = False
@@ -209,7 +209,7 @@ class _Judge:
         for key, value in self._labels:
             if room.labels.get(key) != value:
                 return f"label {key} is {room.labels.get(key) or 'not set'}, not {value}"
-        if need.variant_problems and (problem := need.variant_problems.get(room.capability)):
+        if need.variant_problems and (problem := need.variant_problems.get(room.id)):
             return problem
         if room.free_disk is not None and room.free_disk < self._fresh_disk_bytes:
             wanted = need.disk_bytes(room.id)

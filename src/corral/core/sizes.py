@@ -36,6 +36,23 @@ def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
     return min(total_bytes, int(number * factor))
 
 
+def read_size_bytes(text: str) -> int | None:
+    """`94MB`, `1.5 GiB`, `4G`, bytes; None for a text that is no size, such as a gallery's "about 4 GB"."""
+    match = _SIZE.fullmatch(text.strip())
+    unit = match[2].lower() if match else ""
+    factors = {name.lower(): factor for name, factor in _UNITS.items()}
+    factor = factors.get(unit) or factors.get(f"{unit}b")
+    return int(float(match[1]) * factor) if match and factor else None
+
+
+def parse_size_bytes(text: str) -> int:
+    """`200GB`, `200GiB` or bytes."""
+    size = read_size_bytes(text)
+    if size is None:
+        raise ValueError(f"{text!r} is not a size; write for example 200GB or 200GiB")
+    return size
+
+
 def format_bytes(count: float) -> str:
     """Binary units, one decimal: `412.0 MiB`."""
     size = float(count)

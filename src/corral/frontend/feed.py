@@ -50,9 +50,13 @@ class Kind:
     read_all: Callable[[], Awaitable[Changes]] | None = None
     """For what changes without a mark, such as memory in use."""
     read_all_every_s: float = 10.0
+    is_whole: bool = False
+    """Every read tells all there is: what was in the last one and is not in this one is gone."""
+    look_every_s: float = LOOK_EVERY_S
+    least_between_s: float = LEAST_BETWEEN_S
 
 
-_REMOVED = object()
+_REMOVED: Hashable = object()
 
 
 @dataclass(slots=True)
@@ -63,14 +67,24 @@ class _Watch:
     told: dict[str, Hashable] = field(default_factory=dict)
     all_due_s: float = 0.0
 
+    def rest(self) -> None:
+        """Nobody listens. Who comes next reads what is there by itself, and is told what changes from then on."""
+        self.cursor_ms, self.told = None, {}
+
     def take_news(self, found: Changes) -> Changes:
         """What of it was not told yet. Only the last look is remembered: anything older cannot come again unchanged."""
-        marks = {change.key: change.mark for change in found.changed} | dict.fromkeys(found.removed, _REMOVED)
+        removed = list(found.removed)
+        if self.kind.is_whole:
+            there = {change.key for change in found.changed}
+            removed += [key for key, mark in self.told.items() if mark is not _REMOVED and key not in there]
+        marks = {change.key: change.mark for change in found.changed} | dict.fromkeys(removed, _REMOVED)
         before, self.told = self.told, marks
+        if self.kind.is_whole and self.cursor_ms is None:
+            return Changes(now_ms=found.now_ms)
         return Changes(
             now_ms=found.now_ms,
             changed=[change for change in found.changed if before.get(change.key) != change.mark],
-            removed=[key for key in found.removed if before.get(key) is not _REMOVED],
+            removed=[key for key in removed if before.get(key) is not _REMOVED],
         )
 
 
@@ -157,19 +171,19 @@ class LiveFeed:
     async def _keep_looking(self, watch: _Watch) -> None:
         while True:
             try:
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(watch.kind.look_every_s):
                     await watch.poked.wait()
             except TimeoutError:
                 pass
             watch.poked.clear()
             if not any(watch.kind.name in page.kinds for page in self._pages):
-                watch.cursor_ms, watch.told = None, {}
+                watch.rest()
                 continue
             try:
                 await self._look(watch)
             except CorralError as error:
                 log.warning("feed.look_failed", kind=watch.kind.name, error=str(error))
-            await asyncio.sleep(LEAST_BETWEEN_S)
+            await asyncio.sleep(watch.kind.least_between_s)
 
     async def _look(self, watch: _Watch) -> None:
         kind, now_s = watch.kind, asyncio.get_running_loop().time()

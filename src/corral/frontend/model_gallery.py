@@ -7,27 +7,29 @@ the machine that is to serve the model fetches them from the source itself.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from corral.artifacts.galleries.entries import ModelEntry, ResolvedModel, merged
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts import ModelCatalogue, ModelEntry, ResolvedModel
+from corral.artifacts.galleries.entries import merged
 from corral.core.errors import NotFound
 from corral.core.model_config import TEMPLATE_FIELDS
 from corral.core.routing import near_names
 from corral.system.yaml import dump_yaml
 
 
-class GalleryReader(Protocol):
-    async def read_models(self, galleries: tuple[GallerySettings, ...]) -> list[ModelEntry]: ...
-
+class ModelReader(Protocol):
     async def read_model(self, entry: ModelEntry) -> ResolvedModel: ...
 
 
-class ModelGallery:
-    def __init__(self, reader: GalleryReader, galleries: tuple[GallerySettings, ...]) -> None:
-        self._reader = reader
-        self._galleries = galleries
+class ModelCatalogues(Protocol):
+    async def models(self) -> ModelCatalogue: ...
 
-    async def read_entries(self) -> list[ModelEntry]:
-        return await self._reader.read_models(self._galleries)
+
+class ModelGallery:
+    def __init__(self, reader: ModelReader, catalogues: ModelCatalogues) -> None:
+        self._reader = reader
+        self._catalogues = catalogues
+
+    async def read_entries(self) -> Sequence[ModelEntry]:
+        return (await self._catalogues.models()).entries
 
     async def read_config(self, wanted: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
         """The YAML that installing `wanted` (`name` or `gallery@name`) means."""

@@ -23,3 +23,8 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+
+def pause(seconds: float) -> None:
+    """For a command line that waits; nothing with an event loop may do this."""
+    time.sleep(seconds)

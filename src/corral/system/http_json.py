@@ -24,6 +24,7 @@ _ERRORS: dict[int, type[CorralError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidInput,
+    429: Unavailable,
     503: Unavailable,
 }
 
@@ -64,13 +65,25 @@ def call_json(
         raise Unreachable(f"cannot reach {parts.scheme}://{parts.netloc}: {why}") from error
     finally:
         connection.close()
+    if response.status >= 300:
+        raise error_from(url, response.status, text)
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError:
+        raise _stranger(url, response.status) from None
+
+
+def error_from(url: str, status: int, text: bytes) -> CorralError:
+    """An answer that is an error, in the server's own words."""
     try:
         answer = json.loads(text) if text.strip() else None
     except ValueError:
-        raise Unavailable(f"{url} does not answer like Corral (status {response.status}); check the address") from None
-    if response.status >= 300:
-        raise error_of(response.status, answer)
-    return answer
+        return _stranger(url, status)
+    return error_of(status, answer)
+
+
+def _stranger(url: str, status: int) -> Unavailable:
+    return Unavailable(f"{url} does not answer like Corral (status {status}); check the address")
 
 
 def error_of(status: int, answer: Any) -> CorralError:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -22,6 +23,7 @@ from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
+from corral.worker.system_backends import SystemBackend, is_system, read_system_backends
 from corral.worker.world import Fetch
 
 log = structlog.get_logger()
@@ -53,16 +55,20 @@ class Backends:
         reader: RequestReader,
         *,
         changed: Callable[[], None],
+        system: Path,
     ) -> None:
+        """`system` is where backends lie that came with the machine."""
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
-        self._reader, self._changed = reader, changed
+        self._reader, self._changed, self._system = reader, changed, system
         self._table: dict[str, InstalledBackend] = {}
         self._locks: dict[str, _Lock] = {}
+        self._ended: dict[bytes, Stopped] = {}
 
     # What is there
 
     async def refresh(self) -> None:
-        table = {backend.name: backend for backend in await self._artifacts.list_backends()}
+        table = await asyncio.to_thread(read_system_backends, self._system)
+        table |= {backend.name: backend for backend in await self._artifacts.list_backends()}
         if table != self._table:
             self._table = table
             self._changed()
@@ -156,19 +162,22 @@ class Backends:
         extras = request.corral or CommandExtras()
         if extras.strategy not in (None, ROLLING):
             raise InvalidInput(f"there is no way to upgrade called {extras.strategy!r}; there is {ROLLING!r}")
+        self._refuse_system(self.find(request.backend or request.name))
         await self.accept(request)
+        key = _job_key("upgrade", request)
+        # One list for all who join: each tells what was ended, also when the rest fails.
+        stopped.keys = self._ended.setdefault(key, stopped).keys
 
-        async def work(cancel: CancelToken, report: Listener) -> tuple[InstalledVersion, Stopped]:
-            ended = Stopped()
-            async with self._locked(request.backend or request.name):
-                if extras.strategy != ROLLING:
-                    await self._stop_users(request.backend, ended, reason="its backend is being upgraded")
-                    stopped.keys = ended.keys
-                return await self._fetch(request, cancel, report), ended
+        async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
+            try:
+                async with self._locked(request.backend or request.name):
+                    if extras.strategy != ROLLING:
+                        await self._stop_users(request.backend, stopped, reason="its backend is being upgraded")
+                    return await self._fetch(request, cancel, report)
+            finally:
+                del self._ended[key]
 
-        version, ended = await self._join("upgrade", request, work, listener)
-        stopped.keys = ended.keys
-        return version
+        return await self._join("upgrade", request, work, listener)
 
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
         """A switch of the pointer. What runs goes on until it is told otherwise."""
@@ -188,6 +197,7 @@ class Backends:
         async with self._locked(request.backend):
             await self.refresh()
             backend = self.find(request.backend)
+            self._refuse_system(backend)
             if backend is not None:
                 await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
                 await self._remove(backend)
@@ -221,19 +231,19 @@ class Backends:
         names = {name, plain_name(name)} if backend is None else {backend.name, name}
         return [view for view in self._supervisor.list() if view.spec.backend in names]
 
-    async def stop(self, keys: Collection[ProcessKey], *, reason: str, unload: bool = True) -> list[str]:
-        """All at once. Answers which of them ran; raises when one could not be ended."""
+    async def stop(self, keys: Collection[ProcessKey], stopped: Stopped, *, reason: str, unload: bool = True) -> None:
+        """All at once. Tells which of them ran; raises when one could not be ended."""
         before = free_model if unload else None
         results = await asyncio.gather(
             *(self._supervisor.stop(key, reason=reason, before=before) for key in keys), return_exceptions=True
         )
+        stopped.keys += [key for key, result in zip(keys, results, strict=True) if result is True]
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return [key for key, result in zip(keys, results, strict=True) if result]
 
     async def _stop_users(self, backend: str, stopped: Stopped, *, reason: str, unload: bool = False) -> None:
-        stopped.keys += await self.stop([view.key for view in self.users(backend)], reason=reason, unload=unload)
+        await self.stop([view.key for view in self.users(backend)], stopped, reason=reason, unload=unload)
 
     # Parts
 
@@ -259,15 +269,18 @@ class Backends:
         return version
 
     async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
-        extras = msgspec.structs.replace(request.corral, start=None) if request.corral is not None else None
-        same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
         return await self._jobs.join(
-            verb.encode() + msgspec.json.encode(same),
+            _job_key(verb, request),
             work,
             backend=self._lock_name(request.backend or request.name),
             op_id=request.op_id,
             listener=listener,
         )
+
+    @staticmethod
+    def _refuse_system(backend: InstalledBackend | None) -> None:
+        if backend is not None and backend.current is not None and is_system(backend):
+            raise SystemBackend(backend.name, backend.current.path)
 
     def _installed_name(self, name: str) -> str:
         backend = self.find(name)
@@ -293,6 +306,13 @@ class Backends:
                 del self._locks[key]
 
 
+def _job_key(verb: str, request: InstallRequest) -> bytes:
+    """The same for requests that one run serves."""
+    extras = msgspec.structs.replace(request.corral, start=None, peers=None) if request.corral is not None else None
+    same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
+    return verb.encode() + msgspec.json.encode(same)
+
+
 def generation_of(request: InstallRequest) -> int | None:
     return request.corral.generation if request.corral is not None else None
 
@@ -304,7 +324,7 @@ def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
     metadata = current.metadata
     return ListedBackend(
         name=backend.name,
-        is_system=False,
+        is_system=is_system(backend),
         is_meta=bool(metadata.meta_backend_for),
         installed_at=metadata.installed_at,
         gallery_url=metadata.gallery_url,

@@ -224,6 +224,7 @@ class Worker:
         return Workbench(
             bus=bus,
             who=who,
+            epoch=None if localai else who.epoch,
             backends=workshop.backends,
             replicas=Replicas(workshop.backends, workshop.supervisor, starting, self._disk),
             supervisor=workshop.supervisor,

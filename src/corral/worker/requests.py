@@ -1,6 +1,7 @@
 """From what a frontend asks for to what the artifact library is to install."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -8,7 +9,8 @@ from corral.artifacts import BackendRequest, Catalogue, InstalledBackend, Manife
 from corral.artifacts.digests import parse_digest, sha256_digest
 from corral.artifacts.errors import NotInstalled, NoVariantFits
 from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import GallerySettings, Peer
+from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
 from corral.core.errors import InvalidInput
 from corral.core.variants import index_by_name
@@ -19,7 +21,7 @@ class _Gallery(msgspec.Struct, frozen=True):
     url: str
     name: str = ""
     mirrors: list[str] | None = None
-    verification: msgspec.Raw | None = None
+    verification: Any = None
 
 
 _decode_galleries = msgspec.json.Decoder(list[_Gallery] | None).decode
@@ -44,7 +46,7 @@ def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
             url=gallery.url,
             mirrors=tuple(gallery.mirrors or ()),
             optional=True,
-            verification=gallery.verification is not None and bytes(gallery.verification) not in (b"null", b"{}"),
+            verification=read_policy(gallery.verification),
         )
         for gallery in given
     )
@@ -60,11 +62,11 @@ class RequestReader:
         extras = request.corral or CommandExtras()
         if extras.uris or request.uri:
             uris = tuple(extras.uris or (request.uri,))
-            return _with_extras(
+            return with_extras(
                 BackendRequest(name=request.name or plain_name(request.backend), uris=uris, alias=request.alias), extras
             )
         try:
-            return _with_extras(await self._from_gallery(request), extras)
+            return with_extras(await self._from_gallery(request), extras)
         except (NotInstalled, NoVariantFits):
             current = installed.current if installed is not None else None
             if current is None or not current.metadata.uri:
@@ -76,8 +78,9 @@ class RequestReader:
                 alias=metadata.alias,
                 gallery_url=metadata.gallery_url,
                 manifest=metadata.manifest,
+                signatures=metadata.signatures,
             )
-            return _with_extras(again, extras)
+            return with_extras(again, extras)
 
     async def _from_gallery(self, request: InstallRequest) -> BackendRequest:
         galleries = read_galleries(request.backend_galleries)
@@ -97,20 +100,18 @@ def _without_own(catalogue: Catalogue) -> Catalogue:
     return Catalogue(entries=entries, galleries=catalogue.galleries[1:], by_name=index_by_name(entries))
 
 
-def _with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
+def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
     try:
         manifest = (
             msgspec.json.decode(extras.manifest, type=Manifest) if extras.manifest is not None else request.manifest
         )
     except msgspec.DecodeError as error:
         raise InvalidInput(f"the manifest cannot be read: {error}") from None
-    return BackendRequest(
-        name=request.name,
-        uris=request.uris,
-        alias=request.alias,
-        gallery_url=request.gallery_url,
+    return replace(
+        request,
         version=extras.version or request.version,
         sha256=sha256_digest(extras.sha256.removeprefix("sha256:")) if extras.sha256 else request.sha256,
         digest=parse_digest(extras.digest) if extras.digest else request.digest,
         manifest=manifest,
+        peers=tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ()),
     )

@@ -10,6 +10,7 @@ from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
 from corral.settings import is_loopback_host
 from corral.system import Disk
 from corral.worker.grpc_backend import TOKEN_VARIABLE
+from corral.worker.system_backends import SYSTEM
 
 # A gRPC backend is ready before it has loaded anything; importing its libraries is what takes the time.
 GRPC_READY_WITHIN_S = 600.0
@@ -120,7 +121,7 @@ def _refuse_fields(options: StartOptions) -> None:
 
 def prepare_directory(version: InstalledVersion, disk: Disk) -> tuple[str, ...]:
     """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
-    if version.manifest.protocol == "localai-grpc":
+    if version.manifest.protocol == "localai-grpc" and version.made_by != SYSTEM:
         disk.make_executable(version.path / "run.sh")
     drivers = disk.list(version.path / "vulkan" / "icd.d")
     return tuple(str(path) for path in drivers if path.suffix == ".json")

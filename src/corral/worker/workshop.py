@@ -6,16 +6,21 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
+from corral.artifacts.s3 import sign
+from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, S3Settings
 from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
 from corral.settings import WorkerSettings
-from corral.system import Ids
+from corral.system import Clock, Ids
+from corral.system.http_put import put_file
 from corral.system.secret_files import ensure_secret
 from corral.worker.areas import Area
 from corral.worker.backends import Backends
@@ -30,7 +35,7 @@ from corral.worker.processes.ports import Ports, read_port_pool
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.reports import Reporter
 from corral.worker.requests import RequestReader
-from corral.worker.storage import SharedStorage
+from corral.worker.storage import STALL_S, SharedStorage
 from corral.worker.web.files import FileAreas
 from corral.worker.world import Fetch, World
 
@@ -97,12 +102,13 @@ async def _open(
         Jobs(tasks),
         RequestReader(artifacts, capability),
         changed=news.set,
+        system=settings.system_backends_dir,
     )
     await backends.refresh()
     adopted = await supervisor.adopt()
     if adopted:
         log.info("worker.processes_taken_over", processes=[view.key for view in adopted])
-    areas = _areas(opened, data_dir, world)
+    areas = _areas(opened, data_dir, world, settings.files_quota_bytes)
     cache = world.open_area(data_dir / "cache")
     opened.callback(cache.close)
     return Workshop(
@@ -111,9 +117,9 @@ async def _open(
         leases=Leases(data_dir / "leases.json", world.disk, supervisor),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
-        models=ModelFiles(areas.models),
+        models=ModelFiles(areas.models, artifacts, Jobs(tasks)),
         files=areas,
-        storage=_storage(settings, areas, cache, world.ids),
+        storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
         http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
         blob_token=ensure_secret(world.disk, data_dir / "blob.token", world.ids.token),
     )
@@ -124,6 +130,8 @@ def _supervisor(
 ) -> Supervisor:
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
+    if settings.backend_user is not None:
+        settings.data_dir.chmod(0o711)  # they walk through to their version, and see nothing on the way
     local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
     processes = world.open_processes(local, nvml)
     ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
@@ -134,28 +142,42 @@ def _supervisor(
     return Supervisor(tasks, processes, ports, clock=world.clock, ids=world.ids, probe_of=probe_of, changed=changed)
 
 
-def _areas(opened: AsyncExitStack, data_dir: Path, world: World) -> FileAreas:
+def _areas(opened: AsyncExitStack, data_dir: Path, world: World, quota_bytes: int | None) -> FileAreas:
     # Not `staging`: there the installer builds versions, and frontends have no business in it.
     models, data, inbox = (world.open_area(data_dir / name) for name in ("models", "data", "inbox"))
-    areas = FileAreas(models, data, inbox, world.ids.uuid)
+    areas = FileAreas(models, data, inbox, world.ids.uuid, quota_bytes)
     for area in (areas.models, areas.data, areas.staging):
         opened.callback(area.close)
     return areas
 
 
-def _storage(settings: WorkerSettings, areas: FileAreas, cache: Area, ids: Ids) -> SharedStorage | None:
+def _storage(
+    settings: WorkerSettings, areas: FileAreas, cache: Area, *, clock: Clock, ids: Ids
+) -> SharedStorage | None:
     if settings.storage_url is None:
         return None
     from obstore.store import S3Store
 
     access, secret = settings.storage_access_key, settings.storage_secret_key
+    signing = S3Settings(
+        endpoint=settings.storage_url.rstrip("/"),
+        region=settings.storage_region,
+        access_key=access.get_secret_value() if access is not None else "",
+        secret_key=secret.get_secret_value() if secret is not None else "",
+    )
     store = S3Store(
         settings.storage_bucket,
         endpoint=settings.storage_url,
-        region=settings.storage_region,
-        access_key_id=access.get_secret_value() if access is not None else None,
-        secret_access_key=secret.get_secret_value() if secret is not None else None,
+        region=signing.region,
+        access_key_id=signing.access_key or None,
+        secret_access_key=signing.secret_key or None,
         skip_signature=access is None,
         client_options={"allow_http": settings.storage_url.startswith("http://")},
     )
-    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid)
+
+    def put_exact(key: str, file: FileIO) -> None:
+        url = f"{signing.endpoint}/{settings.storage_bucket}/{quote(key, safe='/~')}"
+        at = datetime.fromtimestamp(clock.now_ms() / 1000, tz=UTC)
+        put_file(url, file, sign(signing, "PUT", url, {}, at=at), stall_s=STALL_S)
+
+    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid, put_exact)

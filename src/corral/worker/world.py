@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from corral.artifacts import BackendRequest, CancelToken, Catalogue, InstalledBackend, InstalledVersion
+from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.progress import OnProgress
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.artifacts.weights import PlacedFile
 from corral.system import Clock, Disk, Ids
 from corral.worker.areas import Area
 from corral.worker.hardware.nvml import Nvml
@@ -40,6 +42,15 @@ class Fetch(Protocol):
     async def rollback(self, name: str, *, to: str | None = None) -> InstalledVersion: ...
 
     async def remove(self, name: str) -> None: ...
+
+    async def install_files(
+        self,
+        files: Sequence[ModelFile],
+        *,
+        target_dir: Path | None = None,
+        on_progress: OnProgress | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[PlacedFile]: ...
 
     def find_blob(self, digest: str) -> Path | None: ...
 

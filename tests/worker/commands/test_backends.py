@@ -12,6 +12,7 @@ import pytest
 from corral.worker.processes.records import read_start_ticks
 from harness.fleet_worker import FleetWorker
 from harness.localai_backend import http_files, localai_files, write_http_backend, write_localai_backend
+from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 from harness.programs import call
 from harness.waiting import wait_until
@@ -250,6 +251,53 @@ async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worke
         assert (newer["success"], newer["corral"]["generation"]) == (True, 8)
         older = await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start})
         assert (older["success"], older["code"]) == (False, "outdated_command")
+
+
+async def test_a_failing_upgrade_tells_every_caller_what_it_ended(worker: FleetWorker, tmp_path: Path) -> None:
+    source = write_localai_backend(tmp_path / "source")
+    async with worker.frontend() as frontend:
+        for replica in (0, 1):
+            started = await frontend.ask(
+                "backend.install", backend="demo", uri=f"file://{source}", model_id="m", replica_index=replica
+            )
+            assert started["success"], started
+        upgrade = {"backend": "demo", "uri": f"file://{tmp_path}/not-there"}
+        replies = await asyncio.gather(*(frontend.ask("backend.upgrade", **upgrade, op_id=f"o{n}") for n in range(4)))
+        for reply in replies:
+            assert not reply["success"]
+            assert sorted(reply["stopped_process_keys"]) == ["m#0", "m#1"]
+            assert reply["reports_stopped_processes"]
+        alone = await frontend.ask("backend.upgrade", **upgrade)
+        assert "stopped_process_keys" not in alone
+        assert (await frontend.ask("models.running"))["models"] == []
+
+
+async def test_backends_that_came_with_the_system_are_used_and_left_alone(tmp_path: Path, nats: Nats) -> None:
+    write_localai_backend(tmp_path / "system" / "piper")
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", LOCALAI_BACKENDS_SYSTEM_PATH=str(tmp_path / "system"))
+    try:
+        async with worker.frontend() as frontend:
+            assert (await frontend.ask("backend.list"))["backends"] == [
+                {"name": "piper", "is_system": True, "is_meta": False}
+            ]
+            started = await frontend.ask("backend.install", backend="piper", model_id="voice")
+            assert started["success"], started
+            for verb in ("backend.delete", "backend.upgrade"):
+                refused = await frontend.ask(verb, backend="piper")
+                assert (refused["success"], refused["code"]) == (False, "system_backend")
+                assert "stopped_process_keys" not in refused
+            assert (await frontend.processes())["voice#0"]["pid"] == started["corral"]["pid"]
+            # One of our own under the same name goes first, and can go again.
+            own = write_localai_backend(tmp_path / "own")
+            installed = await frontend.ask("backend.install", backend="piper", uri=f"file://{own}", force=True)
+            assert installed["success"], installed
+            [row] = (await frontend.ask("backend.list"))["backends"]
+            assert (row["is_system"], row["uri"]) == (False, f"file://{own}")
+            assert (await frontend.ask("backend.delete", backend="piper"))["success"]
+            [row] = (await frontend.ask("backend.list"))["backends"]
+            assert row["is_system"]
+    finally:
+        worker.close()
 
 
 async def test_a_request_nobody_can_read_is_answered(worker: FleetWorker) -> None:

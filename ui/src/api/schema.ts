@@ -363,7 +363,7 @@ export interface paths {
         };
         /**
          * List Audit
-         * @description Newest first; `before` an id for the page after.
+         * @description Newest first; `before` an id for the page after; `since` an age (`2h`) or a time.
          */
         get: operations["list_audit_api_audit_get"];
         put?: never;
@@ -428,6 +428,251 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/backends/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Offers
+         * @description Families and single backends; with `everything` also their parts and development builds.
+         */
+        get: operations["list_offers_api_backends_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/galleries/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Refresh
+         * @description Asks every gallery for news now.
+         */
+        post: operations["refresh_api_galleries_refresh_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Page */
+        get: operations["page_api_backends_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Installed */
+        get: operations["installed_backends_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Available */
+        get: operations["available_backends_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends/known": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Known */
+        get: operations["known_backends_known_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/backends/galleries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Galleries */
+        get: operations["galleries_backends_galleries_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List Models */
+        get: operations["list_models_api_models_get"];
+        put?: never;
+        /** Add Model */
+        post: operations["add_model_api_models_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Available
+         * @description What galleries offer.
+         */
+        get: operations["list_available_api_models_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/install": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Install Model
+         * @description Adds a gallery's model. The machines that are to serve it fetch its files when it is first loaded.
+         */
+        post: operations["install_model_api_models_install_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import Models
+         * @description Adds every model configuration that lies in the frontend's models directory.
+         */
+        post: operations["import_models_api_models_import_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/revisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Revisions
+         * @description Newest first. A deletion has an empty configuration.
+         */
+        get: operations["list_revisions_api_models__name__revisions_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show Model */
+        get: operations["show_model_api_models__name__get"];
+        /**
+         * Edit Model
+         * @description Replicas of the configuration before get no more requests from the moment this is answered.
+         */
+        put: operations["edit_model_api_models__name__put"];
+        post?: never;
+        /** Delete Model */
+        delete: operations["delete_model_api_models__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -465,6 +710,78 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** AvailableBackends */
+        AvailableBackends: {
+            /** Backends */
+            backends: components["schemas"]["BackendOffer"][];
+            /** Nodes */
+            nodes: components["schemas"]["NodeOffer"][];
+            /** Galleries */
+            galleries: components["schemas"]["GalleryView"][];
+        };
+        /** AvailableModel */
+        AvailableModel: {
+            /** Name */
+            name: string;
+            /** Gallery */
+            gallery: string;
+            /** Description */
+            description: string;
+            /** Backend */
+            backend: string;
+            /** License */
+            license: string;
+            /** Icon */
+            icon: string;
+            /** Urls */
+            urls: string[];
+            /** Tags */
+            tags: string[];
+            /** Size */
+            size: string;
+            /** Installed */
+            installed: boolean;
+        };
+        /** AvailablePage */
+        AvailablePage: {
+            /** Models */
+            models: components["schemas"]["AvailableModel"][];
+            /** Total */
+            total: number;
+        };
+        /** BackendOffer */
+        BackendOffer: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Gallery */
+            gallery: string;
+            /** Description */
+            description: string;
+            /** Tags */
+            tags: string[];
+            /** License */
+            license: string;
+            /** Icon */
+            icon: string;
+            /** Urls */
+            urls: string[];
+            /** Alias */
+            alias: string;
+            /** Version */
+            version: string;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Is Meta */
+            is_meta: boolean;
+            /** Is Development */
+            is_development: boolean;
+            /** Installed On */
+            installed_on: number;
+            /** Variants */
+            variants: components["schemas"]["VariantOffer"][];
+        };
         /** BusStatus */
         BusStatus: {
             /** Url */
@@ -473,6 +790,11 @@ export interface components {
             connected: boolean;
             /** Problem */
             problem: string;
+        };
+        /** ConfigText */
+        ConfigText: {
+            /** Config */
+            config: string;
         };
         /** ConflictView */
         ConflictView: {
@@ -516,6 +838,19 @@ export interface components {
             /** Age S */
             age_s: number;
         };
+        /** GalleryView */
+        GalleryView: {
+            /** Name */
+            name: string;
+            /** Url */
+            url: string;
+            /** Entries */
+            entries: number;
+            /** Age S */
+            age_s: number;
+            /** Problem */
+            problem: string;
+        };
         /** GpuView */
         GpuView: {
             /** Name */
@@ -533,6 +868,45 @@ export interface components {
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
+        };
+        /** Import */
+        Import: {
+            /**
+             * Directory
+             * @default
+             */
+            directory: string;
+            /**
+             * Replace
+             * @default false
+             */
+            replace: boolean;
+        };
+        /** Imported */
+        Imported: {
+            /** Saved */
+            saved: string[];
+            /** Unchanged */
+            unchanged: string[];
+            /** Refused */
+            refused: components["schemas"]["RefusedImport"][];
+        };
+        /** Installation */
+        Installation: {
+            /** Name */
+            name: string;
+            /**
+             * As
+             * @default
+             */
+            as: string;
+            /**
+             * Overrides
+             * @default {}
+             */
+            overrides: {
+                [key: string]: unknown;
+            };
         };
         /** JoinCommand */
         JoinCommand: {
@@ -572,12 +946,99 @@ export interface components {
             /** Message */
             message: string;
         };
+        /** ModelDetail */
+        ModelDetail: {
+            /** Name */
+            name: string;
+            /** Backend */
+            backend: string;
+            /** Model */
+            model: string;
+            /** Description */
+            description: string;
+            /** Revision */
+            revision: string;
+            /** Aliases */
+            aliases: string[];
+            /** Alias Of */
+            alias_of: string;
+            /** Known Usecases */
+            known_usecases: string[];
+            /** Context Size */
+            context_size: number | null;
+            /** Embeddings */
+            embeddings: boolean;
+            /** Disabled */
+            disabled: boolean;
+            /** Pinned */
+            pinned: boolean;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /** Changed By */
+            changed_by: string;
+            /** Config */
+            config: string;
+            /** Files */
+            files: {
+                [key: string]: string;
+            }[];
+            /** Unknown Fields */
+            unknown_fields: string[];
+        };
+        /** ModelView */
+        ModelView: {
+            /** Name */
+            name: string;
+            /** Backend */
+            backend: string;
+            /** Model */
+            model: string;
+            /** Description */
+            description: string;
+            /** Revision */
+            revision: string;
+            /** Aliases */
+            aliases: string[];
+            /** Alias Of */
+            alias_of: string;
+            /** Known Usecases */
+            known_usecases: string[];
+            /** Context Size */
+            context_size: number | null;
+            /** Embeddings */
+            embeddings: boolean;
+            /** Disabled */
+            disabled: boolean;
+            /** Pinned */
+            pinned: boolean;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /** Changed By */
+            changed_by: string;
+        };
         /** NewKey */
         NewKey: {
             /** Name */
             name: string;
             /** @default user */
             scope: components["schemas"]["Scope"];
+        };
+        /** NodeOffer */
+        NodeOffer: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Node Status */
+            node_status: string;
+            /** Capability */
+            capability: string;
         };
         /**
          * NodeStatus
@@ -691,6 +1152,13 @@ export interface components {
             /** @description A second machine that claims to be this one. */
             conflict: components["schemas"]["ConflictView"] | null;
         };
+        /** RefusedImport */
+        RefusedImport: {
+            /** File */
+            file: string;
+            /** Reason */
+            reason: string;
+        };
         /** Reset */
         Reset: {
             /**
@@ -698,6 +1166,20 @@ export interface components {
              * @default true
              */
             reset: boolean;
+        };
+        /** RevisionView */
+        RevisionView: {
+            /** Revision */
+            revision: string;
+            /** Config */
+            config: string;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Actor */
+            actor: string;
         };
         /**
          * Scope
@@ -751,6 +1233,24 @@ export interface components {
             input?: unknown;
             /** Context */
             ctx?: Record<string, never>;
+        };
+        /**
+         * VariantOffer
+         * @description What a machine of this capability gets: a variant, or the reason why none fits.
+         */
+        VariantOffer: {
+            /** Capability */
+            capability: string;
+            /** Variant */
+            variant: string | null;
+            /** Version */
+            version: string;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Reason */
+            reason: string;
+            /** Nodes */
+            nodes: number;
         };
         /** VramBudget */
         VramBudget: {
@@ -1629,6 +2129,7 @@ export interface operations {
             query?: {
                 limit?: number;
                 before?: number | null;
+                since?: string | null;
             };
             header?: never;
             path?: never;
@@ -1715,6 +2216,470 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_offers_api_backends_available_get: {
+        parameters: {
+            query?: {
+                term?: string;
+                tag?: string;
+                name?: string;
+                everything?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AvailableBackends"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    refresh_api_galleries_refresh_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GalleryView"][];
+                };
+            };
+        };
+    };
+    page_api_backends_get: {
+        parameters: {
+            query?: {
+                term?: string;
+                tag?: string;
+                page?: number;
+                items?: number;
+                sort?: string;
+                order?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    installed_backends_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    available_backends_available_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    known_backends_known_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    galleries_backends_galleries_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
+                };
+            };
+        };
+    };
+    list_models_api_models_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelView"][];
+                };
+            };
+        };
+    };
+    add_model_api_models_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfigText"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_available_api_models_available_get: {
+        parameters: {
+            query?: {
+                term?: string;
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AvailablePage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    install_model_api_models_install_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Installation"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    import_models_api_models_import_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Import"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Imported"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_revisions_api_models__name__revisions_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RevisionView"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_model_api_models__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    edit_model_api_models__name__put: {
+        parameters: {
+            query?: never;
+            header?: {
+                "if-match"?: string | null;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfigText"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_model_api_models__name__delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                "if-match"?: string | null;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelView"];
+                };
             };
             /** @description Validation Error */
             422: {

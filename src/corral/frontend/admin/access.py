@@ -6,9 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field, StringConstraints
 
+from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidInput, NotFound, Unauthenticated
 from corral.frontend.access import SESSION_COOKIE, Gate
 from corral.frontend.admin.principal import Actor
+from corral.frontend.edge import client_address
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.store.stores import Stores
 from corral.system import Ids
@@ -135,7 +137,9 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
 
     @router.post("")
     async def sign_in(wanted: SignIn, request: Request, response: Response) -> SessionView:
-        principal = await gate.identify({"authorization": f"Bearer {wanted.api_key}"}, {})
+        principal = await gate.identify(
+            {"authorization": f"Bearer {wanted.api_key}"}, {}, client_address(request.scope)
+        )
         if principal is None:
             raise Unauthenticated("this key is not known here, or was revoked")
         if principal.key_id is not None:
@@ -153,7 +157,7 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
 
     @router.get("")
     async def show_session(request: Request) -> SessionView:
-        principal = await gate.identify(dict(request.headers), request.cookies)
+        principal = await gate.identify(dict(request.headers), request.cookies, client_address(request.scope))
         if principal is None:
             raise Unauthenticated("not signed in")
         return SessionView(name=principal.name, scope=principal.scope)
@@ -171,14 +175,31 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
     return router
 
 
+def _read_since(text: str, *, now_ms: int) -> int:
+    try:
+        return now_ms - int(parse_duration_s(text) * 1000)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"since: {text!r} is neither an age such as 2h nor a time such as 2030-01-31T12:00:00Z"
+        ) from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def audit_routes(stores: Stores) -> APIRouter:
     router = APIRouter(prefix="/api/audit", tags=["access"])
 
     @router.get("")
     async def list_audit(
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        before: Annotated[int | None, Query(ge=1)] = None,
+        since: Annotated[str | None, Query(max_length=64)] = None,
     ) -> list[AuditEntry]:
-        """Newest first; `before` an id for the page after."""
+        """Newest first; `before` an id for the page after; `since` an age (`2h`) or a time."""
+        since_ms = _read_since(since, now_ms=await stores.nodes.now_ms()) if since else None
         return [
             AuditEntry(
                 id=event.id,
@@ -188,7 +209,7 @@ def audit_routes(stores: Stores) -> APIRouter:
                 subject=event.subject,
                 detail=dict(event.detail),
             )
-            for event in await stores.events.read_latest(limit=limit, before=before)
+            for event in await stores.events.read_latest(limit=limit, before=before, since_ms=since_ms)
         ]
 
     return router

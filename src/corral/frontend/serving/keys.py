@@ -83,7 +83,7 @@ class StoredKeys:
         if not headers.get("authorization") and not cookies:
             return None
         self._spend()
-        principal = await self._gate.identify(headers, cookies)
+        principal = await self._gate.identify(headers, cookies, "the lane")
         if principal is None:
             return None
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:

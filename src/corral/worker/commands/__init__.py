@@ -38,6 +38,7 @@ COMMANDS = (
     Command(subjects.MODEL_STOP, models.stop, models.stop_failed, MANY),
     Command(subjects.MODEL_UNLOAD, models.unload, models.failed),
     Command(subjects.MODEL_DELETE, models.delete, models.failed),
+    Command(subjects.MODEL_FETCH, models.fetch, models.fetch_failed, MANY),
     Command(subjects.MODELS_RUNNING, models.running, models.running_failed),
     Command(subjects.REPORT_NOW, node.report, models.failed),
     Command(subjects.LOGS, node.logs, node.logs_failed),

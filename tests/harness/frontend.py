@@ -1,4 +1,4 @@
-"""A real frontend, on SQLite and a bus of its own."""
+"""One real frontend process, on SQLite."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ TOKEN = "test-registration-token"
 
 
 class Frontend:
-    def __init__(self, directory: Path, nats: Nats, *flags: str) -> None:
+    def __init__(self, directory: Path, nats: Nats, *flags: str, **environment: str) -> None:
         self.data = directory / "frontend"
         self.nats = nats
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -19,7 +19,7 @@ class Frontend:
             "frontend", "--data-dir", str(self.data), "--listen", self.url.removeprefix("http://"),
             "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4", "--health-interval", "0.5",
             *flags, log=directory / "log",
-            environment=clean_environment(**nats.secrets(), CORRAL_REGISTRATION_TOKEN=TOKEN),
+            environment=clean_environment(**nats.secrets(), CORRAL_REGISTRATION_TOKEN=TOKEN, **environment),
         )  # fmt: skip
         wait_until(lambda: call("GET", f"{self.url}/readyz").status == 200, what="ready", within_s=30)
         self.admin = Admin(self.url, (self.data / "keys" / "admin.key").read_text().strip())

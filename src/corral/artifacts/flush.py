@@ -1,0 +1,49 @@
+"""What survives a power cut, and when the disk starts to work for it."""
+
+import ctypes
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from corral.artifacts.errors import disk_errors
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def start_writeback(descriptor: int) -> None:
+    """Has the disk begin with a large file while the rest is still being unpacked; `settle` then waits for less."""
+    if sys.platform == "linux":
+        _libc().sync_file_range(descriptor, 0, 0, _SYNC_FILE_RANGE_WRITE)  # a hint: errors show in `settle`
+
+
+def settle(path: Path) -> None:
+    """Waits until everything written under `path` would survive a power cut. One call for a tree of 100,000 files."""
+    with disk_errors(f"flushing {path}"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if sys.platform == "linux":
+                if _libc().syncfs(descriptor) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number))
+            else:
+                os.sync()
+        finally:
+            os.close(descriptor)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return libc
+
+
+def settle_directory(path: Path) -> None:
+    """Makes a rename or unlink in `path` survive a power cut."""
+    with disk_errors(f"flushing {path}"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,103 @@
+"""Which signatures a gallery asks for, and whether one of them vouches for an image."""
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from corral.artifacts.digests import Digest, digest_of
+from corral.artifacts.errors import PolicyRefused
+from corral.core.p256 import Point, is_signed_by, read_point, read_signature
+
+SUPPORTED = (
+    "Corral checks cosign signatures made with a key (ECDSA P-256), given as `public_key` or `public_keys` in PEM"
+)
+_PEM_HEAD, _PEM_TAIL = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
+_P256_INFO = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
+_PAYLOAD_TYPE = "cosign container image signature"
+
+
+class SignaturePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Images are installed only with a signature by one of these keys."""
+
+    public_keys: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    """What else was asked for and cannot be checked here, such as keyless identities. It is refused, never ignored."""
+
+
+def read_policy(verification: Any) -> SignaturePolicy | None:
+    """From a gallery's `verification`. None when it asks for nothing."""
+    if not verification:
+        return None
+    if not isinstance(verification, dict):
+        return SignaturePolicy(unsupported=("a verification that is not a map",))
+    asked = {key: value for key, value in verification.items() if value not in (None, "", [])}
+    single, several = asked.pop("public_key", None), asked.pop("public_keys", [])
+    keys = [*([single] if single else []), *(several if isinstance(several, list) else [several])]
+    if any(not isinstance(key, str) for key in keys):
+        asked["public_keys"] = "not text"
+    return SignaturePolicy(
+        public_keys=tuple(key for key in keys if isinstance(key, str)), unsupported=tuple(sorted(map(str, asked)))
+    )
+
+
+def check_policy(policy: SignaturePolicy, who: str) -> list[Point]:
+    """The policy's keys. Refuses a policy of which any part could not be kept."""
+    if policy.unsupported:
+        raise PolicyRefused(
+            f"{who} asks for signed images by {', '.join(policy.unsupported)}, which Corral cannot check, so none of"
+            f" them is installed. {SUPPORTED}; keyless ones (Fulcio, Rekor) are not supported."
+        )
+    if not policy.public_keys:
+        raise PolicyRefused(f"{who} asks for signed images and names no key to check them with. {SUPPORTED}.")
+    return [_read_key(pem, who) for pem in policy.public_keys]
+
+
+def _read_key(pem: str, who: str) -> Point:
+    head, found, rest = pem.partition(_PEM_HEAD)
+    body, ended, _ = rest.partition(_PEM_TAIL)
+    if not found or not ended or head.strip():
+        raise PolicyRefused(f"{who} names a key that is not a PEM public key (`{_PEM_HEAD}`).")
+    try:
+        der = base64.b64decode("".join(body.split()), validate=True)
+        if not der.startswith(_P256_INFO):
+            raise PolicyRefused(f"{who} names a key of another kind. {SUPPORTED}.")
+        return read_point(der.removeprefix(_P256_INFO))
+    except (binascii.Error, ValueError) as error:
+        raise PolicyRefused(f"{who} names a damaged key: {error}.") from error
+
+
+def fingerprint(key: Point) -> str:
+    """The key as people compare it: SHA-256 of its DER form, which is also what `openssl pkey -pubin` shows."""
+    raw = _P256_INFO + b"\x04" + key.x.to_bytes(32, "big") + key.y.to_bytes(32, "big")
+    return digest_of(raw)
+
+
+class _Image(msgspec.Struct, rename="kebab"):
+    docker_manifest_digest: str
+
+
+class _Critical(msgspec.Struct):
+    image: _Image
+    type: str
+
+
+class _Payload(msgspec.Struct):
+    critical: _Critical
+
+
+def pick_signer(payload: bytes, signature: str, digest: Digest, keys: list[Point]) -> Point | None:
+    """The key that signed this payload, if the payload speaks of the image `digest`."""
+    try:
+        numbers = read_signature(base64.b64decode(signature, validate=True))
+    except (binascii.Error, ValueError):
+        return None
+    signer = next((key for key in keys if is_signed_by(key, payload, numbers)), None)
+    if signer is None:
+        return None
+    try:
+        critical = msgspec.json.decode(payload, type=_Payload).critical
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return signer if critical.type == _PAYLOAD_TYPE and critical.image.docker_manifest_digest == digest else None
