@@ -35,12 +35,16 @@ async def load_model(address: str, token: str, options: Mapping[str, Any], *, wi
 
 
 class LocalAiLoader:
-    """For load jobs."""
+    """For load jobs. `shared_token`: for processes without one of their own, which LocalAI's workers start."""
+
+    def __init__(self, *, shared_token: str = "") -> None:
+        self._shared_token = shared_token
 
     async def load(self, config: ModelConfig, replica: Place, *, paths: Mapping[str, str], within_s: float) -> None:
         """`paths`: where the files lie there, by the names the configuration has for them."""
         staged = StagedModel(models_dir=models_dir_of(config, paths), paths=paths)
-        await load_model(replica.address, replica.token, model_options(config, staged), within_s=within_s)
+        token = replica.token or self._shared_token
+        await load_model(replica.address, token, model_options(config, staged), within_s=within_s)
 
 
 def models_dir_of(config: ModelConfig, paths: Mapping[str, str]) -> str:

@@ -46,13 +46,17 @@ class LocalAiGrpc:
         *,
         clock: Clock,
         ids: Ids,
+        shared_token: str = "",
         files: BackendFiles | None = None,
         on_wrong_process: Callable[[RouteReplica, str], None] | None = None,
     ) -> None:
-        """`on_wrong_process`: told when a replica turned out to be another process, or to have lost its model."""
+        """`shared_token`: for processes without one of their own, which LocalAI's workers start.
+
+        `on_wrong_process`: told when a replica turned out to be another process, or to have lost its model."""
         self._models = models
         self._clock = clock
         self._ids = ids
+        self._shared_token = shared_token
         self._files = files
         self._on_wrong_process = on_wrong_process
         self._configs: OrderedDict[str, ModelConfig] = OrderedDict()
@@ -121,7 +125,7 @@ class LocalAiGrpc:
             self._retire(self._channels.pop(replica.id))
             lasting = None
         if lasting is None:
-            lasting = _Lasting(GrpcChannel(replica.address, replica.token), process)
+            lasting = _Lasting(GrpcChannel(replica.address, replica.token or self._shared_token), process)
             self._channels[replica.id] = lasting
             if len(self._channels) > CHANNELS_MOST:
                 self._retire(self._channels.popitem(last=False)[1])
