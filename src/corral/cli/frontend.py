@@ -22,6 +22,7 @@ from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, 
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
+from corral.cli.grpc_parts import GrpcParts
 from corral.cli.options import read_settings, settings_options
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
@@ -33,6 +34,7 @@ from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
+from corral.core.routing import LOCALAI_GRPC
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -54,6 +56,7 @@ from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, bind_socket
+from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret
@@ -190,7 +193,7 @@ class FrontendRole:
             bus=bus,
             builds=self._fleet.resolver,
             traffic=inflight,
-            grpc=None,
+            grpc=LocalAiLoader(shared_token=token),
             ask_report=self._reports.ask,
             hint=self._hint_routes,
             idle_ttl_s=settings.model_idle_ttl_s,
@@ -198,9 +201,18 @@ class FrontendRole:
             ids=ids,
         )
         self._reports.listen(self._replication.controller.hear)
+        self._grpc = GrpcParts(
+            stores,
+            ask_report=self._reports.ask,
+            registration_token=token,
+            changed=self._routes_changed,
+            clock=clock,
+            ids=ids,
+        )
         self._serving = ServingParts(
             me, stores, bus, gate, inflight,
-            loads=ColdLoads(self._replication.desk), drivers={}, usage=self._usage, clock=clock, ids=ids,
+            loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
+            clock=clock, ids=ids,
         )  # fmt: skip
         self._parts = Parts(
             me=me,
@@ -292,6 +304,7 @@ class FrontendRole:
             "upgrades": self._fleet.upgrades.run,
             **self._replication.loops,
             **self._serving.loops,
+            **self._grpc.loops,
         }
         try:
             async with self._serving, asyncio.TaskGroup() as tasks:
@@ -322,6 +335,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._grpc.close()
         await self._usage.finish()
         try:
             await self._health.release()

@@ -23,9 +23,17 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
     async def wait(self) -> int:
         """Exit code; negative for a signal."""
         return await self._process.wait()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
 
     async def stop(self, *, within_s: float) -> None:
         """TERM, a bounded wait, KILL."""
