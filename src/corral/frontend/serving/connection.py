@@ -72,6 +72,7 @@ class LaneConnection(asyncio.Protocol):
         self._buffered_bytes = 0
         self._between = True
         self._head_checked = False
+        self._unparsed: tuple[Exchange, int] | None = None
         self._discarding = 0
         self._stopping = False
         self._ahead = b""
@@ -118,10 +119,12 @@ class LaneConnection(asyncio.Protocol):
             self._between = False
             self._since_s = self._now_s()
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # An offer to speak something else, which we do not take. The parser stops here, so the connection ends too.
-            self._stopping = True
+            if self._unparsed is None:
+                self._parser.feed_data(data)
+            else:
+                self._gather(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             log.exception("lane.request_crashed")
             self._refuse(Refusal(500, "something went wrong inside Corral; the frontend's log has the details"))
@@ -131,6 +134,34 @@ class LaneConnection(asyncio.Protocol):
             self._start_next()
         elif not self._between and not self._discarding:
             self._check_sizes(len(data))
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """An offer to speak something else, which we do not take. The parser stops at it, before the body."""
+        if self._exchange is not None or not self._waiting:
+            self._stopping = True
+            return
+        exchange = self._waiting.pop()
+        exchange.keep_alive = False
+        length = exchange.headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in exchange.headers or len(length) > 15:
+            self._refuse(Refusal(400, "a request that offers an upgrade must tell its length", code="bad_request"))
+        elif int(length) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        else:
+            self._unparsed = (exchange, int(length))
+            self._between = False
+            self._gather(rest)
+
+    def _gather(self, data: bytes) -> None:
+        """The body that the parser left to us."""
+        assert self._unparsed is not None
+        exchange, length = self._unparsed
+        exchange.body += data
+        if len(exchange.body) >= length:
+            exchange.body = exchange.body[:length]
+            self._unparsed = None
+            self._between = True
+            self._waiting.append(exchange)
 
     def _check_sizes(self, more_bytes: int) -> None:
         """After every piece of a request that is not whole yet; one piece is bounded by the transport."""
@@ -143,6 +174,8 @@ class LaneConnection(asyncio.Protocol):
         if not self._head_checked:
             self._head_checked = True
             self._check_head()
+            if self._discarding:
+                return
         self._body_bytes += more_bytes
         self._buffered_bytes += more_bytes
         lane.buffered_bytes += more_bytes

@@ -103,17 +103,17 @@ class Exchange:
         self._client = client
         self._method = method
         self._path = path
-        self._headers = headers
-        self._body = body
+        self.headers = headers
+        self.body = body
         self._http11 = http11
-        self._keep_alive = keep_alive
+        self.keep_alive = keep_alive
         self._content_type = headers.get(b"content-type", b"")
         self._since_s = self.active_s = lane.now_s()
 
     # Who asks, and what for
 
     def start(self) -> None:
-        key = self._lane.keys.find(self._headers.get(b"authorization", b""))
+        key = self._lane.keys.find(self.headers.get(b"authorization", b""))
         if key is not None:
             self._attempt(key)
         else:
@@ -123,11 +123,11 @@ class Exchange:
         self._task = self._lane.spawn(work)
 
     async def _ask_who(self) -> None:
-        authorization = self._headers.get(b"authorization", b"")
+        authorization = self.headers.get(b"authorization", b"")
         headers = {"authorization": authorization.decode("latin-1")}
-        if CLIENT_HEADER.encode() in self._headers:
+        if CLIENT_HEADER.encode() in self.headers:
             headers[CLIENT_HEADER] = "1"
-        cookies = _read_cookies(self._headers.get(b"cookie", b""))
+        cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
             key = await self._lane.keys.ask(headers, cookies, self._method.decode("latin-1"))
         except CorralError as error:
@@ -150,7 +150,7 @@ class Exchange:
             if self._method != b"POST":
                 raise self._wrong_method("POST")
             is_form = self._content_type.startswith(b"multipart/")
-            peek = peek_multipart(self._body, self._content_type) if is_form else peek_json(self._body)
+            peek = peek_multipart(self.body, self._content_type) if is_form else peek_json(self.body)
             name = peek.model
             served = self._lane.table.by_name.get(name)
             if served is None or (key.models is not None and served.name not in key.models):
@@ -168,8 +168,8 @@ class Exchange:
             self._refuse(refusal_of(error))
 
     def _rename(self, model: str, *, is_form: bool) -> None:
-        self._body = (
-            rename_model_in_form(self._body, self._content_type, model) if is_form else rename_model(self._body, model)
+        self.body = (
+            rename_model_in_form(self.body, self._content_type, model) if is_form else rename_model(self.body, model)
         )
 
     def _wrong_method(self, right: str) -> Refusal:
@@ -206,11 +206,11 @@ class Exchange:
 
     def _hint(self, served: ServedModel) -> bytes:
         for name in SESSION_HEADERS:
-            if name in self._headers:
-                return self._headers[name][:SESSION_MOST_BYTES]
-        return self._body[:HINT_BYTES] if served.route.policy.prefix_affinity else b""
+            if name in self.headers:
+                return self.headers[name][:SESSION_MOST_BYTES]
+        return self.body[:HINT_BYTES] if served.route.policy.prefix_affinity else b""
 
-    def _place(self, served: ServedModel) -> None:
+    def _place(self, served: ServedModel, *, in_turn: bool = False) -> None:
         """At a replica, in line, or refused. The queue is not overtaken."""
         if not served.targets:
             self._wait_for(self._load(served))
@@ -220,7 +220,7 @@ class Exchange:
                 502, f"{self._failure}. No other replica of {served.name!r} could take over; try again.",
                 code="replica_failed", retry_after_s=2,
             )  # fmt: skip
-        if not served.queue or self._failed:
+        if in_turn or not served.queue:
             lane = self._lane
             target = served.pick(self._failed, self._hint(served), self._since_s, lane.draw)
             if target is not None:
@@ -248,7 +248,7 @@ class Exchange:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and self._served is not None:
             self._lane.meters.waited.child(self._served.name).observe(self._lane.now_s() - waiter.since_s)
-        self._again()
+        self._again(in_turn=True)
 
     def on_waited_too_long(self) -> None:
         self._waiter = None
@@ -262,11 +262,11 @@ class Exchange:
             )
         )
 
-    def _again(self) -> None:
+    def _again(self, *, in_turn: bool = False) -> None:
         if self._over or self._served is None:
             return
         try:
-            self._place(self._served)
+            self._place(self._served, in_turn=in_turn)
         except Refusal as refusal:
             self._refuse(refusal)
 
@@ -293,7 +293,7 @@ class Exchange:
         if target.link is None:
             self._call_driver(target)
             return
-        headers, body = self._headers, self._body
+        headers, body = self.headers, self.body
         forwarded = b""
         for name in FORWARDED & headers.keys():
             forwarded += b"%b: %b\r\n" % (name, headers[name])
@@ -316,7 +316,7 @@ class Exchange:
             route=self._served.route,
             stream=self._stream,
             content_type=self._content_type.decode("latin-1"),
-            body=self._body,
+            body=self.body,
         )
         self._call = DriverCall(self, self._lane.spawn, driver, request, target.replica)
 
@@ -376,9 +376,9 @@ class Exchange:
             self._chunked = True
             framing = b"transfer-encoding: chunked\r\n"
         else:
-            self._keep_alive = False
+            self.keep_alive = False
             framing = b""
-        closing = b"\r\n" if self._keep_alive else b"connection: close\r\n\r\n"
+        closing = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         self._client.write(b"%b%b%b" % (self._head, framing, closing))
         if self._events:
             self._usage = StreamUsage()
@@ -414,7 +414,7 @@ class Exchange:
         if held:
             held.append(data)
             data = b"".join(held)
-        closing = b"\r\n\r\n" if self._keep_alive else b"\r\nconnection: close\r\n\r\n"
+        closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
         self._client.write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
         self._complete(cut_usage(data), None)
 
@@ -437,7 +437,8 @@ class Exchange:
         if self._opened:
             self._break(Refusal(502, f"{self._failure}. The answer is incomplete.", code="replica_failed"))
         else:
-            self._again()
+            # It had its turn already.
+            self._again(in_turn=True)
 
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
@@ -446,7 +447,7 @@ class Exchange:
             event = refusal.event()
             self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self._chunked else event)
             self._finish()
-            self._client.done(keep=self._keep_alive)
+            self._client.done(keep=self.keep_alive)
         else:
             self._finish()
             self._client.cut()
@@ -466,7 +467,7 @@ class Exchange:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
-        self._client.done(keep=self._keep_alive)
+        self._client.done(keep=self.keep_alive)
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._over:
@@ -480,9 +481,9 @@ class Exchange:
 
     def _send_simple(self, status: int, headers: list[bytes] | tuple[bytes, ...], body: bytes) -> None:
         shown = b"" if self._method == b"HEAD" else body
-        self._client.write(simple_answer(status, headers, shown, close=not self._keep_alive))
+        self._client.write(simple_answer(status, headers, shown, close=not self.keep_alive))
         self._finish()
-        self._client.done(keep=self._keep_alive)
+        self._client.done(keep=self.keep_alive)
 
     def cancel(self) -> None:
         """The client is gone: the replica learns it at once."""
