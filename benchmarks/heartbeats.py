@@ -86,7 +86,7 @@ async def run(nats: Nats, admin: Admin, frontend: psutil.Process, port: int) -> 
     async with connect_bus(nats.options(nats.credentials(None), inbox="_INBOX.bench")) as bus:
 
         async def running(_message: BusMessage) -> bytes:
-            return b'{"models":[]}'
+            return b'{"models":[],"epoch":1}'
 
         await bus.serve("nodes.*.models.running", running, concurrency=256)
         began = time.perf_counter()

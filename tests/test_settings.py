@@ -11,6 +11,7 @@ from corral.settings import (
     UpSettings,
     WorkerSettings,
     environment_names,
+    find_unknown_variables,
     is_loopback_host,
     load_settings,
     redact_url,
@@ -41,6 +42,11 @@ def test_flags_go_before_environment_before_file_before_default(tmp_path: Path) 
         ("LOCALAI_NODE_NAME", "worker-1", "name", "worker-1"),
         ("LOCALAI_MAX_REPLICAS_PER_MODEL", "2", "max_replicas_per_model", 2),
         ("LOCALAI_NATS_URL", "nats://a:4222", "bus", "nats://a:4222"),
+        ("LOCALAI_ADVERTISE_ADDR", "gpu-1.lan:50051", "advertise", "gpu-1.lan"),
+        ("LOCALAI_ADDR", "10.0.0.3:50061", "port", 50060),
+        ("LOCALAI_ADDR", "10.0.0.3:50061", "advertise", "10.0.0.3"),
+        ("LOCALAI_SERVE_ADDR", "0.0.0.0:50051", "port", 50050),
+        ("LOCALAI_BACKENDS_SYSTEM_PATH", "/opt/backends", "system_backends_dir", Path("/opt/backends")),
     ],
 )
 def test_localai_names_are_accepted(name: str, value: str, field: str, expected: object) -> None:
@@ -60,13 +66,14 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("CORRAL_DRAIN_TIMEOUT", "inf", "positive"),
         ("CORRAL_DRAIN_TIMEOUT", "soon", "not a duration"),
         ("CORRAL_PORT", "80000", "65534"),
-        ("CORRAL_PORT", "http", "integer"),
+        ("CORRAL_PORT", "http", "whole number"),
         ("CORRAL_JOIN", "10.0.0.2:8080", "http://"),
         ("CORRAL_BUS", "http://x", "nats://"),
         ("CORRAL_TOKEN", "", "empty"),
         ("CORRAL_LABELS", "fast", "tier=fast"),
         ("CORRAL_LOG_LEVEL", "loud", "debug"),
         ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
+        ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),
     ],
 )
 def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: str, words: str) -> None:
@@ -158,3 +165,51 @@ def test_only_loopback_counts_as_loopback(host: str, loopback: bool) -> None:
 
 def test_an_address_is_shown_without_its_password() -> None:
     assert redact_url("postgresql://user:pw@host/db") == "postgresql://host/db"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("CORRAL_HEARTBEAT_INTERVALL", "CORRAL_HEARTBEAT_INTERVAL"),
+        ("CORRAL_TOKEN_FIEL", "CORRAL_TOKEN_FILE"),
+        ("CORRAL_LISTEN_ON", "CORRAL_LISTEN"),
+        ("CORRAL_SOMETHING_ELSE_ENTIRELY", None),
+    ],
+)
+def test_a_variable_that_means_nothing_is_found_with_the_name_it_was_meant_to_be(name: str, near: str | None) -> None:
+    known = {"CORRAL_TOKEN_FILE": "x", "CORRAL_URL": "x", "CORRAL_JOIN_TOKEN_FILE": "x", "PATH": "x"}
+    assert find_unknown_variables({**known, name: "x"}) == {name: near}
+
+
+def test_the_join_token_has_a_name_of_its_own_and_may_be_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("s3cret\n")
+    for settings in (
+        load(environ={"CORRAL_JOIN_TOKEN": "s3cret"}),
+        load(environ={"CORRAL_JOIN_TOKEN_FILE": str(secret)}),
+        load({"token_file": str(secret)}),
+        load({"token_file": str(secret)}, environ={"CORRAL_TOKEN": "other"}),
+    ):
+        assert settings.token is not None
+        assert settings.token.get_secret_value() == "s3cret"
+    with pytest.raises(InvalidSetting, match=r"^--token-file: cannot read /nonexistent"):
+        load({"token_file": "/nonexistent"})
+
+
+def test_no_word_of_the_validator_reaches_a_person() -> None:
+    wrong = {
+        "CORRAL_PORT": "x",
+        "CORRAL_LOG_LEVEL": "loud",
+        "CORRAL_NAME": "",
+        "CORRAL_MAX_REPLICAS_PER_MODEL": "0",
+        "CORRAL_INSECURE_ANONYMOUS_BUS": "perhaps",
+    }
+    with pytest.raises(InvalidSetting) as caught:
+        load(environ=wrong)
+    assert set(str(caught.value).splitlines()) == {
+        "CORRAL_PORT: must be a whole number",
+        "CORRAL_LOG_LEVEL: must be debug, info, warning or error",
+        "CORRAL_NAME: must not be empty",
+        "CORRAL_MAX_REPLICAS_PER_MODEL: must be at least 1",
+        "CORRAL_INSECURE_ANONYMOUS_BUS: must be true or false",
+    }

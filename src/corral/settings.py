@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -29,7 +29,15 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
-from corral.core.errors import InvalidSetting
+from corral.core.errors import InvalidInput, InvalidSetting
+from corral.core.galleries import (
+    LOCALAI_BACKEND_GALLERY,
+    LOCALAI_MODEL_GALLERY,
+    GalleryAddress,
+    read_gallery_list,
+)
+from corral.core.sizes import parse_size_bytes
+from corral.core.validation import describe_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,13 @@ class LocalAiName:
     """The name LocalAI has for the same setting."""
 
     name: str
+    read: Callable[[str], Any] | None = None
+    """From LocalAI's way to write it to ours, where they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlsoNamed(LocalAiName):
+    """A second name of our own."""
 
 
 def _read_duration(value: Any) -> Any:
@@ -108,11 +123,31 @@ def _read_names(value: Any) -> Any:
 NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
 
 
+GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]
+
+
 def _check_port_range(value: str) -> str:
     first, dash, last = value.partition("-")
     if not dash or not first.isdigit() or not last.isdigit() or not 1 <= int(first) <= int(last) <= 65535:
         raise ValueError(f"{value!r} is not a range of ports; write for example 20000-23999")
     return value
+
+
+def span_of(text: str) -> range | None:
+    """`20000-23999`, the last one included; None for anything else."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit():
+        return None
+    return range(int(first), int(last) + 1)
+
+
+def _read_size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size_bytes(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
 
 
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
@@ -153,6 +188,16 @@ def data_home() -> Path:
 
 def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "corral"
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]") or address
+
+
+def _port_below(address: str) -> int | str:
+    """LocalAI names the port of the first backend; its HTTP server, which we name, is the one before."""
+    port = address.rpartition(":")[2]
+    return int(port) - 1 if port.isdigit() else address
 
 
 class RoleSettings(BaseModel):
@@ -232,8 +277,56 @@ class FrontendSettings(WatchSettings):
     """Let machines with the token work without an administrator's approval."""
     worker_jwt_ttl_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
+    models_dir: Annotated[DataDir | None, LocalAiName("LOCALAI_MODELS_PATH")] = None
+    """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
+    model_load_wait_s: Annotated[Duration, LocalAiName("LOCALAI_MODEL_LOAD_WAIT")] = 60.0
+    """How long a request for a model that is not loaded waits before it is told to come again."""
+    model_idle_ttl_s: Duration | None = None
+    """Unload a model that no scheduling keeps after so long without a request. Default: never."""
+    model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
+    """Scheduling to set at every start, as JSON: `[{"model_name": "tiny", "min_replicas": 2}]`."""
+    model_scheduling_config: Annotated[Path | None, LocalAiName("LOCALAI_MODEL_SCHEDULING_CONFIG")] = None
+    """The same as a YAML file."""
+    shared_models: bool = False
+    """Every machine sees the same models directory: nothing is copied, and no disk space is asked for."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
+    audit_keep_s: Duration = 90 * 86400.0
+    """How long entries of the audit log are kept."""
+    audit_entries: Annotated[int, Field(ge=1000)] = 200_000
+    """How many entries of the audit log are kept, the newest ones."""
+    backend_install_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_INSTALL_TIMEOUT")] = 900.0
+    """How long a worker may take to answer an install before it counts as still running there."""
+    backend_upgrade_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_UPGRADE_TIMEOUT")] = 900.0
+    """The same for an upgrade."""
+    backend_retry_first_s: Duration = 30.0
+    """How long to wait after the first failure on a node; doubles each time."""
+    backend_retry_longest_s: Duration = 900.0
+    """The longest wait between two attempts."""
+    backend_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Failures on one node after which it takes a person to try again."""
+    orders_at_once: Annotated[int, Field(ge=1, le=4096)] = 256
+    """How many nodes this frontend works with at the same time."""
+    upgrade_check_interval_s: Duration = 6 * 3600.0
+    """How often galleries and registries are asked whether there are newer versions."""
+    backend_galleries: Annotated[
+        GalleryList, LocalAiName("LOCALAI_BACKEND_GALLERIES"), LocalAiName("BACKEND_GALLERIES")
+    ] = (LOCALAI_BACKEND_GALLERY,)
+    """Galleries of backends after Corral's own: `name=address,...` or LocalAI's JSON list; empty for none."""
+    model_galleries: Annotated[GalleryList, LocalAiName("LOCALAI_GALLERIES"), LocalAiName("GALLERIES")] = (
+        LOCALAI_MODEL_GALLERY,
+    )
+    """Galleries of models after Corral's own, written likewise."""
+    gallery_refresh_s: Duration = 3600.0
+    """How often galleries are asked for news. What cannot be reached is shown from the copy kept, with its age."""
+    trusted_hosts: NameList = ()
+    """Hosts or networks at private addresses that galleries and digests may be read from: `registry.lan:5000`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that galleries and digests may be read from without TLS."""
+
+    @property
+    def models_directory(self) -> Path:
+        return self.models_dir or self.data_dir / "models"
 
 
 class WorkerSettings(RoleSettings):
@@ -243,15 +336,22 @@ class WorkerSettings(RoleSettings):
     """Where this machine's identity, backends, models and logs live."""
     join: Annotated[HttpUrl | None, LocalAiName("LOCALAI_REGISTER_TO")] = None
     """Address of a frontend. Remembered in the data directory after the first time."""
-    token: Annotated[Secret | None, LocalAiName("LOCALAI_REGISTRATION_TOKEN")] = None
+    token: Annotated[Secret | None, AlsoNamed("CORRAL_JOIN_TOKEN"), LocalAiName("LOCALAI_REGISTRATION_TOKEN")] = None
     """Registration token, needed the first time only."""
     name: Annotated[str | None, Field(min_length=1, max_length=255), LocalAiName("LOCALAI_NODE_NAME")] = None
     """Name of this node; default is the host name."""
     host: str | None = None
     """Interface to listen on; default is loopback when the frontend is on this machine, else every interface."""
-    port: Annotated[int | None, Field(ge=1, le=65534)] = None
+    port: Annotated[
+        int | None,
+        Field(ge=1, le=65534),
+        LocalAiName("LOCALAI_ADDR", _port_below),
+        LocalAiName("LOCALAI_SERVE_ADDR", _port_below),
+    ] = None
     """Port of this worker's HTTP server; backends use the ones above it. Default: 50050, or the next free one."""
-    advertise: str | None = None
+    advertise: Annotated[
+        str | None, LocalAiName("LOCALAI_ADVERTISE_ADDR", _host_of), LocalAiName("LOCALAI_ADDR", _host_of)
+    ] = None
     """Host name or address under which the frontends reach this machine; default is found by itself."""
     bus: Annotated[BusUrl | None, LocalAiName("LOCALAI_NATS_URL")] = None
     """Message bus address, when the frontend's answer does not tell it or is not reachable from here."""
@@ -276,9 +376,14 @@ class WorkerSettings(RoleSettings):
     backend_ports: PortRange = "20000-23999"
     """Ports backends may listen on. Those this machine hands out to outgoing connections are left out."""
     backend_user: str | None = None
-    """Run backends as this user of the system; needs a worker that runs as root."""
+    """Run backends as this user of the system, or each as a user of its own from a range of numbers nobody else has
+    (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root."""
     backend_environment: NameList = ()
     """Further environment variables of this worker that backends get to see, separated by commas."""
+    system_backends_dir: Annotated[Path, LocalAiName("LOCALAI_BACKENDS_SYSTEM_PATH")] = Path(
+        "/var/lib/local-ai/backends"
+    )
+    """Backends that came with the system: used where they are, never upgraded or deleted."""
     trusted_hosts: NameList = ()
     """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
     plain_http_hosts: NameList = ()
@@ -293,6 +398,18 @@ class WorkerSettings(RoleSettings):
     """Access key of the shared storage."""
     storage_secret_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_SECRET_KEY")] = None
     """Secret key of the shared storage."""
+    files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(_read_size)] = None
+    """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
+
+    @model_validator(mode="after")
+    def _check_user_range(self) -> Self:
+        users, ports = span_of(self.backend_user or ""), span_of(self.backend_ports)
+        if users is not None and ports is not None and len(users) < len(ports):
+            raise ValueError(
+                f"backend_user: {self.backend_user} are fewer users than the {len(ports)} backend ports"
+                f" ({self.backend_ports}); each process needs one of its own"
+            )
+        return self
 
 
 class UpSettings(WatchSettings):
@@ -326,8 +443,26 @@ def setting_key(field: str) -> str:
 
 
 def environment_names(field: str, info: FieldInfo) -> list[str]:
-    localai = [item.name for item in info.metadata if isinstance(item, LocalAiName)]
-    return ["CORRAL_" + setting_key(field).upper(), *localai]
+    return ["CORRAL_" + setting_key(field).upper(), *_localai_names(info)]
+
+
+def _localai_names(info: FieldInfo) -> dict[str, LocalAiName]:
+    return {item.name: item for item in info.metadata if isinstance(item, LocalAiName)}
+
+
+_OTHER_NAMES = ("CONFIG", "URL", "API_KEY", "PROGRAM", "DATA_DIR", "ALLOW_SOURCE_BUILDS")
+"""Of variables that are no role's setting."""
+
+
+def find_unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables named like ours that mean nothing here, each with the name it may have been meant to be."""
+    known = {f"CORRAL_{name}" for name in _OTHER_NAMES}
+    for cls in (UpSettings, FrontendSettings, WorkerSettings):
+        for field, info in cls.model_fields.items():
+            names = environment_names(field, info)
+            known |= {*names, *(f"{name}_FILE" for name in names if is_secret(info))}
+    unknown = sorted(name for name in environ if name.startswith("CORRAL_") and name not in known)
+    return {name: next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None) for name in unknown}
 
 
 def is_secret(info: FieldInfo) -> bool:
@@ -339,15 +474,36 @@ def _read_environment(cls: type[RoleSettings], environ: Mapping[str, str]) -> di
     for field, info in cls.model_fields.items():
         for name in environment_names(field, info):
             if name in environ:
-                found[field] = (environ[name], name)
+                localai = _localai_names(info).get(name)
+                read = localai.read if localai is not None else None
+                found[field] = (read(environ[name]) if read is not None else environ[name], name)
                 break
             if is_secret(info) and name + "_FILE" in environ:
-                path = Path(environ[name + "_FILE"])
-                try:
-                    found[field] = (path.read_text().strip(), name + "_FILE")
-                except OSError as error:
-                    raise InvalidSetting(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
+                found[field] = _read_secret_file(environ[name + "_FILE"], name + "_FILE")
                 break
+    return found
+
+
+def _read_secret_file(path: str, origin: str) -> tuple[str, str]:
+    try:
+        return Path(path).read_text().strip(), origin
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidSetting(f"{origin}: cannot read {path}: {why}") from error
+
+
+def secret_file_flag(field: str) -> str:
+    """The flag that names a file with this secret, so that the secret is in no argument list."""
+    return "--" + setting_key(field).replace("_", "-") + "-file"
+
+
+def _read_flags(cls: type[RoleSettings], flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    found: dict[str, tuple[Any, str]] = {}
+    for field, info in cls.model_fields.items():
+        if flags.get(field) is not None:
+            found[field] = (flags[field], "--" + setting_key(field).replace("_", "-"))
+        elif is_secret(info) and flags.get(f"{field}_file") is not None:
+            found[field] = _read_secret_file(flags[f"{field}_file"], secret_file_flag(field))
     return found
 
 
@@ -387,13 +543,7 @@ def load_settings(
     found: dict[str, tuple[Any, str]] = {}
     found.update(_read_file(cls, file))
     found.update(_read_environment(cls, environ))
-    found.update(
-        {
-            field: (value, "--" + setting_key(field).replace("_", "-"))
-            for field, value in flags.items()
-            if value is not None
-        }
-    )
+    found.update(_read_flags(cls, flags))
     try:
         return cls.model_validate({field: value for field, (value, _) in found.items()})
     except ValidationError as error:
@@ -402,11 +552,12 @@ def load_settings(
 
 def _describe(error: ValidationError, found: Mapping[str, tuple[Any, str]]) -> str:
     lines = []
-    for problem in error.errors(include_url=False, include_context=False):
+    for problem in error.errors(include_url=False):
+        what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=problem["msg"])
         if not problem["loc"]:
-            lines.append(problem["msg"].removeprefix("Value error, "))
+            lines.append(what)
             continue
         field = str(problem["loc"][0])
         _, origin = found.get(field, (None, setting_key(field)))
-        lines.append(f"{origin}: {problem['msg'].removeprefix('Value error, ')}")
+        lines.append(f"{origin}: {what}")
     return "\n".join(lines)

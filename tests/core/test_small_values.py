@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.backoff import restart_delay_s
-from corral.core.durations import format_age, parse_duration_s
+from corral.core.durations import format_age, format_duration, parse_duration_s
 from corral.core.errors import InvalidInput
 from corral.core.labels import check_labels
 from corral.core.sizes import format_bytes, parse_budget_bytes
@@ -25,6 +25,14 @@ def test_parse_duration(text: str, seconds: float) -> None:
 def test_what_is_not_a_duration_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="15m"):
         parse_duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(7776000.0, "90d"), (3600.0, "1h"), (90.0, "90s"), (0.25, "0.25s"), (10.0, "10s"), (0, "0s")]
+)
+def test_format_duration_is_exact(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+    assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (2e5, "2d")])

@@ -26,11 +26,13 @@ _PORTS = itertools.cycle(range(12000 + 2000 * _SLOT, 14000 + 2000 * _SLOT, 100))
 
 
 class FleetWorker:
-    def __init__(self, directory: Path, nats: Nats, *flags: str, corral: bool = True, **environment: str) -> None:
-        self.nats, self.directory, self._corral = nats, directory, corral
+    def __init__(
+        self, directory: Path, nats: Nats, *flags: str, corral: bool = True, node: str = NODE, **environment: str
+    ) -> None:
+        self.nats, self.directory, self._corral, self._node = nats, directory, corral, node
         self.data_dir = directory / "worker"
-        self.registrar = Registrar(nats, corral=corral)
-        self.port = next(_PORTS)
+        self.registrar = Registrar(nats, corral=corral, node=node)
+        self.port = next(port for port in _PORTS if not is_listening(port))
         # One port for HTTP, the rest of the hundred for backends.
         self._flags = ("--backend-ports", f"{self.port + 1}-{self.port + 99}", *flags)
         self._environment = environment
@@ -66,37 +68,40 @@ class FleetWorker:
         )
         self._credentials = self.nats.credentials(None)
         async with connect_bus(options) as bus:
-            commander = Commander(bus)
+            commander = Commander(bus, self._node)
             await commander.until_there(self.program)
             yield commander
-
-    def markers(self) -> list[str]:
-        root = self.data_dir / "run" / "processes"
-        return [path.name for path in root.iterdir()] if root.is_dir() else []
 
     def close(self) -> list[int]:
         """Ends everything; answers which backends were still there."""
         with contextlib.suppress(Exception):
             self.program.stop(20)
         self.registrar.close()
-        left = [pid for marker in self.markers() for pid in find_marked(marker)]
-        for pid in left:
-            with contextlib.suppress(psutil.Error):
-                psutil.Process(pid).kill()
-        wait_until(lambda: not any(map(psutil.pid_exists, left)) or None, what="the backends are gone")
-        return left
+        return end_marked(self.data_dir)
+
+
+def end_marked(data_dir: Path) -> list[int]:
+    """Ends every backend of the worker whose data are there."""
+    root = data_dir / "run" / "processes"
+    markers = [path.name for path in root.iterdir()] if root.is_dir() else []
+    left = [pid for marker in markers for pid in find_marked(marker)]
+    for pid in left:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(pid).kill()
+    wait_until(lambda: not any(map(psutil.pid_exists, left)) or None, what="the backends are gone")
+    return left
 
 
 class Commander:
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
+    def __init__(self, bus: Bus, node: str) -> None:
+        self.bus, self._node = bus, node
 
     async def ask(self, verb: str, within_s: float = 30.0, **fields: Any) -> Any:
         data = json.dumps(fields).encode()
-        return json.loads(await self.bus.request(f"nodes.{NODE}.{verb}", data, within_s=within_s))
+        return json.loads(await self.bus.request(f"nodes.{self._node}.{verb}", data, within_s=within_s))
 
     async def tell(self, verb: str, **fields: Any) -> None:
-        await self.bus.publish(f"nodes.{NODE}.{verb}", json.dumps(fields).encode())
+        await self.bus.publish(f"nodes.{self._node}.{verb}", json.dumps(fields).encode())
 
     async def until_there(self, program: Program) -> None:
         async with asyncio.timeout(30):
@@ -116,7 +121,7 @@ class Commander:
         async def hear(message: Any) -> None:
             heard.append(json.loads(message.data))
 
-        await self.bus.serve(f"nodes.{NODE}.{subject}", hear, concurrency=1)
+        await self.bus.serve(f"nodes.{self._node}.{subject}", hear, concurrency=1)
         yield heard
 
     async def processes(self) -> dict[str, dict[str, Any]]:

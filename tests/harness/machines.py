@@ -82,15 +82,17 @@ async def beat(stores: Stores, machine: Machine, node: Node, **usage: Any) -> Be
 async def judge(
     stores: Stores, *answered: NodeId, silent: tuple[NodeId, ...] = (), nobody: tuple[NodeId, ...] = (), **more: Any
 ) -> list[tuple[str, str]]:
-    """One health pass by the holder of the lease; the statuses that changed, was and is."""
+    """One health pass by the holder of the lease; the statuses that changed, was and is. `as_epoch`: which of a
+    node's processes answered, where it was not the current one."""
     lease = more.pop("lease", None) or await hold(stores)
+    now_ms, pulses = await stores.health.read_pulses()
+    epochs = {pulse.node_id: pulse.epoch for pulse in pulses} | more.pop("as_epoch", {})
     probes = [
-        *(BusProbe(node, True) for node in answered),
+        *(BusProbe(node, True, epoch=epochs.get(node)) for node in answered),
         *(BusProbe(node, False) for node in silent),
         *(BusProbe(node, False, no_responders=True) for node in nobody),
     ]
     listened_s = more.pop("listened_s", LISTENED_S)
-    now_ms, pulses = await stores.health.read_pulses()
     by_id = {probe.node_id: probe for probe in probes}
     news = pick_news(pulses, by_id, now_ms=now_ms, listened_s=listened_s, limits=LIMITS)
     changes = await stores.health.record(news, probes, lease=lease, listened_s=listened_s, limits=LIMITS)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from typing import ClassVar
 
 import pytest
 
@@ -10,8 +11,10 @@ import pytest
 class TwoMachines:
     """`first` and `second`, each with an address; nothing else can be reached from either."""
 
+    ADDRESSES: ClassVar = {"first": "10.231.77.1", "second": "10.231.77.2"}
+
     def __init__(self) -> None:
-        self.addresses = {"first": "10.231.77.1", "second": "10.231.77.2"}
+        self.addresses = self.ADDRESSES
         if os.geteuid() != 0 or shutil.which("ip") is None:
             pytest.skip("network namespaces need root and iproute2")
         self._names = {name: f"corral-{os.getpid()}-{name}" for name in self.addresses}

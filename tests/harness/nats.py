@@ -10,7 +10,7 @@ from pathlib import Path
 from corral.bus.client import BusOptions, Credentials
 from corral.bus.credentials import KeyPair, Permissions, make_key, read_key, user_jwt
 from corral.bus.embedded import BusFiles, prepare_bus
-from corral.system import SystemClock, SystemIds
+from corral.system import SystemClock, SystemDisk, SystemIds
 from harness.waiting import free_port, is_listening, wait_until
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
@@ -22,7 +22,7 @@ class Nats:
         self.directory = directory
         self._ids = SystemIds()
         self.files: BusFiles = prepare_bus(
-            directory, host="127.0.0.1", port=self.port, clock=SystemClock(), ids=self._ids
+            directory, host="127.0.0.1", port=self.port, clock=SystemClock(), ids=self._ids, disk=SystemDisk()
         )
         self.account: KeyPair = read_key("account", self.files.account_seed.read_text().strip(), setting="test")
         self._process: subprocess.Popen[bytes] | None = None

@@ -60,14 +60,16 @@ class OciRegistry:
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def push(self, repository: str, *layers: Mapping[str, bytes], tag: str = "latest") -> str:
+    def push(
+        self, repository: str, *layers: Mapping[str, bytes], tag: str = "latest", architecture: str = "amd64"
+    ) -> str:
         """The manifest's digest."""
         raw = [layer_of(files) for files in layers]
         packed = [gzip.compress(layer, compresslevel=1, mtime=0) for layer in raw]
         config = json.dumps(
             {
                 "os": "linux",
-                "architecture": "amd64",
+                "architecture": architecture,
                 "rootfs": {"type": "layers", "diff_ids": [digest_of(layer) for layer in raw]},
             }
         ).encode()
@@ -114,6 +116,8 @@ class Trickle:
         self.port: int = self._listener.getsockname()[1]
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
+        self.asked: list[bytes] = []
+        """What clients sent, piece by piece."""
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -131,6 +135,8 @@ class Trickle:
     def _pump(self, source: socket.socket, target: socket.socket, rate: int | None) -> None:
         with contextlib.suppress(OSError):
             while not self._over.is_set() and (data := source.recv(16384)):
+                if rate is None:
+                    self.asked.append(data)
                 target.sendall(data)
                 if rate is not None:
                     time.sleep(len(data) / self.bytes_per_s)

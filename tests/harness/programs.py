@@ -15,8 +15,12 @@ from harness.waiting import wait_until
 
 
 def clean_environment(**more: str) -> dict[str, str]:
+    """Without galleries beyond Corral's own, unless a test names some: no test asks the world."""
+    own_only = {"CORRAL_BACKEND_GALLERIES": "", "CORRAL_MODEL_GALLERIES": ""}
+    if any(key.endswith("GALLERIES") for key in more):
+        own_only = {}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_", "XDG_"))}
-    return {**kept, **more}
+    return {**kept, **own_only, **more}
 
 
 class Program:

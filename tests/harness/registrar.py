@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,15 +17,33 @@ TOKEN = "test-registration-token"
 class Registrar:
     """Speaks Corral's node API, or LocalAI's when `corral` is off."""
 
-    def __init__(self, nats: Nats, *, corral: bool = True) -> None:
-        self._nats, self._corral = nats, corral
+    def __init__(self, nats: Nats, *, corral: bool = True, node: str = NODE) -> None:
+        self._nats, self._corral, self._node = nats, corral, node
         self.epoch = 0
         self.fenced = False
         """Answer heartbeats as a frontend does when a newer process has the node's identity."""
+        self.silent = False
+        """Answer nothing of use, as a frontend does that has lost its store."""
+        self.grant: dict[str, Any] | None = None
+        """What heartbeats are told about the node's processes."""
+        self.in_flight: Callable[[], int] = lambda: 0
+        """How many requests run on the node, as its drain asks."""
         self.beats: list[dict[str, Any]] = []
+        self.asked: list[str] = []
+        """The last word of every path, in order."""
+        self.beats_answered = threading.Event()
+        self.beats_answered.set()
+        """Cleared, heartbeats arrive and are not answered."""
         registrar = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                data = json.dumps([{"in_flight": registrar.in_flight()}]).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
                 status, answer = registrar._answer(self.path, body, self.headers.get("Authorization", ""))
@@ -43,26 +62,31 @@ class Registrar:
         self._thread.start()
 
     def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
+        if self.silent:
+            return 503, {"error": "the store is away"}
+        self.asked.append(path.rpartition("/")[2])
         if path.endswith("/heartbeat"):
             self.beats.append(body)
+            self.beats_answered.wait(30)
             if self.fenced:
                 return 409, {"error": "a newer process has registered as this node"}
         if not path.endswith("/register"):
-            return 200, {"message": "ok"}
+            return 200, {"message": "ok", **({"corral": self.grant} if self.grant is not None else {})}
         if not self._corral and bearer != f"Bearer {TOKEN}":
             return 401, {"error": "invalid token"}
         reply = {
-            "id": NODE,
+            "id": self._node,
             "name": body["name"],
             "node_type": "backend",
             "status": "healthy",
             "created_at": "2026-08-01T10:00:00Z",
         }
         if not self._corral:
+            own = f"nodes.{self._node}"
             credentials = self._nats.credentials(
                 Permissions(
-                    publish=(f"nodes.{NODE}.backend.install.*.progress", f"nodes.{NODE}.files.>", "_INBOX.>"),
-                    subscribe=(f"nodes.{NODE}.>", "_INBOX.>"),
+                    publish=(f"{own}.backend.install.*.progress", f"{own}.files.>", "_INBOX.>"),
+                    subscribe=(f"{own}.>", "_INBOX.>"),
                 ),
                 expires_in_s=3600,
             )
@@ -73,7 +97,7 @@ class Registrar:
             self._nats.account,
             body["corral"]["bus_public_key"],
             name="test-node",
-            permissions=node_permissions(NODE),
+            permissions=node_permissions(self._node),
             now_s=now_s,
             expires_s=now_s + 3600,
         )
@@ -86,6 +110,7 @@ class Registrar:
         return 201, reply
 
     def close(self) -> None:
+        self.beats_answered.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from corral.controller.audit import AuditKeeper
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes import NodeStatus
 from corral.store.access import Scope, hash_secret
@@ -221,3 +222,46 @@ async def test_frontends_are_live_while_they_report(stores: Stores, rig: Rig) ->
     assert [row.id for row in await stores.frontends.read_live(within_s=30)] == ["two"]
     await stores.frontends.leave("two")
     assert await stores.frontends.read_live(within_s=30) == []
+
+
+# The audit log
+
+
+async def _fill_audit(stores: Stores, count: int) -> None:
+    for number in range(count):
+        await stores.events.append(actor="ann", action="test", subject=str(number))
+
+
+async def test_the_audit_log_is_kept_to_the_newest_entries(stores: Stores) -> None:
+    await _fill_audit(stores, 12)
+    assert await stores.events.trim(keep_s=3600, most=5, at_once=4) == 4
+    assert await stores.events.trim(keep_s=3600, most=5, at_once=4) == 3
+    assert await stores.events.trim(keep_s=3600, most=5, at_once=4) == 0
+    assert [event.subject for event in await stores.events.read_latest(limit=100)] == ["11", "10", "9", "8", "7"]
+
+
+async def test_old_entries_of_the_audit_log_are_forgotten(rig: Rig, stores: Stores) -> None:
+    await _fill_audit(stores, 3)
+    rig.run_sql("UPDATE events SET at = at - 7200000 WHERE subject <> '2'")
+    assert await stores.events.trim(keep_s=3600, most=100, at_once=10) == 2
+    assert [event.subject for event in await stores.events.read_latest(limit=100)] == ["2"]
+
+
+async def test_two_frontends_trim_the_same_log_at_once(rig: Rig, stores: Stores) -> None:
+    await _fill_audit(stores, 40)
+    other = Stores(await rig.open())
+    keepers = [
+        AuditKeeper(holder=name, events=view.events, leases=view.leases, keep_s=3600, most=10)
+        for name, view in (("a", stores), ("b", other))
+    ]
+    trimmed = await asyncio.gather(*(keeper.trim() for keeper in keepers))
+    assert sum(trimmed) == 30
+    assert len(await stores.events.read_latest(limit=100)) == 10
+
+
+async def test_the_audit_log_is_read_from_a_time_on(rig: Rig, stores: Stores) -> None:
+    await _fill_audit(stores, 3)
+    rig.run_sql("UPDATE events SET at = at - 7200000 WHERE subject = '0'")
+    now_ms = await stores.nodes.now_ms()
+    recent = await stores.events.read_latest(limit=100, since_ms=now_ms - 3600_000)
+    assert [event.subject for event in recent] == ["2", "1"]

@@ -168,3 +168,22 @@ async def test_a_removed_node_is_not_judged(stores: Stores) -> None:
     await stores.nodes.remove(node.id, actor="ann")
     assert await judge(stores, silent=(node.id,)) == []
     assert await judge(stores, silent=(node.id,)) == []
+
+
+async def test_an_answer_of_an_earlier_process_does_not_prove_its_successor(stores: Stores) -> None:
+    node = await join(stores, M)
+    successor = M.restarted()
+    await register(stores, successor)
+    await beat(stores, successor, node)
+    for _ in range(2):
+        await judge(stores, node.id, as_epoch={node.id: node.epoch})
+    assert await status(stores, node) is NodeStatus.UNHEALTHY
+    await judge(stores, node.id)
+    assert await status(stores, node) is NodeStatus.HEALTHY
+
+
+async def test_a_localai_workers_answer_needs_no_epoch(stores: Stores) -> None:
+    other = Machine(name="go", secret=None)
+    node = await register(stores, other, auto_approve=True)
+    await beat(stores, other, node)
+    assert await judge(stores, node.id, as_epoch={node.id: None}) == [("unhealthy", "healthy")]

@@ -14,7 +14,13 @@ leaving the `async with`, keeps it for the next start.
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed
-from corral.artifacts.galleries.catalogue import LOCALAI_BACKENDS, LOCALAI_MODELS, Catalogue, GalleryStatus
+from corral.artifacts.galleries.catalogue import (
+    LOCALAI_BACKENDS,
+    LOCALAI_MODELS,
+    Catalogue,
+    GalleryStatus,
+    ModelCatalogue,
+)
 from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ModelFile, ResolvedModel
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.manifest import Manifest, Readiness, StartCommand, StartRequest, plan_start
@@ -42,6 +48,7 @@ __all__ = [
     "InstalledVersion",
     "Manifest",
     "Metadata",
+    "ModelCatalogue",
     "ModelEntry",
     "ModelFile",
     "Phase",

@@ -63,6 +63,8 @@ class Blob:
     """None only for a location that nobody pinned; the digest found is then recorded."""
     size: int | None
     sources: tuple[BlobSource, ...]
+    near: tuple[BlobSource, ...] = ()
+    """Asked before all others, and not again once wrong bytes came: other workers, who owe us nothing."""
     git_oid: str = ""
     """Git's own name of the content, for files that have no other: checked once they are here."""
     resumable: bool = True
@@ -76,6 +78,8 @@ class Blob:
 
     def elsewhere(self) -> "Blob":
         """The same bytes, asked first from whoever did not just send wrong ones."""
+        if self.near:
+            return replace(self, near=())
         return replace(self, sources=self.sources[1:] + self.sources[:1])
 
 
@@ -242,7 +246,7 @@ class BlobStore:
     def _downloaded(self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
         """The rest, from the first source that has it. Progress earns new tries; a definite no, the next source."""
         problems: list[ArtifactError] = []
-        for source in blob.sources:
+        for source in (*blob.near, *blob.sources):
             failures = 0
             while blob.size is None or attempt.offset < blob.size:
                 before = attempt.offset
@@ -263,7 +267,7 @@ class BlobStore:
                     break
             else:
                 return
-        raise _all_failed(blob, problems)
+        raise _all_failed(blob, problems[len(blob.near) :])
 
     def _from_one(
         self, source: BlobSource, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter

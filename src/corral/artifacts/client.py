@@ -83,6 +83,10 @@ class Outbound:
         self._idle: dict[tuple[str, str, int], list[CheckedConnection]] = {}
 
     @property
+    def policy(self) -> NetworkPolicy:
+        return self._policy
+
+    @property
     def limits(self) -> TransferLimits:
         return self._limits
 
@@ -204,14 +208,20 @@ class Outbound:
         *,
         reusable: bool,
     ) -> None:
+        response.close()  # http.client takes no new request before; and what will close is closed by this alone
         if reusable:
-            response.close()  # the response only; http.client takes no new request before
             with self._lock:
                 kept = self._idle.setdefault(origin, [])
                 if len(kept) < _IDLE_CONNECTIONS:
                     kept.append(connection)
                     return
         connection.close()
+
+    def allowing(self, policy: NetworkPolicy) -> "Outbound":
+        """Another client under another policy, within the same limits and the same share of the line. To be closed."""
+        other = Outbound(policy, self._limits, clock=self._clock, ids=self._ids, tls=self._tls)
+        other._cap = self._cap
+        return other
 
     def close(self) -> None:
         with self._lock:

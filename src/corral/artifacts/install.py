@@ -6,9 +6,9 @@
 Whatever happens before the rename leaves nothing under `backends/`; the switch itself is one rename.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -48,7 +48,7 @@ from corral.artifacts.references import parse_reference
 from corral.artifacts.resolve import Resolver
 from corral.artifacts.resolved import Piece, ResolvedArtifact, TreePiece, WheelPiece, with_digest
 from corral.artifacts.running import is_used, paths_in_use
-from corral.artifacts.settings import ArtifactSettings
+from corral.artifacts.settings import ArtifactSettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.verify import is_sound
@@ -80,6 +80,8 @@ class BackendRequest:
     manifest: Manifest | None = None
     signatures: SignaturePolicy | None = None
     """The image has to be signed. Holds for the source and for each of its mirrors."""
+    peers: tuple[Peer, ...] = ()
+    """Workers that may have its blobs already; asked first, and done without."""
 
 
 @dataclass(slots=True)
@@ -117,8 +119,9 @@ class Installer:
         with (
             held(self.locks_dir, "collect", cancel, shared=True),
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
+            self.peers.joined_by(request.peers) as peers,
         ):
-            return self._from_first_that_works(request, cancel, meter, force=force)
+            return replace(self, peers=peers)._from_first_that_works(request, cancel, meter, force=force)
 
     def _from_first_that_works(
         self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter, *, force: bool
@@ -254,12 +257,14 @@ class Installer:
             path = self.versions.add(request.name, digest, staged)
             return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
-            remove_tree(staged)
-            if not (isinstance(error, Cancelled) and error.keep_partials):
-                self._take_away(traces)
+            with _as_far_as_possible():
+                remove_tree(staged)
+                if not (isinstance(error, Cancelled) and error.keep_partials):
+                    self._take_away(traces)
             raise
         except BaseException:
-            remove_tree(staged)
+            with _as_far_as_possible():
+                remove_tree(staged)
             raise
 
     def _needed(self, resolved: ResolvedArtifact) -> int:
@@ -426,6 +431,15 @@ class Installer:
                 freed = self.blobs.remove(digest)
                 missing -= freed
                 log.info("artifact.blob_dropped_for_space", digest=digest, bytes=freed)
+
+
+@contextmanager
+def _as_far_as_possible() -> Iterator[None]:
+    """Cleaning up after a failure, which is the one to tell. What is left is swept at the next start."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("artifact.not_cleaned_up", error=str(error))
 
 
 def _forget_scratch(resolved: ResolvedArtifact) -> None:

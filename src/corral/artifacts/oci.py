@@ -136,6 +136,24 @@ def _platform_manifest(
     raise UnsafeArchive(f"{repository.name} offers a manifest of the unknown type {kind[:100]!r}.")
 
 
+def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | None:
+    """Where the image runs, `os/architecture` each; None when it does not say."""
+    content, media_type = repository.read_manifest(digest)
+    if digest_of(content) != digest:
+        raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
+    kind = _document_type(content, media_type)
+    if kind in INDEX_TYPES:
+        offered = [entry.platform for entry in _decode(Index, content, "image index").manifests[:MAX_INDEX_ENTRIES]]
+        named = {f"{one.os}/{one.architecture}" for one in offered if one is not None and one.os != "unknown"}
+        return tuple(sorted(named)) or None
+    manifest = _decode(Manifest, content, "image manifest")
+    if manifest.config.media_type not in _CONFIG_TYPES:
+        return None
+    document = repository.read_small(parse_digest(manifest.config.digest), MANIFEST_BYTES)
+    config = _decode(Config, document, "image config")
+    return (f"{config.os}/{config.architecture}",) if config.os else None
+
+
 class _Typed(msgspec.Struct, rename="camel"):
     media_type: str = ""
     manifests: list[msgspec.Raw] | None = None

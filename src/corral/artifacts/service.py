@@ -10,13 +10,15 @@ from typing import Self, TypeVar
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed, collect_garbage
-from corral.artifacts.digests import parse_digest
+from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.builds import pick_model
 from corral.artifacts.galleries.catalogue import (
     Catalogue,
+    ModelCatalogue,
     read_backends,
     read_model,
+    read_model_catalogue,
     read_models,
     signatures_for,
 )
@@ -24,6 +26,7 @@ from corral.artifacts.galleries.entries import ModelEntry, ModelFile, ResolvedMo
 from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.locks import held
+from corral.artifacts.pins import Pin, pin_location
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
 from corral.artifacts.repair import request_again, verify_backend
 from corral.artifacts.resolved import ResolvedArtifact
@@ -87,11 +90,13 @@ class Artifacts:
 
     # Backends
 
-    async def read_catalogue(self, galleries: tuple[GallerySettings, ...] | None = None) -> Catalogue:
+    async def read_catalogue(
+        self, galleries: tuple[GallerySettings, ...] | None = None, *, ask: bool = True
+    ) -> Catalogue:
         """Every backend gallery, or those given. One that cannot be reached answers from its cached copy, with its
-        age."""
+        age; without `ask` all do."""
         wanted = self.settings.galleries if galleries is None else galleries
-        return await self._run(lambda token: read_backends(self._sources, wanted, token))
+        return await self._run(lambda token: read_backends(self._sources, wanted, token, ask=ask))
 
     def request_for(
         self,
@@ -114,6 +119,11 @@ class Artifacts:
         """What a reference is made of, for this platform. Fetches documents, never a layer (and builds a
         source package, where that is allowed: what it needs is not known before)."""
         return await self._run(lambda token: self._installer.inspect(uri, token, signatures))
+
+    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: SignaturePolicy | None = None) -> Pin:
+        """Which version a location means now, for every platform. Asks a registry for documents, nothing else."""
+        registries = self._installer.resolver.registries
+        return await self._run(lambda token: pin_location(registries, uri, sha256, token, signatures))
 
     async def install(
         self,
@@ -206,6 +216,9 @@ class Artifacts:
                 cancel=token,
             )
         )
+
+    async def read_model_catalogue(self, galleries: tuple[GallerySettings, ...], *, ask: bool = True) -> ModelCatalogue:
+        return await self._run(lambda token: read_model_catalogue(self._sources, galleries, token, ask=ask))
 
     async def read_model(self, entry: ModelEntry) -> ResolvedModel:
         return await self._run(lambda token: read_model(self._sources, entry, token))

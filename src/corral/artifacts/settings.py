@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.signatures import SignaturePolicy, read_policy
+from corral.core.galleries import GalleryAddress
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -114,6 +115,17 @@ class GallerySettings:
     """An optional gallery that has never been reached is left out instead of failing the listing."""
     verification: SignaturePolicy | None = None
     """The gallery's images have to be signed."""
+
+
+def gallery_at(address: GalleryAddress) -> GallerySettings:
+    """Optional: whoever looks something up elsewhere does not suffer from one that was never reached."""
+    return GallerySettings(
+        name=address.name,
+        url=address.url,
+        mirrors=address.mirrors,
+        optional=True,
+        verification=read_policy(address.verification),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,7 @@ class Bus:
         self._thrown_out = asyncio.Event()
         self._confirmed = False
         self._closing = False
+        self._turned_away = False
         self.last_problem = ""
 
     @property
@@ -141,6 +142,7 @@ class Bus:
             options["user_jwt_cb"] = lambda: bytearray(self._current().jwt.encode())
             options["signature_cb"] = lambda nonce: base64.b64encode(self._current().key.sign(nonce.encode()))
         servers = ", ".join(re.sub(r"//[^@/]*@", "//", server) for server in self._options.servers)
+        self._turned_away = False
         try:
             async with asyncio.timeout(self._options.connect_within_s):
                 await client.connect(**options)
@@ -148,10 +150,7 @@ class Bus:
             why = self.last_problem or str(error) or type(error).__name__
             with suppress(Exception):
                 await client.close()
-            raise Unavailable(
-                f"cannot connect to the message bus {servers}: {why}. Check that nats-server runs there, that this"
-                " machine reaches it, and the credentials."
-            ) from error
+            raise Unavailable(self._unconnected(servers, why)) from error
         self._client = client
         self.last_problem = ""
         self._denied.clear()
@@ -169,6 +168,20 @@ class Bus:
         self._confirmed = True
         if self._keeper is None:
             self._keeper = self._spawn(self._keep_open(), name="bus:keep_open")
+
+    def _unconnected(self, servers: str, why: str) -> str:
+        if not self._turned_away:
+            return (
+                f"cannot connect to the message bus {servers}: {why}. Check that nats-server runs there and that this"
+                " machine reaches it."
+            )
+        if self._options.credentials() is None:
+            return f"the message bus {servers} wants credentials, and there are none. On a frontend: bus_account_seed."
+        return (
+            f"the message bus {servers} does not accept our credential: it was signed with a seed that this nats-server"
+            " does not trust, has expired or was revoked. On a frontend, check bus_account_seed; a worker gets its"
+            " credential from the frontend."
+        )
 
     def _unless_replaced(self, client: Client, react: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """What a client tells that never became ours, or no longer is, means nothing."""
@@ -385,6 +398,8 @@ class Bus:
 
     async def _on_error(self, error: Exception) -> None:
         self.last_problem = str(error)
+        # Told once; what comes after it, when the server hangs up, may read like a broken network.
+        self._turned_away = self._turned_away or "authorization violation" in str(error).lower()
         denied = _DENIED.search(str(error))
         if denied is None:
             log.debug("bus.error", error=str(error))

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.bus.credentials import KeyPair, account_jwt, make_key, operator_jwt, read_key
-from corral.system import Clock, Ids
-from corral.system.secret_files import ensure_secret, write_private
+from corral.core.errors import Unavailable
+from corral.system import Clock, Disk, Ids
+from corral.system.secret_files import ensure_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class BusFiles:
     config: Path
 
 
-def prepare_bus(directory: Path, *, host: str, port: int, clock: Clock, ids: Ids) -> BusFiles:
+def prepare_bus(directory: Path, *, host: str, port: int, clock: Clock, ids: Ids, disk: Disk) -> BusFiles:
     """Keys are made once; the configuration is written anew, for the address asked for now."""
     files = BusFiles(
         directory / "operator.seed",
@@ -26,19 +27,21 @@ def prepare_bus(directory: Path, *, host: str, port: int, clock: Clock, ids: Ids
         directory / "system.seed",
         directory / "nats-server.conf",
     )
-    operator = _ensure_key("operator", files.operator_seed, ids)
-    account = _ensure_key("account", files.account_seed, ids)
-    system = _ensure_key("account", files.system_seed, ids)
+    operator = _ensure_key("operator", files.operator_seed, ids, disk)
+    account = _ensure_key("account", files.account_seed, ids, disk)
+    system = _ensure_key("account", files.system_seed, ids, disk)
     accounts = directory / "accounts"
-    accounts.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(
-        files.config, _config(operator, account, system, host=host, port=port, accounts=accounts, clock=clock)
-    )
+    config = _config(operator, account, system, host=host, port=port, accounts=accounts, clock=clock)
+    try:
+        disk.make_directory(accounts)
+        disk.write(files.config, config.encode())
+    except OSError as error:
+        raise Unavailable(f"cannot write the bus's configuration to {directory}: {error.strerror}") from error
     return files
 
 
-def _ensure_key(kind: str, path: Path, ids: Ids) -> KeyPair:
-    return read_key(kind, ensure_secret(path, lambda: make_key(kind, ids.seed()).seed), setting=str(path))
+def _ensure_key(kind: str, path: Path, ids: Ids, disk: Disk) -> KeyPair:
+    return read_key(kind, ensure_secret(disk, path, lambda: make_key(kind, ids.seed()).seed), setting=str(path))
 
 
 def _config(

@@ -4,7 +4,7 @@ Unknown fields are ignored. LocalAI leaves out what is empty, so its absent fiel
 Corral's stays absent, it never becomes zero.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,18 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, str] = {}
 
 
+class BlobPeer(msgspec.Struct, frozen=True):
+    """A worker that may have the blobs of a backend already."""
+
+    url: str
+    """Of its file server: `http://host:port`."""
+    token: str
+    """Its `blob_token`, from its report."""
+
+    def __repr__(self) -> str:
+        return f"BlobPeer({self.url})"
+
+
 class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
 
@@ -38,9 +50,12 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """The resolved source and its mirrors; the worker then asks no gallery."""
     version: str | None = None
     sha256: str | None = None
-    manifest: msgspec.Raw | None = None
+    manifest: dict[str, Any] | None = None
     """How to start it, when the artifact does not tell by itself."""
     start: StartOptions | None = None
+    peers: list[BlobPeer] | None = None
+    """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
+    answer or wrong is done without."""
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +123,30 @@ class ModelUnloadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ModelDeleteRequest(msgspec.Struct, frozen=True):
     model_name: str
+
+
+class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    """Below the models directory."""
+    uri: str
+    sha256: str = ""
+
+
+class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
+
+    model: str
+    files: list[WeightsFile] = []
+    paths: list[str] = []
+    """Names below the models directory; the reply tells which of them there are."""
+    peers: list["PeerSource"] = []
+    """Other workers that have them, asked first."""
+    op_id: str = ""
+
+
+class PeerSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    url: str
+    token: str = ""
 
 
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,6 +242,35 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     models: list[RunningModel]
     error: str | None = None
+    epoch: int | None = None
+    """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
+
+
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
+
+    epoch: int | None = None
+
+
+class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    filename: str
+    path: str
+    digest: str
+    size: int
+
+
+class FoundPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    path: str
+    size: int | None = None
+    """None for a directory."""
+
+
+class ModelFetchReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    error: str = ""
+    code: str | None = None
+    files: list[FetchedFile] = []
+    found: dict[str, FoundPath] = {}
 
 
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,15 +299,6 @@ class LogRecord(msgspec.Struct, frozen=True):
 class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: list[LogRecord] | None
     error: str = ""
-
-
-class PingReply(msgspec.Struct, frozen=True):
-    """Corral's own."""
-
-    node: str
-    instance: str
-    epoch: int
-    version: str
 
 
 # Published
@@ -279,6 +338,10 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
     reason: str = ""
+    version: str = ""
+    """What the version it was started from calls itself; `digest` is the one to compare."""
+    generation: int | None = None
+    """Of the last order that wanted exactly this process; absent when none with a generation did."""
     pid: int | None = None
     port: int | None = None
     address: str | None = None
@@ -291,7 +354,11 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that is installed and runs on a node, complete: what is not in it is not there."""
+    """Everything that is installed and runs on a node, complete: what is not in it is not there.
+
+    One with a lower (`epoch`, `sequence`) than the last seen is stale; another `instance` counts from 1 again, under a
+    higher epoch.
+    """
 
     node: str
     instance: str
@@ -299,6 +366,9 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int
     backends: list[ListedBackend]
     processes: list[ReportedProcess]
+    applied: dict[str, int] = {}
+    """Generation of the last order carried out, by the backend's name in the order. Deletes too, so that an absent
+    backend with its delete's generation here is a delete that is done."""
     http_token: str | None = None
     """Opens the worker's file server. Only in a reply."""
     blob_token: str | None = None
@@ -309,6 +379,27 @@ class NodesChanged(msgspec.Struct, frozen=True):
     """Corral's own. A hint: whoever hears it reads the store."""
 
     frontend: str
+
+
+class RoutesChanged(msgspec.Struct, frozen=True):
+    """Corral's own. A hint: whoever hears it compares the version and reads the store."""
+
+    frontend: str
+    version: int | None = None
+
+
+class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. What one frontend process works on now, complete: what is not in it is zero."""
+
+    frontend: str
+    sequence: int
+    """Grows within one run of the process; `run` tells runs apart."""
+    run: str = ""
+    replicas: dict[str, int] = {}
+    idle_ms: dict[str, int] = {}
+    """For replicas used lately: how long ago."""
+    queues: dict[str, int] = {}
+    """Requests that wait for a replica, by model."""
 
 
 Message = TypeVar("Message", bound=msgspec.Struct)

@@ -72,6 +72,18 @@ class RegisterRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: CorralClaim | None = None
 
 
+class ProcessGrant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node may go on running. In the answers to registrations and heartbeats of the node's own process."""
+
+    leases_s: dict[str, Annotated[float, msgspec.Meta(gt=0)]] = {}
+    """By process key: how long after sending its question the node may run it, if it hears nothing more. The whole
+    table; a process that is not in it has no end. Whoever gives a process to another node waits for longer than that
+    after the last answer."""
+    given_away: dict[str, int] = {}
+    """By process key: now runs elsewhere, to be ended at once. The number is a generation: a process that was ordered
+    with a higher one is another."""
+
+
 class CorralWelcome(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     bus_url: str | None = None
@@ -83,6 +95,7 @@ class CorralWelcome(msgspec.Struct, frozen=True, omit_defaults=True):
     heartbeat_interval_s: float | None = None
     frontends: list[str] = []
     """Every frontend there is: when one dies, its workers go on with the others."""
+    grant: ProcessGrant | None = None
 
 
 class RegisterReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,7 +123,13 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: CorralBeat | None = None
 
 
+class HeartbeatReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    message: str = ""
+    corral: ProcessGrant | None = None
+
+
 decode_register = msgspec.json.Decoder(RegisterRequest).decode
 decode_register_reply = msgspec.json.Decoder(RegisterReply).decode
 decode_heartbeat = msgspec.json.Decoder(HeartbeatRequest).decode
+decode_heartbeat_reply = msgspec.json.Decoder(HeartbeatReply).decode
 decode_facts = msgspec.json.Decoder(NodeFacts).decode

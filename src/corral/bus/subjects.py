@@ -35,12 +35,12 @@ STOP = "stop"
 BACKEND_ROLLBACK = "corral.backend.rollback"
 CANCEL = "corral.cancel"
 LOGS = "corral.logs"
+MODEL_FETCH = "corral.model.fetch"
+"""Corral's own: the worker brings a model's weights to its disk by itself."""
 REPORT_NOW = "corral.report.now"
 """Corral's own: answers with the whole table of backends and processes."""
 REPORT = "corral.report"
 """Corral's own, published by the worker: the same table, on connect, on change and with each heartbeat."""
-PING = "corral.ping"
-"""Corral's own: answers at once who is there (epoch, instance, version)."""
 
 
 def progress_subject(node: NodeId | str, op_id: str) -> str:
@@ -48,8 +48,29 @@ def progress_subject(node: NodeId | str, op_id: str) -> str:
     return node_subject(node, f"backend.install.{sanitise_token(op_id)}.progress")
 
 
+EVERY_REPORT = f"nodes.*.{REPORT}"
+EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
+"""What every frontend listens on."""
+
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
+ANYTHING_CHANGED = "corral.*.changed"
+"""Every such hint."""
+
+
+def changed_subject(kind: str) -> str:
+    """The hint for one kind of things: nodes, operations, backends, models, replicas."""
+    return f"corral.{sanitise_token(kind)}.changed"
+
+
+def changed_kind(subject: str) -> str:
+    return subject.split(".")[1]
+
+
+ROUTES_CHANGED = "corral.routes.changed"
+"""Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""
+INFLIGHT = "corral.inflight"
+"""Corral's own, frontend to frontends: its open requests for each replica. Forgotten unless repeated."""
 
 FRONTEND_INBOX = "_INBOX.fe"
 """Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""

@@ -6,7 +6,7 @@ import click
 
 from corral.bus.embedded import prepare_bus
 from corral.cli.client import print_json
-from corral.system import SystemClock, SystemIds
+from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
 
 
@@ -22,7 +22,9 @@ def bus_group() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print command and settings as JSON.")
 def init_bus(directory: Path, host: str, port: int, as_json: bool) -> None:
     """Make keys and a nats-server configuration in DIRECTORY. Run again, the keys stay."""
-    files = prepare_bus(directory.absolute(), host=host, port=port, clock=SystemClock(), ids=SystemIds())
+    files = prepare_bus(
+        directory.absolute(), host=host, port=port, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()
+    )
     told = {
         "CORRAL_BUS": f"nats://THIS-HOST:{port}",
         "CORRAL_BUS_ACCOUNT_SEED_FILE": str(files.account_seed),

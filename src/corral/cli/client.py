@@ -6,13 +6,15 @@ On the machine where `corral up` runs nothing has to be configured; elsewhere CO
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -21,6 +23,7 @@ from corral.settings import data_home
 from corral.system.http_json import Unreachable, call_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+NARROWEST = 6
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
@@ -32,11 +35,21 @@ class Api:
     data_dir: Path
     """Of the `corral up` on this machine, if there is one."""
 
-    def call(self, method: str, *path: str, body: Any = None) -> Any:
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Any = None,
+        query: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        within_s: float = 30.0,
+    ) -> Any:
         """Path parts are escaped: a name may hold any character."""
-        target = "/".join(quote(part, safe="") for part in path)
+        target = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         try:
-            return call_json(method, f"{self.url}/{target}", bearer=self.key, body=body)
+            return call_json(
+                method, f"{self.url}/{target}", bearer=self.key, body=body, headers=headers, within_s=within_s
+            )
         except Unreachable as error:
             raise Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
         except Unauthenticated as error:
@@ -108,10 +121,27 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Aligned columns, on a terminal and in a pipe alike."""
+def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:
+    """Column widths that fit into `room`: of those that may be cut, the widest gives way first."""
+    fitted = list(widths)
+    while sum(fitted) + 2 * (len(fitted) - 1) > room:
+        widest = max(may_cut, key=lambda at: fitted[at])
+        if fitted[widest] <= NARROWEST:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = ()) -> None:
+    """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
     lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    if sys.stdout.isatty():
+        cut = [at for at, column in enumerate(columns) if not may_cut or column in may_cut]
+        widths = fit_widths(widths, shutil.get_terminal_size().columns, may_cut=cut)
     for line in lines:
-        padded = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=False)]
-        click.echo("  ".join([*padded, line[-1]]).rstrip())
+        cells = [
+            (cell if len(cell) <= width else cell[: width - 1] + "…").ljust(width)
+            for cell, width in zip(line, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())

@@ -1,7 +1,6 @@
 """`corral doctor`: what stands in the way on this machine, and what to do about it."""
 
 import asyncio
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,15 +14,16 @@ from corral.cli.client import Api, clean, client_command, print_json
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
 from corral.settings import FrontendSettings, UpSettings, load_settings, split_host_port
-from corral.system import SystemClock, SystemIds
+from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
 from corral.system.http_json import read_server_time
 from corral.system.listen import can_connect, is_port_free
-from corral.system.lock import is_locked
 from corral.system.port_owner import find_port_owner
 
 LOW_DISK_BYTES = 5 << 30
 SKEW_TOLERATED_S = 5.0
+
+disk = SystemDisk()
 
 State = Literal["ok", "warning", "problem"]
 
@@ -47,7 +47,7 @@ def doctor_command(api: Api) -> None:
         _check_python(),
         _check_disk(directory),
         _check_frontend(api, directory, status),
-        *_check_ports(settings, running=is_locked(directory, "up")),
+        *_check_ports(settings, running=disk.is_held(directory, "up")),
         *_check_gpus(directory),
         _check_bus_program(),
         _check_store(status, directory),
@@ -69,7 +69,7 @@ def doctor_command(api: Api) -> None:
 def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) -> Finding:
     if status is not None:
         return Finding("frontend", "ok", f"{api.url} answers, version {status['version']}")
-    if not is_locked(directory, "up") and not is_locked(directory, "frontend"):
+    if not disk.is_held(directory, "up") and not disk.is_held(directory, "frontend"):
         return Finding("frontend", "ok", f"none runs on {directory}")
     try:
         api.call("GET", "api", "status")
@@ -94,12 +94,12 @@ def _check_disk(directory: Path) -> Finding:
     place = directory
     while not place.exists():
         place = place.parent
-    free = shutil.disk_usage(place).free
+    free = disk.free_bytes(place)
     text = f"{format_bytes(free)} free for {directory}"
+    probe = place / ".corral-doctor"
     try:
-        probe = place / ".corral-doctor"
-        probe.write_bytes(b"x" * 4096)
-        probe.unlink()
+        disk.write(probe, b"x" * 4096)
+        disk.remove(probe)
     except OSError as error:
         return Finding("disk", "problem", f"cannot write to {place}: {error.strerror}", "choose another --data-dir")
     if free < LOW_DISK_BYTES:

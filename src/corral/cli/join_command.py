@@ -8,7 +8,10 @@ from corral.cli.client import Api, client_command, print_json
 @click.command("join-command")
 @client_command
 def join_command(api: Api) -> None:
-    """Print the command that adds a machine."""
+    """Print the command that adds a machine.
+
+    The token in it need not be in an argument list: leave out --token and set CORRAL_JOIN_TOKEN there, or put the token
+    into a file and give --token-file PATH."""
     join = api.call("GET", "api", "join-command")
     if api.as_json:
         print_json(join)

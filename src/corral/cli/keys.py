@@ -3,6 +3,7 @@
 import click
 
 from corral.cli.client import Api, client_command, print_json, print_table
+from corral.core.errors import InvalidInput
 
 
 @click.group("keys")
@@ -10,13 +11,22 @@ def keys_group() -> None:
     """Make, list and revoke API keys."""
 
 
+def _names(models: str | None) -> list[str] | None:
+    return None if models is None else [name.strip() for name in models.split(",") if name.strip()]
+
+
+def _shown(models: list[str] | None) -> str:
+    return "all" if models is None else ",".join(models) or "none"
+
+
 @keys_group.command("create")
 @client_command
 @click.option("--name", required=True, help="Who or what the key is for.")
 @click.option("--scope", type=click.Choice(["admin", "user"]), default="user", show_default=True)
-def create_key(api: Api, name: str, scope: str) -> None:
+@click.option("--models", default=None, help="The only models it may use, separated by commas. Default: all.")
+def create_key(api: Api, name: str, scope: str, models: str | None) -> None:
     """Make a key. It is shown this once; only its hash is kept."""
-    key = api.call("POST", "api", "keys", body={"name": name, "scope": scope})
+    key = api.call("POST", "api", "keys", body={"name": name, "scope": scope, "models": _names(models)})
     if api.as_json:
         print_json(key)
         return
@@ -33,11 +43,12 @@ def list_keys(api: Api) -> None:
         print_json(keys)
         return
     print_table(
-        ("NAME", "SCOPE", "BEGINS WITH", "CREATED", "BY", "ID", "STATE"),
+        ("NAME", "SCOPE", "MODELS", "BEGINS WITH", "CREATED", "BY", "ID", "STATE"),
         [
             (
                 key["name"],
                 key["scope"],
+                _shown(key["models"]),
                 key["hint"] + "...",
                 key["created_at"][:19],
                 key["created_by"],
@@ -47,6 +58,22 @@ def list_keys(api: Api) -> None:
             for key in keys
         ],
     )
+
+
+@keys_group.command("models")
+@client_command
+@click.argument("key")
+@click.argument("models", required=False)
+@click.option("--all", "all_models", is_flag=True, help="Let it use every model.")
+def change_models(api: Api, key: str, models: str | None, all_models: bool) -> None:
+    """Say which models a key may use, separated by commas. Takes effect everywhere within five seconds."""
+    if all_models == (models is not None):
+        raise InvalidInput("name the models, separated by commas, or give --all")
+    changed = api.call("PUT", "api", "keys", key, "models", body={"models": _names(models)})
+    if api.as_json:
+        print_json(changed)
+    else:
+        click.echo(f"{changed['name']} may use: {_shown(changed['models'])}")
 
 
 @keys_group.command("revoke")

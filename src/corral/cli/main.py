@@ -10,11 +10,19 @@ from corral.core.errors import CorralError, InvalidInput, Unavailable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("corral.cli.up", "up_command"),
+    "demo": ("corral.cli.demo", "demo_command"),
     "frontend": ("corral.cli.frontend", "frontend_command"),
     "worker": ("corral.cli.worker", "worker_command"),
     "status": ("corral.cli.status", "status_command"),
     "nodes": ("corral.cli.nodes", "nodes_group"),
+    "backends": ("corral.cli.backends", "backends_group"),
+    "models": ("corral.cli.models", "models_group"),
+    "ops": ("corral.cli.ops", "ops_group"),
+    "chat": ("corral.cli.chat", "chat_command"),
     "keys": ("corral.cli.keys", "keys_group"),
+    "usage": ("corral.cli.usage", "usage_command"),
+    "audit": ("corral.cli.audit", "audit_command"),
+    "why": ("corral.cli.why", "why_group"),
     "join-command": ("corral.cli.join_command", "join_command"),
     "doctor": ("corral.cli.doctor", "doctor_command"),
     "bus": ("corral.cli.bus", "bus_group"),
@@ -52,7 +60,10 @@ def _first_of_ours(error: BaseException) -> CorralError | None:
 
 def main() -> None:
     try:
-        cli.main(prog_name="corral", standalone_mode=False)
+        # A command's own exit code comes back as its result; commands themselves return nothing.
+        code = cli.main(prog_name="corral", standalone_mode=False)
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:

@@ -16,12 +16,26 @@ def nodes_group() -> None:
     """See, approve, drain, label and remove machines."""
 
 
-def _of(available: int | None, total: int | None) -> str:
+def _used(available: int | None, total: int | None) -> str:
+    """As the web UI shows it."""
     if total is None:
         return "unknown"
     if total == 0:
         return "-"
-    return f"{format_bytes(available) if available is not None else '?'} / {format_bytes(total)}"
+    return f"{format_bytes(max(0, total - available)) if available is not None else '?'} / {format_bytes(total)}"
+
+
+def _used_short(available: int | None, total: int | None) -> str:
+    """`12/24G`: a table has many columns."""
+    if not total:
+        return "?" if total is None else "-"
+    unit, size = ("T", 1 << 40) if total >= 1000 << 30 else ("G", 1 << 30)
+    used = _short((total - available) / size) if available is not None else "?"
+    return f"{used}/{_short(total / size)}{unit}"
+
+
+def _short(number: float) -> str:
+    return f"{max(0.0, number):.1f}" if number < 9.95 else f"{number:.0f}"
 
 
 def _seen(node: dict[str, Any]) -> str:
@@ -32,7 +46,7 @@ def _seen(node: dict[str, Any]) -> str:
 @nodes_group.command("list")
 @client_command
 def list_nodes(api: Api) -> None:
-    """All machines and how they are."""
+    """All machines and how they are. GPU memory, RAM and disk are used/total."""
     nodes = api.call("GET", "api", "nodes")
     if api.as_json:
         print_json(nodes)
@@ -40,24 +54,24 @@ def list_nodes(api: Api) -> None:
     if not nodes:
         click.echo("There are no nodes yet. `corral join-command` prints what to run on a machine to add it.")
         return
-    columns = ("NAME", "STATUS", "TYPE", "CAPABILITY", "GPU MEM FREE", "RAM FREE", "DISK FREE", "SEEN", "ID", "NOTE")
+    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "SEEN", "ID", "NOTE")
     print_table(
         columns,
         [
             (
                 node["name"],
                 node["status"],
-                node["node_type"],
                 node["capability"] or "unknown",
-                _of(node["available_vram"], node["total_vram"]),
-                _of(node["available_ram"], node["total_ram"]),
-                _of(node["available_disk"], node["total_disk"]),
-                _seen(node),
+                _used_short(node["available_vram"], node["total_vram"]),
+                _used_short(node["available_ram"], node["total_ram"]),
+                _used_short(node["available_disk"], node["total_disk"]),
+                _seen(node).removesuffix(" ago"),
                 node["id"][:8],
                 "; ".join(filter(None, (node["status_reason"], (node["conflict"] or {}).get("message")))),
             )
             for node in nodes
         ],
+        may_cut=("NAME", "CAPABILITY", "NOTE"),
     )
 
 
@@ -72,7 +86,7 @@ def show_node(api: Api, node: str) -> None:
         return
     labels = [f"{key}={value}" for key, value in sorted(found["labels"].items())]
     gpus = [
-        f"{gpu['name'] or gpu['vendor']} ({_of(gpu['memory_free_bytes'], gpu['memory_total_bytes'])} free)"
+        f"{gpu['name'] or gpu['vendor']} ({_used(gpu['memory_free_bytes'], gpu['memory_total_bytes'])} used)"
         for gpu in found["gpus"]
     ]
     rows: list[tuple[str, str]] = [
@@ -85,9 +99,9 @@ def show_node(api: Api, node: str) -> None:
         ("processor", f"{found['cpu_model'] or 'unknown'}, {found['cpu_count'] or '?'} cores"),
         ("gpus", "; ".join(gpus) or "none found"),
         ("capability", f"{found['capability'] or 'unknown'} ({found['capability_reason'] or 'as the worker says'})"),
-        ("gpu memory", _of(found["available_vram"], found["total_vram"]) + " free"),
-        ("memory", _of(found["available_ram"], found["total_ram"]) + " free"),
-        ("disk", _of(found["available_disk"], found["total_disk"]) + " free"),
+        ("gpu memory", _used(found["available_vram"], found["total_vram"]) + " used"),
+        ("memory", _used(found["available_ram"], found["total_ram"]) + " used"),
+        ("disk", _used(found["available_disk"], found["total_disk"]) + " used"),
         ("labels", " ".join(labels)),
         ("last seen", _seen(found)),
     ]

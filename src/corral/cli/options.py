@@ -7,7 +7,16 @@ from typing import Any, TypeVar
 import click
 from pydantic_core import PydanticUndefined
 
-from corral.settings import RoleSettings, environment_names, load_settings, setting_key
+from corral.core.durations import format_duration
+from corral.settings import (
+    RoleSettings,
+    environment_names,
+    find_unknown_variables,
+    is_secret,
+    load_settings,
+    secret_file_flag,
+    setting_key,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Role = TypeVar("Role", bound=RoleSettings)
@@ -24,6 +33,11 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
                 declaration = f"{flag}/--no-{flag.removeprefix('--')}"
                 command = click.option(declaration, field, default=None, help=help_text)(command)
             else:
+                if is_secret(info):
+                    file_help = f"File with the value of {flag}, which then is in no argument list."
+                    command = click.option(
+                        secret_file_flag(field), f"{field}_file", default=None, help=file_help, metavar="PATH"
+                    )(command)
                 command = click.option(flag, field, default=None, help=help_text, metavar="VALUE")(command)
         return click.option(
             "--config", type=click.Path(path_type=Path), default=None, help="Settings file (TOML). [CORRAL_CONFIG]"
@@ -35,11 +49,14 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
 def _show(default: Any, field: str) -> str:
     if isinstance(default, bool):
         return "on" if default else "off"
-    return f"{default:g}s" if field.endswith("_s") else str(default)
+    return format_duration(default) if field.endswith("_s") else str(default)
 
 
 def read_settings(cls: type[Role], flags: dict[str, Any]) -> Role:
     import os
 
+    for name, near in find_unknown_variables(os.environ).items():
+        hint = f"; did you mean {near}?" if near else ""
+        click.echo(f"corral: the environment variable {name} means nothing to Corral and is ignored{hint}", err=True)
     config = flags.pop("config", None) or os.environ.get("CORRAL_CONFIG")
     return load_settings(cls, flags=flags, file=Path(config) if config else None)

@@ -1,11 +1,15 @@
 """`corral worker`: run the worker of this machine."""
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from corral.cli.options import read_settings, settings_options
 from corral.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from corral.worker.world import World
 
 
 @click.command("worker")
@@ -13,9 +17,11 @@ from corral.settings import WorkerSettings
 def worker_command(**flags: Any) -> None:
     """Join this machine to a fleet and run backends on it.
 
-    The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags."""
+    The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
+    The token may also come from CORRAL_JOIN_TOKEN or a file (--token-file), so that it is in no argument list."""
     settings = read_settings(WorkerSettings, flags)
-    from corral.system import SystemClock, SystemIds
+    # structlog loads it for tracebacks we do not want: 5 MB for nothing, and a worker may run for years.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     from corral.system.memory import share_malloc_arenas
     from corral.system.run import run_until_signal
     from corral.telemetry.logs import configure_logs
@@ -23,4 +29,25 @@ def worker_command(**flags: Any) -> None:
 
     share_malloc_arenas()
     configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
-    run_until_signal(lambda: run_worker(settings, clock=SystemClock(), ids=SystemIds()))
+    run_until_signal(lambda: run_worker(settings, _real_world()))
+
+
+def _real_world() -> "World":
+    from corral.artifacts import Artifacts
+    from corral.system import SystemClock, SystemDisk, SystemIds
+    from corral.worker.areas import Area
+    from corral.worker.processes.groups import find_groups
+    from corral.worker.processes.local import LocalProcesses
+    from corral.worker.world import World
+
+    clock, ids = SystemClock(), SystemIds()
+    return World(
+        clock=clock,
+        ids=ids,
+        disk=SystemDisk(),
+        open_area=Area,
+        open_fetch=lambda settings: Artifacts(settings, clock=clock, ids=ids),
+        open_processes=lambda settings, nvml: LocalProcesses(
+            settings, groups=find_groups(), clock=clock, ids=ids, nvml=nvml
+        ),
+    )

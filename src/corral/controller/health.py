@@ -6,6 +6,7 @@ from typing import Protocol
 
 import structlog
 
+from corral.bus.messages import HealthAnswer, decode
 from corral.bus.subjects import MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
 from corral.core.health import BusProbe, Pulse, pick_news
@@ -159,13 +160,15 @@ class HealthController:
         async def probe(node_id: NodeId) -> BusProbe | None:
             async with limit:
                 try:
-                    await self._bus.request(node_subject(node_id, MODELS_RUNNING), b"{}", within_s=PROBE_WITHIN_S)
+                    answer = await self._bus.request(
+                        node_subject(node_id, MODELS_RUNNING), b"{}", within_s=PROBE_WITHIN_S
+                    )
+                    return BusProbe(node_id, answered=True, epoch=decode(answer, HealthAnswer).epoch)
                 except NoResponders:
                     return BusProbe(node_id, answered=False, no_responders=True)
                 except CorralError:
                     # When our own link broke meanwhile, the failure says nothing about the node.
                     return BusProbe(node_id, answered=False) if self._bus.connected else None
-                return BusProbe(node_id, answered=True)
 
         results = await asyncio.gather(*(probe(pulse.node_id) for pulse in pulses))
         return [result for result in results if result is not None]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from corral.core.hardware import GpuVendor, vram_label
 
-__all__ = ["DEFAULT_TOKEN", "Capability", "CapabilityFacts", "pick_capability", "vram_label"]
+__all__ = ["DEFAULT_TOKEN", "Capability", "CapabilityFacts", "pick_capability", "reported_capability", "vram_label"]
 
 DEFAULT_TOKEN = "default"
 SMALL_VRAM_BYTES = 4 << 30
@@ -52,6 +52,15 @@ def pick_capability(facts: CapabilityFacts) -> Capability:
     if facts.gpu_vendor == "nvidia":
         return _with_cuda("nvidia", facts, reason="an NVIDIA GPU")
     return Capability(token=facts.gpu_vendor, reason=f"a GPU by {facts.gpu_vendor}")
+
+
+def reported_capability(token: str | None, *, gpu_vendor: str | None, vram_total_bytes: int | None) -> str:
+    """What a node that has told no capability counts as: its vendor, if there is memory worth speaking of."""
+    if token:
+        return token
+    if gpu_vendor and gpu_vendor != "unknown" and (vram_total_bytes or 0) > SMALL_VRAM_BYTES:
+        return gpu_vendor
+    return DEFAULT_TOKEN
 
 
 def _with_cuda(family: str, facts: CapabilityFacts, *, reason: str) -> Capability:

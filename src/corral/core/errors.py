@@ -9,6 +9,7 @@
     ├── Conflict                true now, but not what the caller assumed -> 409
     │   └── Fenced              a newer holder has taken over
     ├── TooLarge                                                          -> 413
+    ├── RateLimited             too much of it; waiting helps             -> 429
     ├── Unavailable             definitely not done; trying again helps   -> 503
     │   └── NoResponders        nobody listens on that subject
     └── OutcomeUnknown          it may or may not have happened           -> 504
@@ -58,6 +59,15 @@ class Fenced(Conflict):
 
 class TooLarge(CorralError):
     code = "too_large"
+
+
+class RateLimited(CorralError):
+    code = "rate_limited"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(CorralError):

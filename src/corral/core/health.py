@@ -12,6 +12,8 @@ class BusProbe:
     node_id: NodeId
     answered: bool
     no_responders: bool = False
+    epoch: int | None = None
+    """Of the process that answered, if it told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +23,19 @@ class Pulse:
     node_id: NodeId
     node_type: NodeType
     approved: bool
+    epoch: int
+    tells_epoch: bool
+    """Corral's workers do, LocalAI's do not."""
     presence: Presence
     presence_reason: str
     last_heartbeat: int | None
     bus_answered: bool
     bus_failures: int
     bus_no_responders: bool
+
+    def is_answered_by(self, probe: BusProbe) -> bool:
+        """The answer of an earlier process says nothing about the one that is registered now."""
+        return probe.answered and (not self.tells_epoch or probe.epoch == self.epoch)
 
     @property
     def expected_on_bus(self) -> bool:
@@ -39,6 +48,8 @@ def pulse_of(node: Node) -> Pulse:
         node_id=node.id,
         node_type=node.node_type,
         approved=node.approved,
+        epoch=node.epoch,
+        tells_epoch=node.instance is not None,
         presence=node.presence,
         presence_reason=node.presence_reason,
         last_heartbeat=node.last_heartbeat,
@@ -67,7 +78,7 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
         if listened_s < limits.suspect_after_s:
             # We have not listened long enough to hold the silence against it, and an old beat proves no life either.
             return pulse
-        if pulse.presence is Presence.GONE and (probe is None or not probe.answered):
+        if pulse.presence is Presence.GONE and (probe is None or not pulse.is_answered_by(probe)):
             # Silent on both paths still, however short we have been listening: only a sign of life brings it back.
             return pulse
     verdict = classify_evidence(
@@ -92,9 +103,12 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
 
 
 def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
-    if probe is None or (probe.answered and pulse.bus_answered and not pulse.bus_failures):
+    if probe is None:
         return pulse
-    if probe.answered:
+    answered = pulse.is_answered_by(probe)
+    if answered and pulse.bus_answered and not pulse.bus_failures:
+        return pulse
+    if answered:
         return replace(pulse, bus_answered=True, bus_failures=0, bus_no_responders=False)
     # Counted up to the limit only: a node that stays away is not rewritten at every pass.
     failures = min(pulse.bus_failures + 1, limits.bus_failures)

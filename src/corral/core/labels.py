@@ -11,6 +11,19 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
 MAX_LABELS = 64
 
 
+RESERVED = ("node.name", "node.replica-slots", "gpu.vendor", "gpu.vram")
+
+
+def check_operator_labels(labels: Mapping[str, str]) -> None:
+    """Selectors rely on what a machine is: nobody may say otherwise."""
+    taken = sorted(set(labels) & set(RESERVED))
+    if taken:
+        raise InvalidInput(
+            f"{taken[0]!r} is a label Corral sets by itself from what the machine is; choose another key"
+        )
+    check_labels(labels)
+
+
 def check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > MAX_LABELS:
         raise InvalidInput(f"{len(labels)} labels are too many; at most {MAX_LABELS} fit on a node")
@@ -33,5 +46,6 @@ def derived_labels(node: Node) -> dict[str, str]:
 
 
 def effective_labels(node: Node) -> dict[str, str]:
-    """An administrator's word goes before the worker's, and that before what was derived."""
-    return {**derived_labels(node), **node.worker_labels, **node.operator_labels}
+    """An administrator's word goes before the worker's. What was derived goes before both: LocalAI's workers send some
+    of it themselves, so it cannot be refused."""
+    return {**node.worker_labels, **node.operator_labels, **derived_labels(node)}

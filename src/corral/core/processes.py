@@ -52,6 +52,7 @@ class ProcessSpec:
     host: str = "127.0.0.1"  # where it is told to listen
     user: str | None = None  # run as this user; needs root
     labels: Mapping[str, str] = field(default_factory=dict)  # facts the caller wants back after a restart
+    generation: int | None = field(default=None, compare=False)  # of the last order that wanted exactly this process
 
     def __post_init__(self) -> None:
         if not self.command:

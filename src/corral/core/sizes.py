@@ -13,15 +13,6 @@ _UNITS = {
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)", re.IGNORECASE)
 
 
-def parse_size_bytes(text: str) -> int:
-    """`94MB`, `4.5 GiB` or bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    unit = {name.lower(): factor for name, factor in _UNITS.items()}.get(match[2].lower()) if match else None
-    if match is None or unit is None:
-        raise InvalidInput(f"{text!r} is not a size; write for example 94MB or 12GiB")
-    return int(float(match[1]) * unit)
-
-
 def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
     """`80%`, `0.8`, `12GB`, `12GiB` or bytes, never more than there is."""
     stripped = text.strip()
@@ -43,6 +34,23 @@ def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
     if number <= 0:
         raise InvalidInput(f"{text!r} leaves no memory at all; write for example 80%, 12GB or 12GiB")
     return min(total_bytes, int(number * factor))
+
+
+def read_size_bytes(text: str) -> int | None:
+    """`94MB`, `1.5 GiB`, `4G`, bytes; None for a text that is no size, such as a gallery's "about 4 GB"."""
+    match = _SIZE.fullmatch(text.strip())
+    unit = match[2].lower() if match else ""
+    factors = {name.lower(): factor for name, factor in _UNITS.items()}
+    factor = factors.get(unit) or factors.get(f"{unit}b")
+    return int(float(match[1]) * factor) if match and factor else None
+
+
+def parse_size_bytes(text: str) -> int:
+    """`200GB`, `200GiB` or bytes."""
+    size = read_size_bytes(text)
+    if size is None:
+        raise InvalidInput(f"{text!r} is not a size; write for example 94MB or 12GiB")
+    return size
 
 
 def format_bytes(count: float) -> str:

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from corral.core.errors import Forbidden, Unauthenticated
+from corral.frontend.guesses import Guesses
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.system import Clock
 
@@ -76,32 +77,34 @@ class KeyStore(Protocol):
 class Gate:
     """Keys are looked up in the store and remembered for two seconds: a revoked one is dead everywhere by then."""
 
-    def __init__(self, store: KeyStore, *, clock: Clock, auth: bool) -> None:
+    def __init__(self, store: KeyStore, guesses: Guesses, *, clock: Clock, auth: bool) -> None:
         self._store = store
+        self._guesses = guesses
         self._clock = clock
         self._auth = auth
         self._known: dict[str, tuple[float, ApiKey | None]] = {}
 
-    async def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Principal | None:
+    async def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Principal | None:
+        """Raises RateLimited where too many wrong credentials came from that address."""
         if not self._auth:
             return ANYONE
         scheme, _, credential = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and credential.strip():
-            key = await self._find("key", hash_secret(credential.strip()))
+            key = await self._find("key", hash_secret(credential.strip()), address)
             return Principal(key.name, key.scope, key.id) if key else None
         if SESSION_COOKIE in cookies:
-            key = await self._find("session", hash_secret(cookies[SESSION_COOKIE]))
+            key = await self._find("session", hash_secret(cookies[SESSION_COOKIE]), address)
             return Principal(key.name, key.scope, key.id, by_cookie=True) if key else None
         return None
 
     async def admit(
-        self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]
+        self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str], address: str
     ) -> Principal | None:
-        """Who calls; raises Unauthenticated or Forbidden. None where the route needs no one."""
+        """Who calls; raises Unauthenticated, Forbidden or RateLimited. None where the route needs no one."""
         access = access_for(method, path)
         if access <= Access.NODE:
             return None
-        principal = await self.identify(headers, cookies)
+        principal = await self.identify(headers, cookies, address)
         if principal is None:
             raise Unauthenticated("an API key is needed: send `Authorization: Bearer <key>`")
         if access is Access.ADMIN and principal.scope is not Scope.ADMIN:
@@ -114,14 +117,20 @@ class Gate:
         """After a change made through this frontend: it counts here at once."""
         self._known.clear()
 
-    async def _find(self, kind: str, secret_hash: str) -> ApiKey | None:
+    async def _find(self, kind: str, secret_hash: str, address: str) -> ApiKey | None:
+        self._guesses.check(address, secret_hash)
         now_s = self._clock.monotonic_s()
         known = self._known.get(secret_hash)
         if known is not None and now_s - known[0] < REMEMBER_S:
-            return known[1]
-        find = self._store.find_key if kind == "key" else self._store.find_session
-        found = await find(secret_hash)
-        if len(self._known) >= REMEMBER_MOST:
-            self._known.clear()
-        self._known[secret_hash] = (now_s, found)
+            found = known[1]
+        else:
+            find = self._store.find_key if kind == "key" else self._store.find_session
+            found = await find(secret_hash)
+            if found is None:  # the same one again, within these two seconds, is no further guess
+                self._guesses.note_wrong(address)
+            if len(self._known) >= REMEMBER_MOST:
+                self._known.clear()
+            self._known[secret_hash] = (now_s, found)
+        if found is not None:
+            self._guesses.note_right(address, secret_hash)
         return found

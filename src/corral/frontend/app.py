@@ -7,20 +7,34 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from corral import __version__
-from corral.frontend.access import Gate, Principal
+from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
+from corral.frontend.admin.replicas import Desk, InFlight, replica_routes
+from corral.frontend.admin.scheduling import scheduling_routes
 from corral.frontend.admin.status import Self, status_routes
+from corral.frontend.admin.usage import usage_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
+from corral.frontend.fleet.backends import backend_routes
+from corral.frontend.fleet.nodes import DriftSource, node_backend_routes
+from corral.frontend.fleet.operations import operation_routes
+from corral.frontend.fleet.policies import policy_routes
+from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
+from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
+from corral.frontend.gallery.service import Galleries
+from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
+from corral.frontend.refusals import Refusals
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
-from corral.system import Ids
+from corral.system import Disk, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +45,27 @@ class Parts:
     stores: Stores
     authority: BusAuthority
     gate: Gate
+    guesses: Guesses
+    refusals: Refusals
     tokens: JoinTokens
     beats: BeatBatcher
-    feed: NodeFeed
+    feed: LiveFeed
+    galleries: Galleries
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
+    disk: Disk
+    model_gallery: ModelGallery
+    hint_routes: Callable[[], Awaitable[None]]
+    """Tells all frontends that models, or where they are served, changed."""
+    hint_of: Callable[[str], Awaitable[None]]
+    """The same of another kind of rows."""
+    fleet: FleetService
+    progress: Progress
+    drift: DriftSource
+    upgrades: UpgradeChecks
+    desk: Desk
+    in_flight: InFlight
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -50,25 +79,36 @@ def build_api(parts: Parts) -> FastAPI:
     install_error_handlers(api)
     stores, settings = parts.stores, parts.me.settings
     api.include_router(
-        NodeRoutes(settings, stores, parts.authority, parts.tokens, parts.beats, parts.ids, parts.hint).router
+        NodeRoutes(
+            settings, stores, parts.authority, parts.tokens, parts.guesses, parts.beats, parts.ids, parts.hint
+        ).router
     )
+    api.include_router(scheduling_routes(stores, parts.ids, parts.hint_routes))
+    api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
     api.include_router(node_routes(stores, parts.authority, parts.hint))
     api.include_router(key_routes(stores, parts.gate, parts.ids))
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
+    api.include_router(usage_routes(stores))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
+    api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
+    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
+    api.include_router(node_backend_routes(stores, parts.fleet, parts.drift, parts.upgrades))
+    api.include_router(policy_routes(stores, parts.hint_of))
+    desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
+    api.include_router(gallery_routes(desk))
+    # Last: a model's name may hold slashes, so its routes would take what others offer below it.
+    api.include_router(
+        model_routes(stores, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes)
+    )
     return api
 
 
 def build_app(parts: Parts) -> ASGIApp:
-    async def record_refusal(principal: Principal | None, what: str, why: str) -> None:
-        actor = principal.actor if principal else "nobody"
-        await parts.stores.events.append(actor=actor, action="access.refused", subject=what, detail={"reason": why})
-
     edge = Edge(
         build_api(parts),
         gate=parts.gate,
         body_limit_bytes=parts.me.settings.body_limit_bytes,
-        on_refusal=record_refusal,
+        refusals=parts.refusals,
     )
     return WebUi(edge)

@@ -1,16 +1,16 @@
 """The edge every request passes: who calls, how large the body may be, and what a browser may do with the answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from corral.core.errors import CorralError, Forbidden, InvalidInput, TooLarge
+from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge
 from corral.core.sizes import format_bytes
 from corral.frontend.access import Gate, Principal
 from corral.frontend.errors import corral_error_response
+from corral.frontend.refusals import Refusals
 
 log = structlog.get_logger()
 
@@ -31,19 +31,19 @@ class Edge:
         *,
         gate: Gate,
         body_limit_bytes: int,
-        on_refusal: Callable[[Principal | None, str, str], Awaitable[None]],
+        refusals: Refusals,
     ) -> None:
         self._app = app
         self._gate = gate
         self._body_limit_bytes = body_limit_bytes
-        self._on_refusal = on_refusal
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        method, path = scope["method"], scope["path"]
+        method, path, address = scope["method"], scope["path"], client_address(scope)
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -52,17 +52,21 @@ class Edge:
 
         try:
             cookies = _read_cookies(headers.get("cookie", ""))
-            principal = await self._gate.admit(method, path, headers, cookies)
+            principal = await self._gate.admit(method, path, headers, cookies, address)
             if method not in ("GET", "HEAD", "DELETE"):
                 receive = await self._read_body(headers, receive)
         except CorralError as error:
             if isinstance(error, Forbidden):
-                refused = await self._gate.identify(headers, cookies)
-                await self._on_refusal(refused, f"{method} {path}", str(error))
+                refused = await self._gate.identify(headers, cookies, address)
+                await self._refusals.note(refused.actor if refused else "nobody", f"{method} {path}", error)
+            elif isinstance(error, RateLimited):
+                await self._refusals.note(f"address {address}", f"{method} {path}", error)
             await corral_error_response(path, error)(scope, receive, send_safely)
             return
         scope.setdefault("state", {})["principal"] = principal
-        await self._app(scope, receive, send_safely)
+        changes = path.startswith("/api/") and method not in ("GET", "HEAD")
+        told = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
+        await self._app(scope, receive, told)
 
     async def _read_body(self, headers: dict[str, str], receive: Receive) -> Receive:
         """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
@@ -102,6 +106,23 @@ class Edge:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"the body is larger than {format_bytes(self._body_limit_bytes)}, the most that is taken here")
+
+
+def _logged(send: Send, principal: Principal, what: str) -> Send:
+    """One line for everything people change, whichever route changes it."""
+
+    async def send_and_tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            log.info("api.change", actor=principal.actor, request=what, status=message["status"])
+        await send(message)
+
+    return send_and_tell
+
+
+def client_address(scope: Scope) -> str:
+    """Of the connection itself: what a header says, anybody can say."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 async def _discard(receive: Receive) -> None:

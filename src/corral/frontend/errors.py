@@ -1,5 +1,7 @@
 """From an error to an answer. The one table of status codes."""
 
+import math
+
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -7,6 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from corral.core import errors
+from corral.core.validation import describe_problem
 
 log = structlog.get_logger()
 
@@ -17,6 +20,7 @@ STATUS: dict[type[errors.CorralError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.TooLarge: 413,
+    errors.RateLimited: 429,
     errors.Unavailable: 503,
     errors.OutcomeUnknown: 504,
     errors.CorralError: 500,
@@ -28,17 +32,18 @@ def status_of(error: errors.CorralError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def error_response(status: int, message: str, kind: str) -> JSONResponse:
+def error_response(status: int, message: str, kind: str, *, retry_after_s: float = RETRY_AFTER_S) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    if status == 503:
-        headers["Retry-After"] = str(RETRY_AFTER_S)
+    if status in (429, 503):
+        headers["Retry-After"] = str(math.ceil(retry_after_s))
     body = {"error": {"code": status, "message": message, "type": kind}}
     return JSONResponse(body, status_code=status, headers=headers)
 
 
 def corral_error_response(path: str, error: errors.CorralError) -> JSONResponse:
     kind = "node_error" if path.startswith("/api/node") else error.code
-    return error_response(status_of(error), str(error), kind)
+    retry_after_s = error.retry_after_s if isinstance(error, errors.RateLimited) else RETRY_AFTER_S
+    return error_response(status_of(error), str(error), kind, retry_after_s=retry_after_s)
 
 
 async def _on_corral_error(request: Request, error: Exception) -> JSONResponse:
@@ -54,7 +59,8 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     problems = []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"] if part != "body")
-        problems.append(f"{where}: {problem['msg']}" if where else str(problem["msg"]))
+        what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=str(problem["msg"]))
+        problems.append(f"{where}: {what}" if where and problem["type"] != "json_invalid" else what)
     return corral_error_response(request.url.path, errors.InvalidInput("; ".join(problems)))
 
 

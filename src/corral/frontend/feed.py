@@ -1,133 +1,212 @@
-"""The live feed behind `/api/events`: what changed, to every open page.
+"""The live feed behind `/api/events`: what changed, to every open page, for several kinds of things.
 
 Hints on the bus say *when* to look; the store says what is true. With every hint lost, a look every two seconds finds
-the same. A page that comes back with the id of its last event gets what it missed.
+the same. However many hints come, a kind is looked at five times a second at most, and each look tells the latest
+state: a burst never floods a page. A page that comes back with the id of its last event gets what it missed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
 
-from corral.core.errors import CorralError
-from corral.core.nodes import Node, NodeId
-from corral.frontend.admin.node_view import view_node
+from corral.core.errors import CorralError, InvalidInput
 
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 2.0
-USAGE_EVERY_S = 10.0
+LEAST_BETWEEN_S = 0.2
 PING_EVERY_S = 15.0
 # A transaction may commit a little after the time it wrote: look back this far, and skip what was already told.
 OVERLAP_MS = 5000
 QUEUE_MOST = 256
 
 
-class ChangeSource(Protocol):
-    async def read_changes(self, since_ms: int) -> tuple[int, list[Node], list[NodeId]]: ...
-
-    async def read_all(self) -> list[Node]: ...
-
-    async def now_ms(self) -> int: ...
-
-
-def _event(now_ms: int, changed: list[Node], removed: list[NodeId]) -> bytes:
-    data = {
-        "changed": [view_node(node, now_ms=now_ms) for node in changed],
-        "removed": removed,
-    }
-    return b"id: %d\nevent: nodes\ndata: %s\n\n" % (now_ms, msgspec.json.encode(data))
+@dataclass(frozen=True, slots=True)
+class Change:
+    key: str
+    mark: Hashable
+    """Differs between two states of the thing."""
+    shown: object
+    """The whole thing, as the API shows it."""
 
 
-class NodeFeed:
-    def __init__(self, source: ChangeSource) -> None:
-        self._source = source
-        self._pages: set[asyncio.Queue[bytes | None]] = set()
-        self._poked = asyncio.Event()
-        self._cursor_ms: int | None = None
-        self._told: dict[NodeId, int] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    now_ms: int
+    """The store's time when this was read: nothing older is missing."""
+    changed: Sequence[Change] = ()
+    removed: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of things: the name of its events, and how to read it."""
+
+    name: str
+    read_since: Callable[[int], Awaitable[Changes]]
+    read_all: Callable[[], Awaitable[Changes]] | None = None
+    """For what changes without a mark, such as memory in use."""
+    read_all_every_s: float = 10.0
+    is_whole: bool = False
+    """Every read tells all there is: what was in the last one and is not in this one is gone."""
+    look_every_s: float = LOOK_EVERY_S
+    least_between_s: float = LEAST_BETWEEN_S
+
+
+_REMOVED: Hashable = object()
+
+
+@dataclass(slots=True)
+class _Watch:
+    kind: Kind
+    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    cursor_ms: int | None = None
+    told: dict[str, Hashable] = field(default_factory=dict)
+    all_due_s: float = 0.0
+
+    def rest(self) -> None:
+        """Nobody listens. Who comes next reads what is there by itself, and is told what changes from then on."""
+        self.cursor_ms, self.told = None, {}
+
+    def take_news(self, found: Changes) -> Changes:
+        """What of it was not told yet. Only the last look is remembered: anything older cannot come again unchanged."""
+        removed = list(found.removed)
+        if self.kind.is_whole:
+            there = {change.key for change in found.changed}
+            removed += [key for key, mark in self.told.items() if mark is not _REMOVED and key not in there]
+        marks = {change.key: change.mark for change in found.changed} | dict.fromkeys(removed, _REMOVED)
+        before, self.told = self.told, marks
+        if self.kind.is_whole and self.cursor_ms is None:
+            return Changes(now_ms=found.now_ms)
+        return Changes(
+            now_ms=found.now_ms,
+            changed=[change for change in found.changed if before.get(change.key) != change.mark],
+            removed=[key for key in removed if before.get(key) is not _REMOVED],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Page:
+    kinds: frozenset[str]
+    queue: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(QUEUE_MOST))
+
+    def end(self) -> None:
+        """What is still queued is not sent: the page gets it when it comes back."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(None)
+
+
+def _event(name: str, news: Changes, *, id_ms: int | None = None) -> bytes:
+    data = {"changed": [change.shown for change in news.changed], "removed": news.removed}
+    head = b"id: %d\n" % id_ms if id_ms is not None else b""
+    return head + b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+class LiveFeed:
+    def __init__(self, kinds: Collection[Kind]) -> None:
+        self._watches = {kind.name: _Watch(kind) for kind in kinds}
+        self._pages: set[_Page] = set()
         self._closed = False
 
-    def poke(self) -> None:
-        self._poked.set()
+    def poke(self, *kinds: str) -> None:
+        """Something changed; names that are no kind of ours are none of our business."""
+        for name in kinds or tuple(self._watches):
+            if name in self._watches:
+                self._watches[name].poked.set()
 
     def close(self) -> None:
         """Every page is told to go; it will come back to whoever listens here next."""
         self._closed = True
         for page in self._pages:
-            _end(page)
+            page.end()
 
-    async def follow(self, last_event_ms: int | None) -> AsyncIterator[bytes]:
+    def choose(self, names: Collection[str]) -> frozenset[str]:
+        """The kinds a page asks for; all of them when it names none."""
+        unknown = sorted(set(names) - set(self._watches))
+        if unknown:
+            raise InvalidInput(f"there are no events of kind {unknown[0]!r}; the kinds are {', '.join(self._watches)}")
+        return frozenset(names) or frozenset(self._watches)
+
+    async def follow(self, last_event_ms: int | None, kinds: frozenset[str]) -> AsyncIterator[bytes]:
         """One page's stream. A page that does not read fast enough is dropped and resumes by its last id."""
-        page: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUE_MOST)
+        page = _Page(kinds)
         self._pages.add(page)
-        self.poke()
+        self.poke(*kinds)
         try:
             yield b"retry: 1000\n\n"
             if last_event_ms is not None:
-                now_ms, changed, removed = await self._source.read_changes(last_event_ms - OVERLAP_MS)
-                yield _event(now_ms, changed, removed)
+                for event in await self._read_missed(last_event_ms, kinds):
+                    yield event
             while not self._closed:
                 try:
                     async with asyncio.timeout(PING_EVERY_S):
-                        event = await page.get()
+                        queued = await page.queue.get()
                 except TimeoutError:
                     yield b": still here\n\n"
                     continue
-                if event is None:
+                if queued is None:
                     return
-                yield event
+                yield queued
         finally:
             self._pages.discard(page)
 
+    async def _read_missed(self, last_event_ms: int, kinds: frozenset[str]) -> list[bytes]:
+        events, read_at = [], []
+        for name in kinds:
+            found = await self._watches[name].kind.read_since(last_event_ms - OVERLAP_MS)
+            events.append(_event(name, found))
+            read_at.append(found.now_ms)
+        # The id comes last: a page that is cut off in between resumes from where it was.
+        return [*events, b"id: %d\n\n" % min(read_at)]
+
     async def run(self) -> None:
-        usage_due = 0.0
-        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as tasks:
+            for watch in self._watches.values():
+                tasks.create_task(self._keep_looking(watch), name=f"feed {watch.kind.name}")
+
+    async def _keep_looking(self, watch: _Watch) -> None:
         while True:
             try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._poked.wait()
+                async with asyncio.timeout(watch.kind.look_every_s):
+                    await watch.poked.wait()
             except TimeoutError:
                 pass
-            self._poked.clear()
-            if not self._pages:
-                self._cursor_ms = None
+            watch.poked.clear()
+            if not any(watch.kind.name in page.kinds for page in self._pages):
+                watch.rest()
                 continue
             try:
-                with_usage = loop.time() >= usage_due
-                if with_usage:
-                    usage_due = loop.time() + USAGE_EVERY_S
-                await self._look(with_usage=with_usage)
+                await self._look(watch)
             except CorralError as error:
-                log.warning("feed.look_failed", error=str(error))
+                log.warning("feed.look_failed", kind=watch.kind.name, error=str(error))
+            await asyncio.sleep(watch.kind.least_between_s)
 
-    async def _look(self, *, with_usage: bool) -> None:
-        if self._cursor_ms is None:
-            self._cursor_ms = await self._source.now_ms()
-        now_ms, changed, removed = await self._source.read_changes(self._cursor_ms - OVERLAP_MS)
-        self._cursor_ms = now_ms
-        fresh = [node for node in changed if self._told.get(node.id) != node.changed_at]
-        gone = [node_id for node_id in removed if self._told.get(node_id) != -1]
-        self._told.update({node.id: node.changed_at for node in fresh})
-        self._told.update(dict.fromkeys(gone, -1))
-        if with_usage:
-            fresh = await self._source.read_all()
-        if fresh or gone:
-            self._send(_event(now_ms, fresh, gone))
+    async def _look(self, watch: _Watch) -> None:
+        kind, now_s = watch.kind, asyncio.get_running_loop().time()
+        # Without a cursor only the time is wanted: what was there before, a page reads by itself.
+        since_ms = watch.cursor_ms if watch.cursor_ms is not None else (await kind.read_since(1 << 62)).now_ms
+        found = await kind.read_since(since_ms - OVERLAP_MS)
+        news = watch.take_news(found)
+        if kind.read_all is not None and now_s >= watch.all_due_s:
+            watch.all_due_s = now_s + kind.read_all_every_s
+            everything = await kind.read_all()
+            news = Changes(now_ms=found.now_ms, changed=everything.changed, removed=news.removed)
+        watch.cursor_ms = found.now_ms
+        if news.changed or news.removed:
+            self._send(kind.name, _event(kind.name, news, id_ms=self._told_until_ms(found.now_ms)))
 
-    def _send(self, event: bytes) -> None:
-        for page in list(self._pages):
-            if page.full():
+    def _told_until_ms(self, now_ms: int) -> int:
+        """One cursor for all kinds: until then, everything of every kind has been told."""
+        return min([now_ms, *(watch.cursor_ms for watch in self._watches.values() if watch.cursor_ms is not None)])
+
+    def _send(self, kind: str, event: bytes) -> None:
+        for page in [page for page in self._pages if kind in page.kinds]:
+            if page.queue.full():
                 self._pages.discard(page)
-                _end(page)
+                page.end()
             else:
-                page.put_nowait(event)
-
-
-def _end(page: asyncio.Queue[bytes | None]) -> None:
-    """What is still queued is not sent: the page gets it when it comes back."""
-    while not page.empty():
-        page.get_nowait()
-    page.put_nowait(None)
+                page.queue.put_nowait(event)

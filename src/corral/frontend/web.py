@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 STATIC = Path(__file__).parent / "static"
-_API_PREFIXES = ("/api/", "/v1/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/docs")
+_API_PREFIXES = ("/api/", "/v1/", "/backends/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/docs")
 _POLICY = (
     "default-src 'self'; connect-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none';"
     " form-action 'self'"

@@ -1,8 +1,11 @@
 """API keys and registration tokens. Only hashes are kept: both are 256 random bits, so SHA-256 is enough."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
 
 from corral.core.errors import Conflict, NotFound
 from corral.store.database import Database, Row, Tx
@@ -24,6 +27,11 @@ class ApiKey:
     created_at: int
     created_by: str
     revoked_at: int | None
+    models: tuple[str, ...] | None = None
+    """The models it may use, by their own names; None is all."""
+
+
+_decode_models = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def hash_secret(secret: str) -> str:
@@ -39,7 +47,19 @@ def _api_key(row: Row) -> ApiKey:
         created_at=row["created_at"],
         created_by=row["created_by"],
         revoked_at=row["revoked_at"],
+        models=None if row["models"] is None else _decode_models(row["models"]),
     )
+
+
+async def _lock_key(tx: Tx, id_or_name: str) -> ApiKey:
+    rows = await tx.fetch(
+        "SELECT * FROM api_keys WHERE (id = $1 OR name = $1) AND revoked_at IS NULL FOR UPDATE", id_or_name
+    )
+    if not rows:
+        raise NotFound(f"there is no key {id_or_name!r} in use; `corral keys list` shows them")
+    if len(rows) > 1 and all(row["id"] != id_or_name for row in rows):
+        raise NotFound(f"{len(rows)} keys are named {id_or_name!r}; name the one you mean by its id")
+    return _api_key(next((row for row in rows if row["id"] == id_or_name), rows[0]))
 
 
 async def _check_not_last_admin(tx: Tx, key: ApiKey) -> None:
@@ -58,22 +78,26 @@ class AccessStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add_key(self, *, id: str, name: str, scope: Scope, key: str, actor: str) -> ApiKey:
+    async def add_key(
+        self, *, id: str, name: str, scope: Scope, key: str, actor: str, models: Sequence[str] | None = None
+    ) -> ApiKey:
         """Adding the same secret again changes nothing, so a frontend may offer its own at every start."""
+        allowed = None if models is None else tuple(dict.fromkeys(models))
 
         async def body(tx: Tx) -> ApiKey:
             added = await tx.execute(
-                "INSERT INTO api_keys (id, name, scope, key_hash, hint, created_at, created_by)"
-                " VALUES ($1, $2, $3, $4, $5, now_ms(), $6) ON CONFLICT (key_hash) DO NOTHING",
+                "INSERT INTO api_keys (id, name, scope, key_hash, hint, created_at, created_by, models)"
+                " VALUES ($1, $2, $3, $4, $5, now_ms(), $6, $7) ON CONFLICT (key_hash) DO NOTHING",
                 id,
                 name,
                 scope.value,
                 hash_secret(key),
                 key[:11],
                 actor,
+                None if allowed is None else msgspec.json.encode(allowed).decode(),
             )
             if added:
-                detail = {"name": name, "scope": scope.value}
+                detail = {"name": name, "scope": scope.value, **({} if allowed is None else {"models": allowed})}
                 await append_event(tx, actor=actor, action="key.created", subject=id, detail=detail)
             row = await tx.fetch_one("SELECT * FROM api_keys WHERE key_hash = $1", hash_secret(key))
             assert row is not None
@@ -94,16 +118,31 @@ class AccessStore:
 
         return await self._database.read(body)
 
+    async def read_ring(self) -> dict[str, ApiKey]:
+        """Keys in force, by the hash of their secret."""
+
+        async def body(tx: Tx) -> dict[str, ApiKey]:
+            rows = await tx.fetch("SELECT * FROM api_keys WHERE revoked_at IS NULL")
+            return {row["key_hash"]: _api_key(row) for row in rows}
+
+        return await self._database.read(body)
+
+    async def set_key_models(self, id_or_name: str, models: Sequence[str] | None, *, actor: str) -> ApiKey:
+        allowed = None if models is None else tuple(dict.fromkeys(models))
+
+        async def body(tx: Tx) -> ApiKey:
+            key = await _lock_key(tx, id_or_name)
+            text = None if allowed is None else msgspec.json.encode(allowed).decode()
+            await tx.execute("UPDATE api_keys SET models = $2 WHERE id = $1", key.id, text)
+            detail = {"name": key.name, "models": allowed}
+            await append_event(tx, actor=actor, action="key.models", subject=key.id, detail=detail)
+            return replace(key, models=allowed)
+
+        return await self._database.write(body)
+
     async def revoke_key(self, id_or_name: str, *, actor: str) -> ApiKey:
         async def body(tx: Tx) -> ApiKey:
-            rows = await tx.fetch(
-                "SELECT * FROM api_keys WHERE (id = $1 OR name = $1) AND revoked_at IS NULL FOR UPDATE", id_or_name
-            )
-            if not rows:
-                raise NotFound(f"there is no key {id_or_name!r} in use; `corral keys list` shows them")
-            if len(rows) > 1 and all(row["id"] != id_or_name for row in rows):
-                raise NotFound(f"{len(rows)} keys are named {id_or_name!r}; revoke one by its id")
-            key = _api_key(next((row for row in rows if row["id"] == id_or_name), rows[0]))
+            key = await _lock_key(tx, id_or_name)
             await _check_not_last_admin(tx, key)
             await tx.execute("UPDATE api_keys SET revoked_at = now_ms() WHERE id = $1", key.id)
             await append_event(tx, actor=actor, action="key.revoked", subject=key.id, detail={"name": key.name})

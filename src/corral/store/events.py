@@ -53,11 +53,29 @@ class EventStore:
 
         await self._database.write(body)
 
-    async def read_latest(self, *, limit: int, before: int | None = None) -> list[Event]:
+    async def read_latest(self, *, limit: int, before: int | None = None, since_ms: int | None = None) -> list[Event]:
         async def body(tx: Tx) -> list[Event]:
             rows = await tx.fetch(
-                "SELECT * FROM events WHERE id < $1 ORDER BY id DESC LIMIT $2", before or (1 << 62), limit
+                "SELECT * FROM events WHERE id < $1 AND at >= $2 ORDER BY id DESC LIMIT $3",
+                before or (1 << 62),
+                since_ms or 0,
+                limit,
             )
             return [_event(row) for row in rows]
 
         return await self._database.read(body)
+
+    async def trim(self, *, keep_s: float, most: int, at_once: int) -> int:
+        """Forget up to `at_once` of those that are older than `keep_s`, or that are not among the `most` newest."""
+
+        async def body(tx: Tx) -> int:
+            over = await tx.fetch_one("SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET $1", most)
+            return await tx.execute(
+                "DELETE FROM events WHERE id IN"
+                " (SELECT id FROM events WHERE id <= $1 OR at < now_ms() - $2 ORDER BY id LIMIT $3)",
+                over["id"] if over else 0,
+                int(keep_s * 1000),
+                at_once,
+            )
+
+        return await self._database.write(body)

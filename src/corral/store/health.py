@@ -1,10 +1,11 @@
 """What the health pass reads and finds: bus round trips and heartbeat ages become presence."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from corral.core.health import BusProbe, Pulse, judge_pulse, pulse_of, with_pulse
 from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.presence import Limits, Presence
+from corral.core.presence import Limits, Presence, PresenceEvent, next_presence
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
 from corral.store.leases import Lease, check_fence
@@ -20,14 +21,16 @@ class HealthStore:
 
         async def body(tx: Tx) -> tuple[int, list[Pulse]]:
             rows = await tx.fetch(
-                "SELECT id, node_type, approved, presence, presence_reason, last_heartbeat, bus_answered, bus_failures,"
-                " bus_no_responders FROM nodes WHERE removed_at IS NULL"
+                "SELECT id, node_type, approved, epoch, instance, presence, presence_reason, last_heartbeat,"
+                " bus_answered, bus_failures, bus_no_responders FROM nodes WHERE removed_at IS NULL"
             )
             pulses = [
                 Pulse(
                     node_id=NodeId(row["id"]),
                     node_type=NodeType(row["node_type"]),
                     approved=bool(row["approved"]),
+                    epoch=row["epoch"],
+                    tells_epoch=row["instance"] is not None,
                     presence=Presence(row["presence"]),
                     presence_reason=row["presence_reason"],
                     last_heartbeat=row["last_heartbeat"],
@@ -40,6 +43,20 @@ class HealthStore:
             return await store_now_ms(tx), pulses
 
         return await self._database.read(body)
+
+    async def suspect(self, node_id: NodeId, *, reason: str) -> bool:
+        """The bus said that nobody listens there: no new work until the node is proven well again."""
+
+        async def change(tx: Tx) -> bool:
+            before = (await lock_nodes(tx, [node_id])).get(node_id)
+            if before is None or before.presence is not Presence.LIVE:
+                return False
+            presence = next_presence(before.presence, PresenceEvent.ONE_PATH_SILENT)
+            after = await update_node(tx, before, replace(before, presence=presence, presence_reason=reason))
+            await _announce(tx, before, after)
+            return True
+
+        return await self._database.write(change)
 
     async def record(
         self, ids: Iterable[NodeId], probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits

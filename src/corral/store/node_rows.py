@@ -9,6 +9,7 @@ from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.presence import Presence
 from corral.store.database import Row, Tx
+from corral.store.versions import ROUTES, bump_version
 
 COLUMNS = tuple(field.name for field in fields(Node))
 SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
@@ -64,7 +65,13 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
         after.id,
         *(value for _, value in changed),
     )
+    if (before.status, before.name) != (after.status, after.name) or labels_differ(before, after):
+        await bump_version(tx, ROUTES)
     return after
+
+
+def labels_differ(before: Node, after: Node) -> bool:
+    return (before.worker_labels, before.operator_labels) != (after.worker_labels, after.operator_labels)
 
 
 async def store_now_ms(tx: Tx) -> int:
@@ -79,9 +86,26 @@ def unknown_node(node_id: str) -> NotFound:
 
 
 async def lock_node(tx: Tx, node_id: str) -> Node:
-    row = await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL FOR UPDATE", node_id)
+    return _found(
+        await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL FOR UPDATE", node_id), node_id
+    )
+
+
+# No name looks like an id, and no two nodes have one name: what fits is one node.
+_NAMED = f"{SELECT_NODE} WHERE (id = $1 OR name = $1) AND removed_at IS NULL"
+
+
+async def read_named_node(tx: Tx, id_or_name: str) -> Node:
+    return _found(await tx.fetch_one(_NAMED, id_or_name), id_or_name)
+
+
+async def lock_named_node(tx: Tx, id_or_name: str) -> Node:
+    return _found(await tx.fetch_one(f"{_NAMED} FOR UPDATE", id_or_name), id_or_name)
+
+
+def _found(row: Row | None, what: str) -> Node:
     if row is None:
-        raise unknown_node(node_id)
+        raise unknown_node(what)
     return read_node_row(row)
 
 

@@ -1,16 +1,24 @@
-"""Nodes as administrators see and change them."""
+"""Nodes as administrators see and change them, by id or by name."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from corral.core.errors import InvalidInput, NotFound
-from corral.core.labels import check_labels
+from corral.core.labels import check_operator_labels
 from corral.core.nodes import Node, NodeId
 from corral.core.sizes import parse_budget_bytes
 from corral.store.bus_credentials import revoke_bus_credentials
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
-from corral.store.node_rows import SELECT_NODE, lock_node, read_node_row, store_now_ms, unknown_node, update_node
+from corral.store.node_rows import (
+    SELECT_NODE,
+    lock_named_node,
+    read_named_node,
+    read_node_row,
+    store_now_ms,
+    update_node,
+)
+from corral.store.versions import ROUTES, bump_version
 
 
 class NodeStore:
@@ -27,10 +35,7 @@ class NodeStore:
 
     async def read_one(self, node_id: str) -> Node:
         async def body(tx: Tx) -> Node:
-            row = await tx.fetch_one(f"{SELECT_NODE} WHERE id = $1 AND removed_at IS NULL", node_id)
-            if row is None:
-                raise unknown_node(node_id)
-            return read_node_row(row)
+            return await read_named_node(tx, node_id)
 
         return await self._database.read(body)
 
@@ -50,7 +55,7 @@ class NodeStore:
 
     async def _change(self, node_id: str, change: Callable[[Tx, Node], Awaitable[Node]]) -> Node:
         async def body(tx: Tx) -> Node:
-            node = await lock_node(tx, node_id)
+            node = await lock_named_node(tx, node_id)
             return await update_node(tx, node, await change(tx, node))
 
         return await self._database.write(body)
@@ -78,7 +83,7 @@ class NodeStore:
 
         async def change(tx: Tx, node: Node) -> Node:
             wanted = {**node.operator_labels, **labels} if keep else dict(labels)
-            check_labels(wanted)
+            check_operator_labels(wanted)
             if wanted != node.operator_labels:
                 await append_event(tx, actor=actor, action="node.labelled", subject=node.id, detail={"labels": wanted})
             return replace(node, operator_labels=wanted)
@@ -113,12 +118,13 @@ class NodeStore:
 
     async def remove(self, node_id: str, *, actor: str) -> Node:
         async def body(tx: Tx) -> Node:
-            node = await lock_node(tx, node_id)
+            node = await lock_named_node(tx, node_id)
             await revoke_bus_credentials(tx, node.id)
             await tx.execute(
                 "UPDATE nodes SET removed_at = now_ms(), changed_at = now_ms(), key_hash = NULL WHERE id = $1", node.id
             )
             await append_event(tx, actor=actor, action="node.removed", subject=node.id, detail={"name": node.name})
+            await bump_version(tx, ROUTES)
             return node
 
         return await self._database.write(body)

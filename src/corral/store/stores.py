@@ -1,24 +1,47 @@
 """Everything the store offers, opened once and handed to who needs a part of it."""
 
 from corral.store.access import AccessStore
+from corral.store.admission import AdmissionStore
 from corral.store.bus_credentials import BusCredentialStore
 from corral.store.database import Database
 from corral.store.events import EventStore
 from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
+from corral.store.intents import IntentStore
 from corral.store.leases import LeaseStore
+from corral.store.load_jobs import LoadJobStore
+from corral.store.load_memory import LoadMemoryStore
+from corral.store.models import ModelStore
 from corral.store.nodes import NodeStore
+from corral.store.observed import ObservedStore
+from corral.store.operations import OperationStore
+from corral.store.policies import PolicyStore
 from corral.store.registration import RegistrationStore
+from corral.store.replicas import ReplicaStore
+from corral.store.scheduling import SchedulingStore
+from corral.store.usage import UsageStore
+from corral.system import Ids, SystemIds
 
 
 class Stores:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, ids: Ids | None = None) -> None:
         self.database = database
         self.access = AccessStore(database)
+        self.admission = AdmissionStore(database, ids or SystemIds())
         self.bus_credentials = BusCredentialStore(database)
         self.events = EventStore(database)
         self.frontends = FrontendStore(database)
         self.health = HealthStore(database)
+        self.intents = IntentStore(database)
         self.leases = LeaseStore(database)
+        self.load_jobs = LoadJobStore(database)
+        self.load_memory = LoadMemoryStore(database)
+        self.models = ModelStore(database)
         self.nodes = NodeStore(database)
+        self.observed = ObservedStore(database)
+        self.operations = OperationStore(database)
+        self.policies = PolicyStore(database)
         self.registration = RegistrationStore(database)
+        self.replicas = ReplicaStore(database)
+        self.scheduling = SchedulingStore(database)
+        self.usage = UsageStore(database)

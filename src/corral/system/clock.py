@@ -12,9 +12,19 @@ class Clock(Protocol):
     def monotonic_s(self) -> float: ...
 
 
+def since_boot_s() -> float:
+    """Monotonic, and the same for every process of this boot. On Linux it also counts while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic_s(self) -> float:
-        return time.monotonic()
+    # The function itself: the warm path asks several times for every request.
+    monotonic_s = staticmethod(time.monotonic)
+
+
+def pause(seconds: float) -> None:
+    """For a command line that waits; nothing with an event loop may do this."""
+    time.sleep(seconds)

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ _ERRORS: dict[int, type[CorralError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidInput,
+    429: Unavailable,
     503: Unavailable,
 }
 
@@ -33,21 +35,29 @@ class Unreachable(Unavailable):
     code = "unreachable"
 
 
-def call_json(method: str, url: str, *, bearer: str | None = None, body: Any = None, within_s: float = 30.0) -> Any:
+def call_json(
+    method: str,
+    url: str,
+    *,
+    bearer: str | None = None,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    within_s: float = 30.0,
+) -> Any:
     """The decoded answer (None when empty); an answer that is an error raises it, in the server's own words."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    headers = {"Accept": "application/json"}
+    sent = {"Accept": "application/json", **(headers or {})}
     if bearer:
-        headers["Authorization"] = f"Bearer {bearer}"
+        sent["Authorization"] = f"Bearer {bearer}"
     content = None
     if body is not None:
         content = json.dumps(body).encode()
-        headers["Content-Type"] = "application/json"
+        sent["Content-Type"] = "application/json"
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     connection = kind(parts.hostname or "", parts.port, timeout=within_s)
     try:
-        connection.request(method, target, body=content, headers=headers)
+        connection.request(method, target, body=content, headers=sent)
         response = connection.getresponse()
         text = response.read()
     except (OSError, http.client.HTTPException) as error:
@@ -55,13 +65,30 @@ def call_json(method: str, url: str, *, bearer: str | None = None, body: Any = N
         raise Unreachable(f"cannot reach {parts.scheme}://{parts.netloc}: {why}") from error
     finally:
         connection.close()
+    if response.status >= 300:
+        raise error_from(url, response.status, text)
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError:
+        raise _stranger(url, response.status) from None
+
+
+def error_from(url: str, status: int, text: bytes) -> CorralError:
+    """An answer that is an error, in the server's own words."""
     try:
         answer = json.loads(text) if text.strip() else None
     except ValueError:
-        raise Unavailable(f"{url} does not answer like Corral (status {response.status}); check the address") from None
-    if response.status >= 300:
-        raise _ERRORS.get(response.status, CorralError)(_message(answer, response.status))
-    return answer
+        return _stranger(url, status)
+    return error_of(status, answer)
+
+
+def _stranger(url: str, status: int) -> Unavailable:
+    return Unavailable(f"{url} does not answer like Corral (status {status}); check the address")
+
+
+def error_of(status: int, answer: Any) -> CorralError:
+    """What an answer that is an error means, in the server's own words."""
+    return _ERRORS.get(status, CorralError)(_message(answer, status))
 
 
 def _message(answer: Any, status: int) -> str:

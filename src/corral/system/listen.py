@@ -8,11 +8,15 @@ Listener = socket.socket
 """A listening TCP socket, handed on without a look inside."""
 
 
-def bind_socket(host: str, port: int, *, setting: str) -> socket.socket:
-    """A listening TCP socket, or an error that names the address and what to do."""
+def bind_socket(host: str, port: int, *, setting: str, shared: bool = False) -> socket.socket:
+    """A listening TCP socket, or an error that names the address and what to do.
+
+    `shared`: further processes of this user may listen there too; the kernel spreads connections over them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
         # Two processes may both bind while neither listens: only listening makes the port ours.

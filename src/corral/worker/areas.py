@@ -74,12 +74,25 @@ class Area:
         with self.parent(key, create=bool(flags & os.O_CREAT)) as (directory, name):
             return open_regular(directory, name, flags)
 
+    def look(self, key: str) -> os.stat_result | None:
+        """Of the file or directory of that name; None where there is none, or only a link."""
+        try:
+            with self.parent(key) as (directory, name):
+                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except (NotFound, OutsideArea, OSError):
+            return None
+        return None if stat.S_ISLNK(status.st_mode) else status
+
     def read_names(self, key: str) -> list[str]:
         """Regular files below a directory, as paths relative to it."""
         if not [part for part in key.split("/") if part]:
             return sorted(_walk(os.dup(self._fd), ""))
         with self.parent(key) as (directory, name):
             return sorted(_walk(_open_directory(name, directory, create=False), ""))
+
+    def used_bytes(self) -> int:
+        """Of regular files."""
+        return _measure(os.dup(self._fd))
 
     def remove(self, key: str) -> bool:
         """A directory with all in it, or a file with the files named after it. False when there is nothing."""
@@ -129,6 +142,21 @@ def _refused(name: str, error: OSError) -> Exception:
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return OutsideArea(f"{name!r} is a link, or not what its place needs")
     return error
+
+
+def _measure(fd: int) -> int:
+    """Closes `fd`."""
+    total = 0
+    try:
+        for entry in os.scandir(fd):
+            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                if entry.is_dir(follow_symlinks=False):
+                    total += _measure(os.open(entry.name, _DIRECTORY, dir_fd=fd))
+                elif entry.is_file(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
+    finally:
+        os.close(fd)
+    return total
 
 
 def _walk(fd: int, prefix: str) -> list[str]:

@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import structlog
 
-from corral.artifacts import Artifacts, CancelToken, InstalledBackend, InstalledVersion
+from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
 from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
 from corral.core.errors import InvalidInput
@@ -22,6 +23,8 @@ from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
+from corral.worker.system_backends import SystemBackend, is_system, read_system_backends
+from corral.worker.world import Fetch
 
 log = structlog.get_logger()
 
@@ -45,23 +48,27 @@ class _Lock:
 class Backends:
     def __init__(
         self,
-        artifacts: Artifacts,
+        artifacts: Fetch,
         supervisor: Supervisor,
         ledger: Ledger,
         jobs: Jobs,
         reader: RequestReader,
         *,
         changed: Callable[[], None],
+        system: Path,
     ) -> None:
+        """`system` is where backends lie that came with the machine."""
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
-        self._reader, self._changed = reader, changed
+        self._reader, self._changed, self._system = reader, changed, system
         self._table: dict[str, InstalledBackend] = {}
         self._locks: dict[str, _Lock] = {}
+        self._ended: dict[bytes, Stopped] = {}
 
     # What is there
 
     async def refresh(self) -> None:
-        table = {backend.name: backend for backend in await self._artifacts.list_backends()}
+        table = await asyncio.to_thread(read_system_backends, self._system)
+        table |= {backend.name: backend for backend in await self._artifacts.list_backends()}
         if table != self._table:
             self._table = table
             self._changed()
@@ -101,30 +108,49 @@ class Backends:
         rows = []
         for backend in self._table.values():
             rows.append(_listed(backend, self.generation(backend.name)))
-            rows += [_family_row(family, backend) for family in self._ledger.families(backend.name)]
+            rows += [
+                _family_row(family, backend, self._ledger.applied(family))
+                for family in self._ledger.families(backend.name)
+            ]
         return rows
+
+    def applied(self) -> dict[str, int]:
+        """By the name in the order; deleted ones too, for whoever waits for a delete to be done."""
+        return self._ledger.all_applied()
+
+    def version_text(self, name: str, digest: str) -> str:
+        """What a version calls itself; empty when it is not here any more."""
+        backend = self._table.get(name)
+        versions = backend.versions if backend is not None else ()
+        return next((version.metadata.version for version in versions if version.digest == digest), "")
 
     # What changes it
 
     async def accept(self, request: InstallRequest) -> None:
         """Raises OutdatedCommand for an order that a newer one has overtaken."""
-        await self._ledger.accept(plain_name(request.backend), _generation(request))
+        await self._ledger.accept(plain_name(request.backend), generation_of(request))
 
     async def note_applied(self, request: InstallRequest) -> None:
-        await self._ledger.note_applied(plain_name(request.backend), _generation(request))
+        await self._note_applied(request.backend, generation_of(request))
+
+    async def _note_applied(self, backend: str, generation: int | None) -> None:
+        if await self._ledger.note_applied(plain_name(backend), generation):
+            self._changed()
 
     async def install(
         self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
     ) -> InstalledVersion:
         """At once when it is here already. Identical requests share one download."""
         await self.accept(request)
-        if not request.force and (present := self._satisfied(request)) is not None:
+        if not request.force and not self._is_changing(request) and (present := self._satisfied(request)) is not None:
             await self.note_applied(request)
             return present
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             async with self._locked(request.backend or request.name):
+                await self.accept(request)  # a newer order may have come while we waited
                 if not request.force and (present := self._satisfied(request)) is not None:
+                    await self.note_applied(request)
                     return present  # whoever had the lock before us installed it
                 if request.force:
                     await self._stop_users(request.backend, stopped, reason="it is being reinstalled")
@@ -138,28 +164,33 @@ class Backends:
         extras = request.corral or CommandExtras()
         if extras.strategy not in (None, ROLLING):
             raise InvalidInput(f"there is no way to upgrade called {extras.strategy!r}; there is {ROLLING!r}")
+        self._refuse_system(self.find(request.backend or request.name))
         await self.accept(request)
+        key = _job_key("upgrade", request)
+        # One list for all who join: each tells what was ended, also when the rest fails.
+        stopped.keys = self._ended.setdefault(key, stopped).keys
 
-        async def work(cancel: CancelToken, report: Listener) -> tuple[InstalledVersion, Stopped]:
-            ended = Stopped()
-            async with self._locked(request.backend or request.name):
-                if extras.strategy != ROLLING:
-                    await self._stop_users(request.backend, ended, reason="its backend is being upgraded")
-                    stopped.keys = ended.keys
-                return await self._fetch(request, cancel, report), ended
+        async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
+            try:
+                async with self._locked(request.backend or request.name):
+                    await self.accept(request)
+                    if extras.strategy != ROLLING:
+                        await self._stop_users(request.backend, stopped, reason="its backend is being upgraded")
+                    return await self._fetch(request, cancel, report)
+            finally:
+                del self._ended[key]
 
-        version, ended = await self._join("upgrade", request, work, listener)
-        stopped.keys = ended.keys
-        return version
+        return await self._join("upgrade", request, work, listener)
 
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
         """A switch of the pointer. What runs goes on until it is told otherwise."""
         await self._ledger.accept(plain_name(request.backend), request.generation)
         async with self._locked(request.backend):
+            await self._ledger.accept(plain_name(request.backend), request.generation)
             name = self._installed_name(request.backend)
             version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
-            await self._ledger.note_applied(plain_name(request.backend), request.generation)
+            await self._note_applied(request.backend, request.generation)
             return version
 
     async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
@@ -168,12 +199,14 @@ class Backends:
         await self._ledger.accept(plain_name(request.backend), generation)
         self._jobs.cancel(backend=self._lock_name(request.backend))
         async with self._locked(request.backend):
+            await self._ledger.accept(plain_name(request.backend), generation)
             await self.refresh()
             backend = self.find(request.backend)
+            self._refuse_system(backend)
             if backend is not None:
                 await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
                 await self._remove(backend)
-            await self._ledger.note_applied(plain_name(request.backend), generation)
+            await self._note_applied(request.backend, generation)
 
     async def _remove(self, backend: InstalledBackend) -> None:
         meta = backend.current.metadata.meta_backend_for if backend.current is not None else ""
@@ -203,21 +236,26 @@ class Backends:
         names = {name, plain_name(name)} if backend is None else {backend.name, name}
         return [view for view in self._supervisor.list() if view.spec.backend in names]
 
-    async def stop(self, keys: Collection[ProcessKey], *, reason: str, unload: bool = True) -> list[str]:
-        """All at once. Answers which of them ran; raises when one could not be ended."""
+    async def stop(self, keys: Collection[ProcessKey], stopped: Stopped, *, reason: str, unload: bool = True) -> None:
+        """All at once. Tells which of them ran; raises when one could not be ended."""
         before = free_model if unload else None
         results = await asyncio.gather(
             *(self._supervisor.stop(key, reason=reason, before=before) for key in keys), return_exceptions=True
         )
+        stopped.keys += [key for key, result in zip(keys, results, strict=True) if result is True]
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return [key for key, result in zip(keys, results, strict=True) if result]
 
     async def _stop_users(self, backend: str, stopped: Stopped, *, reason: str, unload: bool = False) -> None:
-        stopped.keys += await self.stop([view.key for view in self.users(backend)], reason=reason, unload=unload)
+        await self.stop([view.key for view in self.users(backend)], stopped, reason=reason, unload=unload)
 
     # Parts
+
+    def _is_changing(self, request: InstallRequest) -> bool:
+        """Somebody has the backend's lock: what is there now may be gone in a moment."""
+        entry = self._locks.get(self._lock_name(request.backend or request.name))
+        return entry is not None and entry.lock.locked()
 
     def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
         """The installed version, when it is what the request asks for."""
@@ -241,15 +279,18 @@ class Backends:
         return version
 
     async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
-        extras = msgspec.structs.replace(request.corral, start=None) if request.corral is not None else None
-        same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
         return await self._jobs.join(
-            verb.encode() + msgspec.json.encode(same),
+            _job_key(verb, request),
             work,
             backend=self._lock_name(request.backend or request.name),
             op_id=request.op_id,
             listener=listener,
         )
+
+    @staticmethod
+    def _refuse_system(backend: InstalledBackend | None) -> None:
+        if backend is not None and backend.current is not None and is_system(backend):
+            raise SystemBackend(backend.name, backend.current.path)
 
     def _installed_name(self, name: str) -> str:
         backend = self.find(name)
@@ -275,7 +316,14 @@ class Backends:
                 del self._locks[key]
 
 
-def _generation(request: InstallRequest) -> int | None:
+def _job_key(verb: str, request: InstallRequest) -> bytes:
+    """The same for requests that one run serves."""
+    extras = msgspec.structs.replace(request.corral, start=None, peers=None) if request.corral is not None else None
+    same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
+    return verb.encode() + msgspec.json.encode(same)
+
+
+def generation_of(request: InstallRequest) -> int | None:
     return request.corral.generation if request.corral is not None else None
 
 
@@ -286,7 +334,7 @@ def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
     metadata = current.metadata
     return ListedBackend(
         name=backend.name,
-        is_system=False,
+        is_system=is_system(backend),
         is_meta=bool(metadata.meta_backend_for),
         installed_at=metadata.installed_at,
         gallery_url=metadata.gallery_url,
@@ -301,7 +349,7 @@ def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
     )
 
 
-def _family_row(family: str, backend: InstalledBackend) -> ListedBackend:
+def _family_row(family: str, backend: InstalledBackend, generation: int | None) -> ListedBackend:
     metadata = backend.current.metadata if backend.current is not None else None
     return ListedBackend(
         name=family,
@@ -309,5 +357,6 @@ def _family_row(family: str, backend: InstalledBackend) -> ListedBackend:
         is_meta=True,
         installed_at=metadata.installed_at if metadata is not None else "",
         gallery_url=metadata.gallery_url if metadata is not None else "",
+        generation=generation,
         concrete=backend.name,
     )

@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 
 from corral.core.errors import InvalidSetting, Unavailable
-from corral.system import Ids
-from corral.system.secret_files import write_private
+from corral.system import Disk, Ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +22,39 @@ class Identity:
 _decode = msgspec.json.Decoder(Identity).decode
 
 
-def read_identity(data_dir: Path, ids: Ids) -> Identity:
+def read_identity(data_dir: Path, *, ids: Ids, disk: Disk) -> Identity:
     path = data_dir / "identity.json"
     try:
-        return _decode(path.read_bytes())
-    except FileNotFoundError:
-        identity = Identity(ids.token())
-        write_identity(data_dir, identity)
-        return identity
+        kept = disk.read(path)
+        if kept is not None:
+            return _decode(kept)
     except OSError as error:
         raise Unavailable(f"cannot read {path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise Unavailable(
             f"{path} is damaged ({error}). Delete it to join as a new machine; it then has to be approved again."
         ) from None
+    identity = Identity(ids.token())
+    write_identity(data_dir, identity, disk)
+    return identity
 
 
-def write_identity(data_dir: Path, identity: Identity) -> None:
+def write_identity(data_dir: Path, identity: Identity, disk: Disk) -> None:
     try:
-        write_private(data_dir / "identity.json", msgspec.json.encode(identity).decode())
+        disk.write(data_dir / "identity.json", msgspec.json.encode(identity))
     except OSError as error:
         raise Unavailable(f"cannot write to {data_dir}: {error.strerror}") from error
 
 
 def settle_identity(
-    data_dir: Path, identity: Identity, *, join: str | None, name: str | None, token: str | None, host_name: str
+    data_dir: Path,
+    identity: Identity,
+    *,
+    join: str | None,
+    name: str | None,
+    token: str | None,
+    host_name: str,
+    disk: Disk,
 ) -> Identity:
     """What is given now goes before what was given last time; the outcome is what next time starts from."""
     settled = replace(
@@ -62,5 +69,5 @@ def settle_identity(
             " `corral join-command` on that machine prints the whole command"
         )
     if settled != identity:
-        write_identity(data_dir, settled)
+        write_identity(data_dir, settled, disk)
     return settled

@@ -2,12 +2,12 @@
 backend a gallery's family name stands for on this machine."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import msgspec
 
 from corral.core.errors import Conflict, Unavailable
+from corral.system import Disk
 
 
 class OutdatedCommand(Conflict):
@@ -30,13 +30,12 @@ _decode = msgspec.json.Decoder(dict[str, _Entry]).decode
 
 
 class Ledger:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._path, self._disk = path, disk
         self._writing = asyncio.Lock()
         try:
-            self._entries = _decode(path.read_bytes())
-        except FileNotFoundError:
-            self._entries = {}
+            kept = disk.read(path)
+            self._entries = _decode(kept) if kept is not None else {}
         except (OSError, msgspec.DecodeError) as error:
             raise Unavailable(
                 f"{path} cannot be read ({error}). Deleting it is safe, unless outdated orders are still under way."
@@ -53,10 +52,13 @@ class Ledger:
             entry.accepted = generation
             await self._write()
 
-    async def note_applied(self, backend: str, generation: int | None) -> None:
-        if generation is not None and self._entry(backend).applied != generation:
-            self._entry(backend).applied = generation
-            await self._write()
+    async def note_applied(self, backend: str, generation: int | None) -> bool:
+        """Whether that is news."""
+        if generation is None or self._entry(backend).applied == generation:
+            return False
+        self._entry(backend).applied = generation
+        await self._write()
+        return True
 
     async def note_concrete(self, family: str, concrete: str) -> None:
         if family != concrete and self._entry(family).concrete != concrete:
@@ -75,6 +77,9 @@ class Ledger:
         known = [entry.applied for name in names if (entry := self._entries.get(name)) and entry.applied is not None]
         return max(known, default=None)
 
+    def all_applied(self) -> dict[str, int]:
+        return {name: entry.applied for name, entry in self._entries.items() if entry.applied is not None}
+
     def concrete(self, name: str) -> str | None:
         entry = self._entries.get(name)
         return entry.concrete or None if entry is not None else None
@@ -89,14 +94,6 @@ class Ledger:
         async with self._writing:
             content = msgspec.json.encode(self._entries)
             try:
-                await asyncio.to_thread(self._replace, content)
+                await asyncio.to_thread(self._disk.write, self._path, content)
             except OSError as error:
                 raise Unavailable(f"cannot note an order in {self._path}: {error.strerror}") from error
-
-    def _replace(self, content: bytes) -> None:
-        new = self._path.with_name(self._path.name + ".new")
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)

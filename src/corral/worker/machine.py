@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from corral import __version__
 from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeFacts
 from corral.core.capability import Capability, pick_capability
+from corral.core.errors import Unavailable
 from corral.core.hardware import Hardware
 from corral.settings import WorkerSettings
+from corral.system import Disk
 from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
 
 
@@ -54,9 +56,12 @@ class Machine:
         )
 
 
-async def read_machine(settings: WorkerSettings) -> Machine:
+async def read_machine(settings: WorkerSettings, disk: Disk) -> Machine:
     models = settings.data_dir / "models"
-    models.mkdir(parents=True, exist_ok=True)
+    try:
+        disk.make_directory(models, private=False)
+    except OSError as error:
+        raise Unavailable(f"cannot make {models}: {error.strerror}. Choose another --data-dir.") from error
     roots = Roots(disk=models)
     hardware = await asyncio.to_thread(read_hardware, roots)
     environment = dict(os.environ)

@@ -11,14 +11,13 @@ from corral.bus.client import Bus, BusOptions, connect_bus
 from corral.bus.subjects import node_inbox
 from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
 from corral.settings import WorkerSettings, is_loopback_host, redact_url
-from corral.system import Clock, Ids
+from corral.system import Disk
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, address_towards, bind_socket, host_name
-from corral.system.lock import lock_directory
 from corral.system.loops import keep_running
 from corral.worker.commands import serve_commands
 from corral.worker.commands.workbench import Workbench
-from corral.worker.frontend_client import open_frontend_client
+from corral.worker.frontend_client import FrontendClient
 from corral.worker.identity import read_identity, settle_identity
 from corral.worker.machine import read_machine
 from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
@@ -28,6 +27,7 @@ from corral.worker.starting import StartSettings
 from corral.worker.web.access import Keys
 from corral.worker.web.app import build_worker_app
 from corral.worker.workshop import Workshop, open_workshop
+from corral.worker.world import World
 
 log = structlog.get_logger()
 
@@ -61,16 +61,18 @@ def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
     return settings.host or ("127.0.0.1" if is_loopback_host(frontend_host) else "0.0.0.0")
 
 
-async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> None:
+async def run_worker(settings: WorkerSettings, world: World) -> None:
+    disk = world.disk
     async with AsyncExitStack() as opened:
-        opened.enter_context(lock_directory(settings.data_dir, "worker"))
+        opened.enter_context(disk.hold(settings.data_dir, "worker"))
         identity = settle_identity(
             settings.data_dir,
-            read_identity(settings.data_dir, ids),
+            read_identity(settings.data_dir, ids=world.ids, disk=disk),
             join=settings.join,
             name=settings.name,
             token=settings.token.get_secret_value() if settings.token else None,
             host_name=host_name(),
+            disk=disk,
         )
         assert identity.join is not None
         assert identity.name is not None
@@ -80,34 +82,41 @@ async def run_worker(settings: WorkerSettings, *, clock: Clock, ids: Ids) -> Non
         listener, port = _listen(settings, host)
         opened.callback(listener.close)
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
-        frontend = await opened.enter_async_context(open_frontend_client(identity.join))
-        machine = await read_machine(settings)
-        membership = Membership(
-            settings,
-            frontend,
-            machine,
-            Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
-            name=identity.name,
-            node_key=identity.node_key,
-            token=identity.token,
-            clock=clock,
-            ids=ids,
-        )
+        machine = await read_machine(settings, disk)
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
-        async with open_workshop(
-            settings, capability=machine.capability.token, nvml=nvml, clock=clock, ids=ids
-        ) as workshop:
-            await Worker(settings, membership, workshop, listen_on=host, advertise=advertise).run(listener)
+        async with open_workshop(settings, world, capability=machine.capability.token, nvml=nvml) as workshop:
+            membership = Membership(
+                settings,
+                FrontendClient(identity.join),
+                machine,
+                Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
+                name=identity.name,
+                node_key=identity.node_key,
+                token=identity.token,
+                clock=world.clock,
+                ids=world.ids,
+                grants=workshop.leases,
+            )
+            worker = Worker(settings, membership, workshop, disk=disk, listen_on=host, advertise=advertise)
+            await worker.run(listener)
 
 
 class Worker:
     def __init__(
-        self, settings: WorkerSettings, membership: Membership, workshop: Workshop, *, listen_on: str, advertise: str
+        self,
+        settings: WorkerSettings,
+        membership: Membership,
+        workshop: Workshop,
+        *,
+        disk: Disk,
+        listen_on: str,
+        advertise: str,
     ) -> None:
         self._settings = settings
         self._membership = membership
         self._workshop = workshop
+        self._disk = disk
         self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
@@ -132,6 +141,10 @@ class Worker:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(serve_http(app, listener, websockets=True), name="http")
                 tasks.create_task(self._work(), name="work")
+                leases = workshop.leases
+                tasks.create_task(
+                    keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
+                )
         except* Stopped:
             keep = False
             log.info("worker.stopped", reason="asked to by an administrator")
@@ -210,8 +223,9 @@ class Worker:
         return Workbench(
             bus=bus,
             who=who,
+            epoch=None if localai else who.epoch,
             backends=workshop.backends,
-            replicas=Replicas(workshop.backends, workshop.supervisor, starting),
+            replicas=Replicas(workshop.backends, workshop.supervisor, starting, self._disk),
             supervisor=workshop.supervisor,
             reporter=workshop.reporter,
             models=workshop.models,

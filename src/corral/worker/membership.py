@@ -1,7 +1,7 @@
 """Belonging to a fleet: registering, waiting for approval, renewing the bus credential, beating, leaving."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,7 +9,14 @@ import structlog
 
 from corral.bus.client import Credentials
 from corral.bus.credentials import KeyPair, make_key, read_expiry_s, read_key
-from corral.bus.node_api import CorralClaim, HeartbeatRequest, RegisterReply, RegisterRequest
+from corral.bus.node_api import (
+    CorralClaim,
+    HeartbeatReply,
+    HeartbeatRequest,
+    ProcessGrant,
+    RegisterReply,
+    RegisterRequest,
+)
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
 from corral.settings import WorkerSettings
 from corral.system import Clock, Ids
@@ -33,7 +40,7 @@ class Frontend(Protocol):
 
     async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply: ...
 
-    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> None: ...
+    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> HeartbeatReply: ...
 
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None: ...
 
@@ -47,6 +54,14 @@ class Addresses:
     backends: str
     """Where backend processes listen: `host:port` of the first."""
     http: str
+
+
+class Grants(Protocol):
+    """Where it goes what a frontend says about the processes of this machine."""
+
+    def now_s(self) -> float: ...
+
+    async def grant(self, lengths_s: Mapping[str, float], given_away: Mapping[str, int], *, asked_s: float) -> None: ...
 
 
 @dataclass(slots=True)
@@ -78,8 +93,10 @@ class Membership:
         token: str | None,
         clock: Clock,
         ids: Ids,
+        grants: Grants,
     ) -> None:
         self._settings = settings
+        self._grants = grants
         self._frontend = frontend
         self._machine = machine
         self._addresses = addresses
@@ -138,6 +155,7 @@ class Membership:
     async def _register(self) -> Member:
         token = self._token
         request = self._request(token)
+        asked_s = self._grants.now_s()
         try:
             reply = await self._frontend.register(request, bearer=self._node_key)
         except Unauthenticated:
@@ -147,6 +165,7 @@ class Membership:
             reply = await self._frontend.register(request, bearer=token)
         if reply.corral is not None:
             self._frontend.learn(reply.corral.frontends)
+            await self._take(reply.corral.grant, asked_s)
         self._member = self._read(reply, token)
         return self._member
 
@@ -210,7 +229,18 @@ class Membership:
     async def beat(self) -> None:
         """One heartbeat. Raises NotFound when nobody knows us any more, Fenced when a newer process has our name."""
         beat = await self._machine.read_beat(self.instance)
-        await self._frontend.heartbeat(self.member.node_id, beat, bearer=self.member.bearer)
+        asked_s = self._grants.now_s()
+        reply = await self._frontend.heartbeat(self.member.node_id, beat, bearer=self.member.bearer)
+        await self._take(reply.corral, asked_s)
+
+    async def ask_once(self) -> None:
+        """Whether a frontend still counts on us. Not while we are about to register, which asks by itself."""
+        if self._member is not None:
+            await self.beat()
+
+    async def _take(self, grant: ProcessGrant | None, asked_s: float) -> None:
+        if grant is not None:
+            await self._grants.grant(grant.leases_s, grant.given_away, asked_s=asked_s)
 
     async def leave(self) -> None:
         """Say good-bye, so that nobody waits for us. Best effort and bounded: the stop goes on whatever happens."""

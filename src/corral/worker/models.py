@@ -1,15 +1,63 @@
 """The weights on this machine, as far as frontends name them."""
 
 import asyncio
+import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
+from corral.artifacts import CancelToken
+from corral.artifacts.galleries.entries import ModelFile
+from corral.artifacts.weights import PlacedFile
+from corral.bus.messages import FetchedFile, FoundPath, ModelFetchRequest
 from corral.core.errors import InvalidInput
 from corral.worker.areas import Area, OutsideArea
+from corral.worker.jobs import Jobs, Listener
+from corral.worker.world import Fetch
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     area: Area
+    artifacts: Fetch
+    jobs: Jobs
+
+    async def fetch(self, request: ModelFetchRequest, *, listener: Listener | None = None) -> list[FetchedFile]:
+        """All of them verified, or none placed. Identical requests share one run, which outlives who asked."""
+        files = [ModelFile(file.filename, file.uri, file.sha256) for file in request.files]
+        if not files:
+            return []
+
+        async def work(cancel: CancelToken, report: Listener) -> list[PlacedFile]:
+            return await self.artifacts.install_files(
+                files, target_dir=self.area.root, on_progress=report, cancel=cancel
+            )
+
+        key = msgspec.json.encode(msgspec.structs.replace(request, op_id="", paths=[], peers=[]))
+        placed = await self.jobs.join(key, work, backend=request.model, op_id=request.op_id, listener=listener)
+        return [
+            FetchedFile(
+                filename=self.area.relative(str(one.path)) or one.path.name,
+                path=str(one.path),
+                digest=one.digest,
+                size=one.size,
+            )
+            for one in placed
+        ]
+
+    async def find(self, names: Iterable[str]) -> dict[str, FoundPath]:
+        """Those that are there. A name that leads out of the directory is not."""
+        return await asyncio.to_thread(self._find, tuple(names))
+
+    def _find(self, names: tuple[str, ...]) -> dict[str, FoundPath]:
+        found = {}
+        for name in names:
+            status = self.area.look(name)
+            if status is not None:
+                size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                found[name] = FoundPath(path=str(self.area.path(name)), size=size)
+        return found
 
     async def delete(self, model: str) -> None:
         """A directory, or a file and those named after it; nothing there is done already."""

@@ -7,7 +7,8 @@ from corral.artifacts import InstalledVersion
 from corral.bus.messages import InstallRequest
 from corral.core.errors import Unavailable
 from corral.core.processes import Failed, ProcessSpec, ProcessView, Ready, Starting, Stopped
-from corral.worker.backends import Backends
+from corral.system import Disk
+from corral.worker.backends import Backends, generation_of
 from corral.worker.backends import Stopped as StoppedKeys
 from corral.worker.grpc_backend import free_model
 from corral.worker.processes.supervisor import Running, Supervisor
@@ -20,6 +21,7 @@ class Replicas:
     backends: Backends
     supervisor: Supervisor
     settings: StartSettings
+    disk: Disk
 
     def find(self, request: InstallRequest) -> Running | None:
         """The fast path: a process that lives, was started from the version asked for, and as asked for. No disk, no
@@ -44,6 +46,7 @@ class Replicas:
         """Installs what is missing, clears away what does not fit, starts, and answers when it is ready."""
         await self.backends.accept(request)
         if (running := self.find(request)) is not None:
+            await self.supervisor.confirm(running.spec.key, generation_of(request))
             await self.backends.note_applied(request)
             return running
         version = await self.backends.install(request, StoppedKeys(), listener=feed.show if feed else None)
@@ -54,7 +57,7 @@ class Replicas:
             current = self.backends.current(version.name)
             if current is None:
                 raise Unavailable(f"{version.name} was removed before it could be started; ask again")
-            vulkan = await asyncio.to_thread(prepare_directory, current)
+            vulkan = await asyncio.to_thread(prepare_directory, current, self.disk)
             spec = self._plan(current, request, vulkan)
             await self._clear(spec, reason="it is started anew" if request.force else "it does not fit any more")
             life = await self.supervisor.begin(spec)
@@ -71,7 +74,13 @@ class Replicas:
     def _plan(self, version: InstalledVersion, request: InstallRequest, vulkan: tuple[str, ...] = ()) -> ProcessSpec:
         start = request.corral.start if request.corral is not None else None
         return plan_process(
-            version, self.settings, model=request.model_id, replica=request.replica_index, start=start, vulkan=vulkan
+            version,
+            self.settings,
+            model=request.model_id,
+            replica=request.replica_index,
+            start=start,
+            vulkan=vulkan,
+            generation=generation_of(request),
         )
 
     def live(self) -> list[ProcessView]:

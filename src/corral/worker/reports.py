@@ -62,6 +62,7 @@ class Reporter:
             sequence=self._sequence,
             backends=self._backends.listed(),
             processes=processes,
+            applied=self._backends.applied(),
             http_token=who.http_token if with_secrets else None,
             blob_token=who.blob_token if with_secrets else None,
         )
@@ -111,6 +112,8 @@ class Reporter:
             protocol=labels.get("protocol", ""),
             state=state,
             reason=reason,
+            version=self._backends.version_text(view.spec.backend, view.spec.version_digest),
+            generation=view.spec.generation,
             pid=view.pid,
             port=view.port,
             address=f"{who.advertise}:{view.port}" if running is not None else None,

@@ -5,15 +5,16 @@ from typing import Any
 
 import msgspec
 
-from corral.artifacts import Artifacts, BackendRequest, Catalogue, InstalledBackend, Manifest
+from corral.artifacts import BackendRequest, Catalogue, InstalledBackend, Manifest
 from corral.artifacts.digests import parse_digest, sha256_digest
 from corral.artifacts.errors import NotInstalled, NoVariantFits
 from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import GallerySettings, Peer
 from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
 from corral.core.errors import InvalidInput
 from corral.core.variants import index_by_name
+from corral.worker.world import Fetch
 
 
 class _Gallery(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class RequestReader:
-    artifacts: Artifacts
+    artifacts: Fetch
     capability: str
 
     async def read(self, request: InstallRequest, installed: InstalledBackend | None) -> BackendRequest:
@@ -101,10 +102,8 @@ def _without_own(catalogue: Catalogue) -> Catalogue:
 
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
     try:
-        manifest = (
-            msgspec.json.decode(extras.manifest, type=Manifest) if extras.manifest is not None else request.manifest
-        )
-    except msgspec.DecodeError as error:
+        manifest = msgspec.convert(extras.manifest, Manifest) if extras.manifest is not None else request.manifest
+    except msgspec.ValidationError as error:
         raise InvalidInput(f"the manifest cannot be read: {error}") from None
     return replace(
         request,
@@ -112,4 +111,5 @@ def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendReques
         sha256=sha256_digest(extras.sha256.removeprefix("sha256:")) if extras.sha256 else request.sha256,
         digest=parse_digest(extras.digest) if extras.digest else request.digest,
         manifest=manifest,
+        peers=tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ()),
     )

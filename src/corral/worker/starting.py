@@ -1,17 +1,16 @@
 """From an installed version and a request to the process the supervisor is to run."""
 
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from corral.artifacts import InstalledVersion, StartRequest, plan_start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
 from corral.settings import is_loopback_host
+from corral.system import Disk
 from corral.worker.grpc_backend import TOKEN_VARIABLE
+from corral.worker.system_backends import SYSTEM
 
 # A gRPC backend is ready before it has loaded anything; importing its libraries is what takes the time.
 GRPC_READY_WITHIN_S = 600.0
@@ -46,6 +45,7 @@ def plan_process(
     replica: int,
     start: StartOptions | None,
     vulkan: tuple[str, ...] = (),
+    generation: int | None = None,
 ) -> ProcessSpec:
     """Pure. The port is filled in by the supervisor, which finds a free one."""
     manifest = version.manifest
@@ -99,6 +99,7 @@ def plan_process(
         host=settings.host,
         user=settings.user,
         labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
+        generation=generation,
     )
 
 
@@ -118,12 +119,9 @@ def _refuse_fields(options: StartOptions) -> None:
         raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
 
 
-def prepare_directory(version: InstalledVersion) -> tuple[str, ...]:
+def prepare_directory(version: InstalledVersion, disk: Disk) -> tuple[str, ...]:
     """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
-    launcher = version.path / "run.sh"
-    if version.manifest.protocol == "localai-grpc" and launcher.is_file():
-        mode = launcher.stat().st_mode
-        if not mode & stat.S_IXUSR:
-            os.chmod(launcher, 0o700)
-    drivers = Path(version.path, "vulkan", "icd.d")
-    return tuple(str(path) for path in sorted(drivers.glob("*.json")))
+    if version.manifest.protocol == "localai-grpc" and version.made_by != SYSTEM:
+        disk.make_executable(version.path / "run.sh")
+    drivers = disk.list(version.path / "vulkan" / "icd.d")
+    return tuple(str(path) for path in drivers if path.suffix == ".json")

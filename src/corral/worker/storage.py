@@ -26,6 +26,8 @@ class SharedStorage:
     data: Area
     cache: Area
     unique: Callable[[], str]
+    put_exact: Callable[[str, FileIO], None]
+    """Blocking. For keys obstore has no way to write: it makes one slash of two."""
 
     async def ensure(self, key: str) -> Path:
         """The object as a local file. One that is here already, unchanged, is not fetched again."""
@@ -78,12 +80,15 @@ class SharedStorage:
                 break
         else:
             raise Forbidden("only files of the cache and the models directory are staged")
-        key = object_key(key)
+        plain = object_key(key)
         file = await asyncio.to_thread(area.open, inside, os.O_RDONLY)
         with file:
             try:
-                await obstore.put_async(self.store, key, file)
-            except BaseError as error:
+                if plain == key:
+                    await obstore.put_async(self.store, key, file)
+                else:  # LocalAI's frontends fetch outputs from exactly the key they gave, doubled slashes and all
+                    await asyncio.to_thread(self.put_exact, key, file)
+            except (BaseError, Unavailable) as error:
                 raise Unavailable(f"cannot stage {key!r} in the shared storage: {error}") from error
 
     async def make_temp(self) -> Path:
@@ -116,7 +121,7 @@ class SharedStorage:
 
 
 def object_key(key: str) -> str:
-    """Object stores as obstore knows them have no empty names, so doubled slashes are one."""
+    """Checked, and as obstore and our cache know it: they have no empty names, so doubled slashes are one."""
     return "/".join(split_key(key))
 
 

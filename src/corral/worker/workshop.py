@@ -6,41 +6,47 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 
-from corral.artifacts import Artifacts
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
+from corral.artifacts.s3 import sign
+from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, S3Settings
 from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
 from corral.settings import WorkerSettings
 from corral.system import Clock, Ids
+from corral.system.http_put import put_file
 from corral.system.secret_files import ensure_secret
 from corral.worker.areas import Area
 from corral.worker.backends import Backends
 from corral.worker.grpc_backend import probe_of
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.jobs import Jobs
+from corral.worker.leases import Leases
 from corral.worker.ledger import Ledger
 from corral.worker.models import ModelFiles
-from corral.worker.processes.groups import find_groups
-from corral.worker.processes.local import LocalProcesses, LocalSettings
+from corral.worker.processes.local import LocalSettings
 from corral.worker.processes.ports import Ports, read_port_pool
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.reports import Reporter
 from corral.worker.requests import RequestReader
-from corral.worker.storage import SharedStorage
+from corral.worker.storage import STALL_S, SharedStorage
 from corral.worker.web.files import FileAreas
+from corral.worker.world import Fetch, World
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    artifacts: Artifacts
+    artifacts: Fetch
     supervisor: Supervisor
+    leases: Leases
     backends: Backends
     reporter: Reporter
     models: ModelFiles
@@ -61,12 +67,12 @@ def artifact_settings(settings: WorkerSettings) -> ArtifactSettings:
 
 @asynccontextmanager
 async def open_workshop(
-    settings: WorkerSettings, *, capability: str, nvml: Nvml | None, clock: Clock, ids: Ids
+    settings: WorkerSettings, world: World, *, capability: str, nvml: Nvml | None
 ) -> AsyncIterator[Workshop]:
     """Leaving the block leaves the processes running; `Supervisor.stop_all` ends them."""
     try:
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as tasks:
-            yield await _open(settings, opened, tasks, capability=capability, nvml=nvml, clock=clock, ids=ids)
+            yield await _open(settings, world, opened, tasks, capability=capability, nvml=nvml)
             raise _Leaving
     except* _Leaving:
         log.debug("worker.workshop_left")
@@ -78,88 +84,100 @@ class _Leaving(Exception):
 
 async def _open(
     settings: WorkerSettings,
+    world: World,
     opened: AsyncExitStack,
     tasks: asyncio.TaskGroup,
     *,
     capability: str,
     nvml: Nvml | None,
-    clock: Clock,
-    ids: Ids,
 ) -> Workshop:
     data_dir = settings.data_dir
-    artifacts = await opened.enter_async_context(Artifacts(artifact_settings(settings), clock=clock, ids=ids))
+    artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings)))
     news = asyncio.Event()
-    supervisor = _supervisor(settings, tasks, news, nvml=nvml, clock=clock, ids=ids)
+    supervisor = _supervisor(settings, world, tasks, news, nvml)
     backends = Backends(
         artifacts,
         supervisor,
-        Ledger(data_dir / "ledger.json"),
+        Ledger(data_dir / "ledger.json", world.disk),
         Jobs(tasks),
         RequestReader(artifacts, capability),
         changed=news.set,
+        system=settings.system_backends_dir,
     )
     await backends.refresh()
     adopted = await supervisor.adopt()
     if adopted:
         log.info("worker.processes_taken_over", processes=[view.key for view in adopted])
-    areas = _areas(opened, data_dir, ids)
-    cache = Area(data_dir / "cache")
+    areas = _areas(opened, data_dir, world, settings.files_quota_bytes)
+    cache = world.open_area(data_dir / "cache")
     opened.callback(cache.close)
     return Workshop(
         artifacts=artifacts,
         supervisor=supervisor,
+        leases=Leases(data_dir / "leases.json", world.disk, supervisor),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
-        models=ModelFiles(areas.models),
+        models=ModelFiles(areas.models, artifacts, Jobs(tasks)),
         files=areas,
-        storage=_storage(settings, areas, cache, ids),
-        http_token=ensure_secret(data_dir / "http.token", ids.token),
-        blob_token=ensure_secret(data_dir / "blob.token", ids.token),
+        storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
+        http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
+        blob_token=ensure_secret(world.disk, data_dir / "blob.token", world.ids.token),
     )
 
 
 def _supervisor(
-    settings: WorkerSettings,
-    tasks: asyncio.TaskGroup,
-    news: asyncio.Event,
-    *,
-    nvml: Nvml | None,
-    clock: Clock,
-    ids: Ids,
+    settings: WorkerSettings, world: World, tasks: asyncio.TaskGroup, news: asyncio.Event, nvml: Nvml | None
 ) -> Supervisor:
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
+    if settings.backend_user is not None:
+        world.disk.let_through(settings.data_dir)  # backends walk to their version
     local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
-    processes = LocalProcesses(local, groups=find_groups(), clock=clock, ids=ids, nvml=nvml)
-    ports = Ports(read_port_pool(PortSpan(int(first), int(last))), clock)
+    processes = world.open_processes(local, nvml)
+    ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
 
     def changed(_view: ProcessView) -> None:
         news.set()
 
-    return Supervisor(tasks, processes, ports, clock=clock, ids=ids, probe_of=probe_of, changed=changed)
+    return Supervisor(tasks, processes, ports, clock=world.clock, ids=world.ids, probe_of=probe_of, changed=changed)
 
 
-def _areas(opened: AsyncExitStack, data_dir: Path, ids: Ids) -> FileAreas:
+def _areas(opened: AsyncExitStack, data_dir: Path, world: World, quota_bytes: int | None) -> FileAreas:
     # Not `staging`: there the installer builds versions, and frontends have no business in it.
-    areas = FileAreas(Area(data_dir / "models"), Area(data_dir / "data"), Area(data_dir / "inbox"), ids.uuid)
+    models, data, inbox = (world.open_area(data_dir / name) for name in ("models", "data", "inbox"))
+    areas = FileAreas(models, data, inbox, world.ids.uuid, quota_bytes)
     for area in (areas.models, areas.data, areas.staging):
         opened.callback(area.close)
     return areas
 
 
-def _storage(settings: WorkerSettings, areas: FileAreas, cache: Area, ids: Ids) -> SharedStorage | None:
+def _storage(
+    settings: WorkerSettings, areas: FileAreas, cache: Area, *, clock: Clock, ids: Ids
+) -> SharedStorage | None:
     if settings.storage_url is None:
         return None
     from obstore.store import S3Store
 
     access, secret = settings.storage_access_key, settings.storage_secret_key
+    signing = S3Settings(
+        endpoint=settings.storage_url.rstrip("/"),
+        region=settings.storage_region,
+        access_key=access.get_secret_value() if access is not None else "",
+        secret_key=secret.get_secret_value() if secret is not None else "",
+    )
     store = S3Store(
         settings.storage_bucket,
         endpoint=settings.storage_url,
-        region=settings.storage_region,
-        access_key_id=access.get_secret_value() if access is not None else None,
-        secret_access_key=secret.get_secret_value() if secret is not None else None,
+        region=signing.region,
+        access_key_id=signing.access_key or None,
+        secret_access_key=signing.secret_key or None,
         skip_signature=access is None,
         client_options={"allow_http": settings.storage_url.startswith("http://")},
     )
-    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid)
+
+    def put_exact(key: str, file: FileIO) -> None:
+        url = f"{signing.endpoint}/{settings.storage_bucket}/{quote(key, safe='/~')}"
+        at = datetime.fromtimestamp(clock.now_ms() / 1000, tz=UTC)
+        put_file(url, file, sign(signing, "PUT", url, {}, at=at), stall_s=STALL_S)
+
+    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid, put_exact)

@@ -12,7 +12,8 @@ import pytest
 from corral.worker.processes.records import read_start_ticks
 from harness.fleet_worker import FleetWorker
 from harness.localai_backend import http_files, localai_files, write_http_backend, write_localai_backend
-from harness.oci_registry import OciRegistry
+from harness.nats import Nats
+from harness.oci_registry import OciRegistry, Trickle
 from harness.programs import call
 from harness.waiting import wait_until
 
@@ -101,6 +102,50 @@ async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker
             assert outcome["code"] == "cancelled"
         finally:
             held.close()
+
+
+UPGRADE_S = float(os.environ.get("CORRAL_TEST_UPGRADE_S", "12"))
+
+
+async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgrade_takes(
+    worker: FleetWorker, registry: OciRegistry, tmp_path: Path
+) -> None:
+    """Over a slow line; minutes with `CORRAL_TEST_UPGRADE_S`. Another one is installed and stopped meanwhile."""
+    rate = 200 << 10
+    line = Trickle(registry.port, bytes_per_s=rate)
+    registry.push("slow", localai_files("1"))
+    uri = f"127.0.0.1:{line.port}/slow:latest"
+    took_s: dict[str, list[float]] = {"backend.install": [], "backend.list": []}
+    try:
+        async with worker.frontend() as frontend:
+            assert (await frontend.ask("backend.install", backend="slow", uri=uri))["success"]
+            source = write_http_backend(tmp_path / "web")
+            wanted = {"backend": "web", "uri": f"file://{source}", "corral": {"start": {"model": "/weights"}}}
+            assert (await frontend.ask("backend.install", **wanted, model_id="m"))["success"]
+            new = registry.push("slow", localai_files("2"), {"weights": os.urandom(int(rate * UPGRADE_S))})
+            began_s = time.monotonic()
+            upgrade = asyncio.create_task(
+                frontend.ask("backend.upgrade", backend="slow", uri=uri, within_s=20 * UPGRADE_S + 60)
+            )
+            for _ in range(50):
+                for verb, fields in (("backend.install", {**wanted, "model_id": "m"}), ("backend.list", {})):
+                    asked_s = time.monotonic()
+                    reply = await frontend.ask(verb, **fields)
+                    took_s[verb].append(time.monotonic() - asked_s)
+                    assert not reply.get("error"), reply
+                await asyncio.sleep(0.8 * UPGRADE_S / 50)  # spread over the upgrade
+            assert not upgrade.done()
+            stopped = await frontend.ask("model.stop", process_key="m#0", force=True)
+            assert stopped["terminated"], stopped
+            done = await upgrade
+            assert (done["success"], done["corral"]["digest"]) == (True, new)
+    finally:
+        line.stop()
+    for verb, each_s in took_s.items():
+        worst_s, median_s = max(each_s), sorted(each_s)[len(each_s) // 2]
+        print(f"{verb}: p50 {median_s * 1000:.1f} ms, p99 {worst_s * 1000:.1f} ms")
+        assert worst_s < 0.5
+    print(f"beside an upgrade of {time.monotonic() - began_s:.0f} s")
 
 
 class _HeldServer:
@@ -250,6 +295,53 @@ async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worke
         assert (newer["success"], newer["corral"]["generation"]) == (True, 8)
         older = await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start})
         assert (older["success"], older["code"]) == (False, "outdated_command")
+
+
+async def test_a_failing_upgrade_tells_every_caller_what_it_ended(worker: FleetWorker, tmp_path: Path) -> None:
+    source = write_localai_backend(tmp_path / "source")
+    async with worker.frontend() as frontend:
+        for replica in (0, 1):
+            started = await frontend.ask(
+                "backend.install", backend="demo", uri=f"file://{source}", model_id="m", replica_index=replica
+            )
+            assert started["success"], started
+        upgrade = {"backend": "demo", "uri": f"file://{tmp_path}/not-there"}
+        replies = await asyncio.gather(*(frontend.ask("backend.upgrade", **upgrade, op_id=f"o{n}") for n in range(4)))
+        for reply in replies:
+            assert not reply["success"]
+            assert sorted(reply["stopped_process_keys"]) == ["m#0", "m#1"]
+            assert reply["reports_stopped_processes"]
+        alone = await frontend.ask("backend.upgrade", **upgrade)
+        assert "stopped_process_keys" not in alone
+        assert (await frontend.ask("models.running"))["models"] == []
+
+
+async def test_backends_that_came_with_the_system_are_used_and_left_alone(tmp_path: Path, nats: Nats) -> None:
+    write_localai_backend(tmp_path / "system" / "piper")
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", LOCALAI_BACKENDS_SYSTEM_PATH=str(tmp_path / "system"))
+    try:
+        async with worker.frontend() as frontend:
+            assert (await frontend.ask("backend.list"))["backends"] == [
+                {"name": "piper", "is_system": True, "is_meta": False}
+            ]
+            started = await frontend.ask("backend.install", backend="piper", model_id="voice")
+            assert started["success"], started
+            for verb in ("backend.delete", "backend.upgrade"):
+                refused = await frontend.ask(verb, backend="piper")
+                assert (refused["success"], refused["code"]) == (False, "system_backend")
+                assert "stopped_process_keys" not in refused
+            assert (await frontend.processes())["voice#0"]["pid"] == started["corral"]["pid"]
+            # One of our own under the same name goes first, and can go again.
+            own = write_localai_backend(tmp_path / "own")
+            installed = await frontend.ask("backend.install", backend="piper", uri=f"file://{own}", force=True)
+            assert installed["success"], installed
+            [row] = (await frontend.ask("backend.list"))["backends"]
+            assert (row["is_system"], row["uri"]) == (False, f"file://{own}")
+            assert (await frontend.ask("backend.delete", backend="piper"))["success"]
+            [row] = (await frontend.ask("backend.list"))["backends"]
+            assert row["is_system"]
+    finally:
+        worker.close()
 
 
 async def test_a_request_nobody_can_read_is_answered(worker: FleetWorker) -> None:

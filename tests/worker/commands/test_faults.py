@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,76 +12,19 @@ from typing import Any
 import psutil
 import pytest
 
-from corral.worker.processes.records import read_start_ticks
-from harness.fleet_worker import Commander, FleetWorker
+from harness.fleet_worker import FleetWorker
 from harness.localai_backend import http_files, localai_files, write_http_backend
 from harness.nats import Nats
-from harness.oci_registry import OciRegistry, Trickle
+from harness.oci_registry import OciRegistry
+from harness.orders import install, is_dead, start, until_state, with_helper, write
 from harness.programs import call
 from harness.waiting import is_listening, wait_until, wait_until_async
 
-START = {"start": {"model": "/weights"}}
 MOST_RSS_BYTES = 90 << 20
-
-
-async def install(frontend: Commander, source: Path, name: str = "web") -> None:
-    reply = await frontend.ask("backend.install", backend=name, uri=f"file://{source}")
-    assert reply["success"], reply
-
-
-async def start(frontend: Commander, model: str, name: str = "web", **extras: Any) -> dict[str, Any]:
-    fields = {**START, **extras}
-    reply: dict[str, Any] = await frontend.ask("backend.install", backend=name, model_id=model, corral=fields)
-    return reply
-
-
-async def until_state(frontend: Commander, key: str, state: str, *, within_s: float = 20.0) -> dict[str, Any]:
-    async def look() -> dict[str, Any] | None:
-        process = (await frontend.processes()).get(key)
-        return process if process is not None and process["state"] == state else None
-
-    return await wait_until_async(look, what=f"{key} is {state}", within_s=within_s)
-
-
-def with_helper(files: dict[str, bytes], *, ignore_term: bool = False, flood: bool = False) -> dict[str, bytes]:
-    """A server that leaves a helper in a session of its own, with no parent to be found by."""
-    before = (
-        "import os, signal, sys, time\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "        open(os.path.join(os.environ['HOME'], 'helper'), 'w').write(str(os.getpid()))\n"
-        "        time.sleep(600)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-    )
-    if ignore_term:
-        before += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    if flood:
-        before += (
-            "import threading\n"
-            "def pour():\n"
-            "    while True:\n"
-            "        os.write(1, b'x' * 200 + b'\\n')\n"
-            "threading.Thread(target=pour, daemon=True).start()\n"
-        )
-    return {**files, "server.py": before.encode() + files["server.py"]}
-
-
-def write(directory: Path, files: dict[str, bytes]) -> Path:
-    directory.mkdir()
-    for name, data in files.items():
-        (directory / name).write_bytes(data)
-    return directory
 
 
 def helpers(worker: FleetWorker) -> list[int]:
     return [int(path.read_text()) for path in (worker.data_dir / "run" / "processes").glob("*/home/helper")]
-
-
-def is_dead(pid: int) -> bool:
-    return read_start_ticks(pid) is None
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
@@ -172,6 +114,84 @@ async def test_a_crash_is_reported_and_mended_and_a_crash_loop_ends_with_its_rea
         assert again["pid"] != started["corral"]["pid"]
 
 
+async def test_a_backend_that_keeps_crashing_ends_as_failed_and_a_new_order_starts_it_again(
+    worker: FleetWorker, tmp_path: Path
+) -> None:
+    """F-10: the budget. Each crash is a real kill -9 of a process that was ready."""
+    async with worker.frontend() as frontend:
+        await install(frontend, write_http_backend(tmp_path / "source"))
+        assert (await start(frontend, "m"))["success"]
+        killed = set()
+
+        async def failed() -> dict[str, Any] | None:
+            process = (await frontend.processes())["m#0"]
+            if process["state"] == "failed":
+                return process
+            if process["state"] == "ready" and process["pid"] not in killed:
+                killed.add(process["pid"])
+                os.kill(process["pid"], signal.SIGKILL)
+            return None
+
+        row = await wait_until_async(failed, what="it is given up", within_s=90)
+        print(f"given up after {len(killed)} crashes: {row['reason']}")
+        assert 3 <= len(killed) <= 10
+        assert "SIGKILL" in row["reason"]
+        assert "once too often" in row["reason"]
+        assert "address" not in row
+        again = await start(frontend, "m")
+        assert again["success"], again
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group that its members' memory can be limited with."""
+    group = _make_memory_group()
+    if group is None:
+        pytest.skip("this kernel does not let us make a control group with a limit of memory")
+    yield group
+    wait_until(lambda: not (group / "cgroup.procs").read_text() or None, what="the group is empty")
+    group.rmdir()
+
+
+def _make_memory_group() -> Path | None:
+    for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        group = Path(root, f"corral-test-{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        if any((group / name).exists() for name in ("memory.limit_in_bytes", "memory.max")):
+            return group
+        group.rmdir()
+    return None
+
+
+def _limit_memory(group: Path, limit_bytes: int, pid: int) -> None:
+    name = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
+    (group / name).write_text(str(limit_bytes))
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+async def test_a_backend_that_runs_out_of_memory_is_told_so_and_started_again(
+    worker: FleetWorker, tmp_path: Path, memory_group: Path
+) -> None:
+    """F-10: killed by the kernel."""
+    async with worker.frontend() as frontend, frontend.listening("corral.report") as reports:
+        await install(frontend, write_http_backend(tmp_path / "source"))
+        started = await start(frontend, "m")
+        _limit_memory(memory_group, 64 << 20, started["corral"]["pid"])
+        with pytest.raises(OSError, match=r"Remote end closed|reset"):
+            await asyncio.to_thread(call, "GET", f"http://{started['address']}/grow", key=started["corral"]["token"])
+
+        async def told() -> bool:
+            rows = [row for report in reports for row in report["processes"]]
+            return any("may have run out of memory" in row.get("reason", "") for row in rows)
+
+        await wait_until_async(told, what="a report tells why it ended")
+        again = await until_state(frontend, "m#0", "ready")
+        assert again["pid"] != started["corral"]["pid"]
+
+
 async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker: FleetWorker, tmp_path: Path) -> None:
     """F-11."""
     source = write(tmp_path / "source", with_helper(http_files(), ignore_term=True, flood=True))
@@ -215,41 +235,6 @@ async def test_exhausted_and_foreign_ports_are_told_apart_from_free_ones(tmp_pat
         assert worker.close() == []
 
 
-async def test_a_worker_killed_while_it_downloads_goes_on_where_it_was(
-    worker: FleetWorker, registry: OciRegistry
-) -> None:
-    """F-05: the old version is whole in between."""
-    old = registry.push("demo", localai_files("1"))
-    line = Trickle(registry.port, bytes_per_s=4 << 20)
-    uri = f"127.0.0.1:{line.port}/demo:latest"
-    try:
-        async with worker.frontend() as frontend:
-            assert (await frontend.ask("backend.install", backend="demo", uri=uri))["success"]
-            new = registry.push("demo", localai_files("2"), {"weights": os.urandom(8 << 20)})
-            async with frontend.listening("backend.install.op.progress") as heard:
-                upgrade = asyncio.create_task(frontend.ask("backend.upgrade", backend="demo", uri=uri, op_id="op"))
-
-                async def half() -> bool:
-                    return any(message["corral"]["bytes_done"] > 3 << 20 for message in heard)
-
-                await wait_until_async(half, what="half of it is here")
-            worker.program.kill()
-            upgrade.cancel()
-            await asyncio.gather(upgrade, return_exceptions=True)
-        [partial] = (worker.data_dir / "blobs" / "partial").glob("*")
-        assert partial
-        worker.restart()
-        async with worker.frontend() as frontend:
-            [row] = (await frontend.ask("backend.list"))["backends"]
-            assert row["digest"] == old
-            async with frontend.listening("backend.install.again.progress") as heard:
-                done = await frontend.ask("backend.upgrade", backend="demo", uri=uri, op_id="again")
-            assert done["success"], done
-            assert done["corral"]["digest"] == new
-    finally:
-        line.stop()
-
-
 async def test_few_descriptors_fail_what_needs_them_and_nothing_else(worker: FleetWorker, tmp_path: Path) -> None:
     """F-31."""
     source = write_http_backend(tmp_path / "source")
@@ -262,6 +247,31 @@ async def test_few_descriptors_fail_what_needs_them_and_nothing_else(worker: Fle
         assert (await frontend.ask("models.running"))["models"] == []
         process.rlimit(resource.RLIMIT_NOFILE, (256, 256))
         assert (await start(frontend, "m"))["success"]
+
+
+async def test_a_worker_out_of_memory_fails_what_needs_it_and_goes_on(
+    worker: FleetWorker, tmp_path: Path, registry: OciRegistry
+) -> None:
+    """F-31: hardly any memory is left to it, then there is again."""
+    registry.push("demo", localai_files(), {"weights": os.urandom(24 << 20)})
+    order = {"backend": "demo", "uri": f"{registry.host}/demo:latest"}
+    async with worker.frontend() as frontend:
+        await install(frontend, write_http_backend(tmp_path / "source"))
+        started = await start(frontend, "m")
+        assert started["success"], started
+        process = psutil.Process(worker.program.pid)
+        before = process.rlimit(resource.RLIMIT_AS)
+        process.rlimit(resource.RLIMIT_AS, (process.memory_info().vms + (1 << 20), before[1]))
+        refused = await frontend.ask("backend.install", **order)
+        assert (refused["success"], refused["code"]) == (False, "unavailable")
+        assert "short of memory" in refused["error"]
+        assert len((await frontend.ask("models.running"))["models"]) == 1
+        answer = call("GET", f"http://{started['address']}/x", key=started["corral"]["token"])
+        assert answer.status == 200
+        process.rlimit(resource.RLIMIT_AS, before)
+        again = await frontend.ask("backend.install", **order)
+        assert again["success"], again
+        assert (await start(frontend, "n"))["success"]
 
 
 async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: Nats) -> None:
@@ -299,40 +309,6 @@ async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: N
         assert worker.close() == []
 
 
-async def test_a_backend_sees_nothing_of_the_worker_and_options_stay_data(tmp_path: Path, nats: Nats) -> None:
-    """S-42, S-43, S-44."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", HF_TOKEN="canary-1", AWS_SECRET_ACCESS_KEY="canary-2")
-    try:
-        async with worker.frontend() as frontend:
-            await install(frontend, write_http_backend(tmp_path / "source"))
-            nasty = "x --token=y; touch /tmp/corral-was-here $(id) LD_PRELOAD=/x"
-            options = {"model": "/weights", "options": {"flavour": nasty}}
-            started = await start(frontend, "m", start=options)
-            assert started["success"], started
-            url, token = f"http://{started['address']}", started["corral"]["token"]
-            seen = call("GET", f"{url}/environment", key=token).json()
-            everything = str(seen)
-            for secret in ("canary-1", "canary-2", "test-registration-token", str(worker.registrar.url)):
-                assert secret not in everything
-            assert f"--flavour={nasty}" in seen["argv"], "one argument, untouched"
-            assert token not in str(seen["argv"])
-            assert not [
-                name for name in seen["environ"] if name.startswith(("CORRAL_TOKEN", "LOCALAI_", "HF_", "AWS_"))
-            ]
-            opened = [name for name in seen["fds"] if name.startswith("/") and not name.startswith(("/proc", "/dev"))]
-            assert opened == []
-            assert call("GET", f"{url}/x", key="guess").status == 401
-            for bad in (
-                {"model": "/weights", "options": {"unknown": "1"}},
-                {"model": "/weights", "options": {"flavour": "a\0b"}},
-                {"model": "{token}"},
-            ):
-                refused = await start(frontend, "n", start=bad)
-                assert not refused["success"], bad
-    finally:
-        assert worker.close() == []
-
-
 def test_a_second_worker_on_the_same_directory_is_refused(worker: FleetWorker) -> None:
     wait_until(lambda: is_listening(worker.port) or None, what="the first one is there")
     first = worker.program
@@ -342,51 +318,14 @@ def test_a_second_worker_on_the_same_directory_is_refused(worker: FleetWorker) -
     assert "already uses" in second.output()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """The data directory of the worker, on a small filesystem of its own."""
-    directory = tmp_path / "worker"
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=320m", "corral-test", str(directory)]
-    made = subprocess.run(mount, capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"no filesystem can be mounted here: {made.stderr.strip()}")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
-
-
-async def test_a_full_disk_fails_the_one_install_and_leaves_the_rest_usable(
-    tmp_path: Path, small_disk: Path, nats: Nats, registry: OciRegistry
-) -> None:
-    """F-29."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
-    assert worker.data_dir == small_disk
-    try:
-        async with worker.frontend() as frontend:
-            await install(frontend, write_http_backend(tmp_path / "source"))
-            registry.push("large", localai_files(), {"weights": os.urandom(80 << 20)})
-            large = await frontend.ask("backend.install", backend="large", uri=f"{registry.host}/large:latest")
-            assert (large["success"], large["code"]) == (False, "disk_full")
-            assert [row["name"] for row in (await frontend.ask("backend.list"))["backends"]] == ["web"]
-            assert list((worker.data_dir / "blobs" / "partial").iterdir()) == []
-            started = await start(frontend, "m")
-            assert started["success"], started
-    finally:
-        assert worker.close() == []
-
-
-async def test_a_worker_that_slept_while_another_took_its_name_stops_what_it_ran(tmp_path: Path, nats: Nats) -> None:
-    """F-08: on waking it is told that a newer process speaks for this machine."""
-    worker = FleetWorker(tmp_path, nats)
-    try:
-        async with worker.frontend() as frontend:
-            await install(frontend, write_http_backend(tmp_path / "source"))
-            started = await start(frontend, "m")
-        worker.program.send(signal.SIGSTOP)
-        worker.registrar.fenced = True
-        assert call("GET", f"http://{started['address']}/x", key=started["corral"]["token"]).status == 200
-        worker.program.send(signal.SIGCONT)
-        assert await asyncio.to_thread(worker.program.wait, 30) == 1
-        assert is_dead(started["corral"]["pid"])
-    finally:
-        assert worker.close() == []
+async def test_a_stop_cuts_a_beat_that_is_under_way_and_leaves_properly(worker: FleetWorker) -> None:
+    registrar = worker.registrar
+    async with worker.frontend():
+        registrar.beats_answered.clear()
+        sent = len(registrar.beats)
+        await asyncio.to_thread(wait_until, lambda: len(registrar.beats) > sent, what="a beat is under way")
+        worker.program.send(signal.SIGTERM)
+        assert await asyncio.to_thread(worker.program.wait, 8) == 0
+    assert registrar.asked[-2:] == ["drain", "deregister"]
+    assert "Traceback" not in worker.program.output()
+    assert "left_without_goodbye" not in worker.program.output()

@@ -1,5 +1,6 @@
 """`files.*` against a real S3 server."""
 
+import asyncio
 import contextlib
 import os
 import urllib.error
@@ -18,6 +19,7 @@ from corral.core.errors import NoResponders
 from corral.worker.storage import object_key
 from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
+from harness.oci_registry import Trickle
 from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from harness.waiting import wait_until
 
@@ -101,6 +103,34 @@ async def test_weights_come_and_outputs_go_through_the_shared_storage(
         assert (await frontend.ask("files.listdir", key_prefix="models/none")) == {"files": None}
         escape = await frontend.ask("files.listdir", key_prefix="models/../..")
         assert escape["error"]
+
+
+async def test_outputs_are_written_under_exactly_the_key_the_frontend_fetches_them_from(
+    tmp_path: Path, nats: Nats, s3: S3Server, store: S3Store
+) -> None:
+    """LocalAI's keys have two slashes in a row. Our test server makes one of them, others do not: so we look at what
+    was sent, which the server has to find well signed."""
+    line = Trickle(s3.port, bytes_per_s=1 << 30)
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET_KEY)
+    environment = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret)}
+    worker = FleetWorker(tmp_path, nats, "--storage-url", f"http://127.0.0.1:{line.port}", **environment)
+    try:
+        async with worker.frontend() as frontend:
+            temporary = Path((await frontend.ask("files.temp"))["local_path"])
+            output = os.urandom(3 << 20)
+            await asyncio.to_thread(temporary.write_bytes, output)
+            key = f"ephemeral/fetch/{temporary}/output"
+            assert "fetch//" in key
+            assert await frontend.ask("files.stage", local_path=str(temporary), key=key) == {"key": key}
+            assert any(piece.startswith(f"PUT /{BUCKET}/{key} HTTP".encode()) for piece in line.asked)
+            assert bytes(obstore.get(store, object_key(key)).bytes()) == output
+            escaping = "ephemeral/fetch//../../stolen"
+            refused = await frontend.ask("files.stage", local_path=str(temporary), key=escaping)
+            assert "not a path inside" in refused["error"]
+    finally:
+        worker.close()
+        line.stop()
 
 
 async def test_a_worker_without_storage_listens_on_no_file_subject(worker: FleetWorker) -> None:

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -395,7 +396,7 @@ async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monke
 
 
 async def test_memory_and_processor_time_of_the_tree_are_sampled(bench: Bench) -> None:
-    busy = "python3 -c 'while True: pass' & exec sleep 60"
+    busy = f"{sys.executable} -ISc 'while True: pass' & exec sleep 60"
     readiness = Readiness(kind="http", path="/health")
     async with bench.supervisor() as supervisor:
         starting = asyncio.ensure_future(supervisor.start(script("model#0", busy, readiness=readiness)))

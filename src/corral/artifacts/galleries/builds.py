@@ -7,9 +7,8 @@ from corral.artifacts.errors import ArtifactError, NotInstalled
 from corral.artifacts.galleries.catalogue import read_model
 from corral.artifacts.galleries.entries import ModelEntry
 from corral.artifacts.galleries.sources import GallerySources
-from corral.core.errors import InvalidInput
 from corral.core.model_variants import ModelBuild, PickedBuild, pick_build
-from corral.core.sizes import parse_size_bytes
+from corral.core.sizes import read_size_bytes
 
 
 def pick_model(
@@ -49,7 +48,7 @@ def _build(sources: GallerySources, entry: ModelEntry, cancel: CancelToken) -> M
     return ModelBuild(
         name=entry.name,
         backend=_backend(sources, entry, cancel),
-        size_bytes=_size_bytes(entry.size),
+        size_bytes=read_size_bytes(entry.size),
         tags=tuple(entry.tags),
     )
 
@@ -63,10 +62,3 @@ def _backend(sources: GallerySources, entry: ModelEntry, cancel: CancelToken) ->
         return read_model(sources, entry, cancel).backend
     except ArtifactError:
         return ""
-
-
-def _size_bytes(text: str) -> int | None:
-    try:
-        return parse_size_bytes(text) if text else None
-    except InvalidInput:
-        return None

@@ -1,7 +1,9 @@
 """All galleries together: one place to look a name up."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import TypeVar
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import ArtifactError, BadGallery, NotInstalled
@@ -16,23 +18,16 @@ from corral.artifacts.galleries.entries import (
     resolve_model,
 )
 from corral.artifacts.galleries.sources import GallerySources
-from corral.artifacts.settings import GallerySettings
+from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
+from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
 from corral.core.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
 
+Entry = TypeVar("Entry", BackendEntry, ModelEntry)
+
 CORRAL_GALLERY = "corral"
-LOCALAI_BACKENDS = GallerySettings(
-    name="localai",
-    url="https://index.localai.io/backends",
-    mirrors=("github:mudler/LocalAI/backend/index.yaml@master",),
-    optional=True,
-)
-LOCALAI_MODELS = GallerySettings(
-    name="localai",
-    url="https://index.localai.io/models",
-    mirrors=("github:mudler/LocalAI/gallery/index.yaml@master",),
-    optional=True,
-)
+LOCALAI_BACKENDS = gallery_at(LOCALAI_BACKEND_GALLERY)
+LOCALAI_MODELS = gallery_at(LOCALAI_MODEL_GALLERY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,28 +80,63 @@ class Catalogue:
         return index_by_name(entry for entry in self.entries if not gallery or entry.gallery == gallery)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCatalogue:
+    """Models of every gallery, in the order of the galleries."""
+
+    entries: tuple[ModelEntry, ...]
+    galleries: tuple[GalleryStatus, ...]
+
+
 def shipped(name: str) -> bytes:
     return resources.files("corral.artifacts.default_gallery").joinpath(name).read_bytes()
 
 
-def read_backends(sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken) -> Catalogue:
-    """Corral's own gallery and those that are set. One that fails is reported and hides none of the others."""
+def read_backends(
+    sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken, *, ask: bool = True
+) -> Catalogue:
+    """Corral's own gallery and those that are set. One that fails is reported and hides none of the others. Without
+    `ask`, from the copies kept."""
+
+    def parse(content: bytes, gallery: GallerySettings) -> list[BackendEntry]:
+        return parse_backends(content, gallery=gallery.name, url=gallery.url)
+
     own = parse_backends(shipped("backends.yaml"), gallery=CORRAL_GALLERY, url="corral:backends")
     entries = list(own)
     statuses = [GalleryStatus(name=CORRAL_GALLERY, url="corral:backends", entries=len(own), age_s=0.0)]
     for gallery in galleries:
-        found, status = _read_gallery(sources, gallery, cancel)
+        found, status = _read_gallery(sources, gallery, parse, cancel if ask else None)
         entries += found
         statuses.append(status)
     return Catalogue(entries=tuple(entries), galleries=tuple(statuses), by_name=index_by_name(entries))
 
 
+def read_model_catalogue(
+    sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken, *, ask: bool = True
+) -> ModelCatalogue:
+    """As for backends: a gallery that fails is reported and hides none of the others."""
+
+    def parse(content: bytes, gallery: GallerySettings) -> list[ModelEntry]:
+        return parse_models(content, gallery=gallery.name)
+
+    entries = parse_models(shipped("models.yaml"), gallery=CORRAL_GALLERY)
+    statuses = [GalleryStatus(name=CORRAL_GALLERY, url="corral:models", entries=len(entries), age_s=0.0)]
+    for gallery in galleries:
+        found, status = _read_gallery(sources, gallery, parse, cancel if ask else None)
+        entries += found
+        statuses.append(status)
+    return ModelCatalogue(entries=tuple(entries), galleries=tuple(statuses))
+
+
 def _read_gallery(
-    sources: GallerySources, gallery: GallerySettings, cancel: CancelToken
-) -> tuple[list[BackendEntry], GalleryStatus]:
+    sources: GallerySources,
+    gallery: GallerySettings,
+    parse: Callable[[bytes, GallerySettings], list[Entry]],
+    cancel: CancelToken | None,
+) -> tuple[list[Entry], GalleryStatus]:
     try:
-        text = sources.read(gallery, cancel)
-        found = parse_backends(text.content, gallery=gallery.name, url=gallery.url)
+        text = sources.read(gallery, cancel) if cancel is not None else sources.read_kept(gallery)
+        found = parse(text.content, gallery)
     except ArtifactError as error:
         return [], GalleryStatus(name=gallery.name, url=gallery.url, entries=0, age_s=0.0, problem=str(error))
     return found, GalleryStatus(

@@ -67,16 +67,27 @@ class GallerySources:
                 return self._read_one(url, cancel)
             except (SourceUnavailable, SourceRejected, PolicyRefused, BadGallery) as error:
                 problems.append(error)
+        kept = self._kept(urls, because=" ".join(map(str, problems)))
+        if kept is not None:
+            return kept
+        if not problems:
+            raise BadReference("A gallery names no address.")
+        raise problems[0]
+
+    def read_kept(self, gallery: GallerySettings) -> GalleryText:
+        """The copy from last time; nobody is asked."""
+        kept = self._kept((gallery.url, *gallery.mirrors), because="")
+        if kept is None:
+            raise SourceUnavailable(f"Gallery {gallery.name} has not been read yet.")
+        return kept
+
+    def _kept(self, urls: tuple[str, ...], *, because: str) -> GalleryText | None:
         for url in urls:
             cached = self._cached(url)
             if cached is not None:
                 meta, content = cached
-                return GalleryText(
-                    content=content, url=url, age_s=self._age_s(meta), stale_because=" ".join(map(str, problems))
-                )
-        if not problems:
-            raise BadReference("A gallery names no address.")
-        raise problems[0]
+                return GalleryText(content=content, url=url, age_s=self._age_s(meta), stale_because=because)
+        return None
 
     def _read_one(self, url: str, cancel: CancelToken) -> GalleryText:
         reference = parse_reference(url)

@@ -4,17 +4,22 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from corral.core.errors import Unauthenticated
+from corral.core.durations import parse_duration_s
+from corral.core.errors import InvalidInput, NotFound, Unauthenticated
 from corral.frontend.access import SESSION_COOKIE, Gate
 from corral.frontend.admin.principal import Actor
+from corral.frontend.edge import client_address
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.store.stores import Stores
 from corral.system import Ids
 
 SESSION_TTL_S = 12 * 3600.0
 KEY_PREFIX = "corral-"
+
+
+AllowList = Annotated[list[str] | None, Field(max_length=1000)]
 
 
 class KeyView(BaseModel):
@@ -25,11 +30,18 @@ class KeyView(BaseModel):
     created_at: datetime
     created_by: str
     revoked_at: datetime | None
+    models: list[str] | None
+    """The models it may use; absent is all."""
 
 
 class NewKey(BaseModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
     scope: Scope = Scope.USER
+    models: AllowList = None
+
+
+class KeyModels(BaseModel):
+    models: AllowList
 
 
 class CreatedKey(KeyView):
@@ -64,11 +76,26 @@ def _view(key: ApiKey) -> dict[str, Any]:
         "created_at": datetime.fromtimestamp(key.created_at / 1000, UTC),
         "created_by": key.created_by,
         "revoked_at": datetime.fromtimestamp(key.revoked_at / 1000, UTC) if key.revoked_at else None,
+        "models": None if key.models is None else list(key.models),
     }
 
 
 def new_api_key(ids: Ids) -> str:
     return KEY_PREFIX + ids.token()
+
+
+async def _own_names(stores: Stores, names: list[str] | None) -> list[str] | None:
+    """Aliases become the names of their models. A name that means nothing is a mistake now, not at the first use."""
+    if names is None:
+        return None
+    own = []
+    for name in names:
+        try:
+            model = await stores.models.read(name)
+        except NotFound as error:
+            raise InvalidInput(str(error)) from error
+        own.append(model.alias_of or model.name)
+    return own
 
 
 def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
@@ -80,9 +107,20 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
 
     @router.post("", status_code=201)
     async def create_key(wanted: NewKey, actor: Actor) -> CreatedKey:
+        models = await _own_names(stores, wanted.models)
         secret = new_api_key(ids)
-        key = await stores.access.add_key(id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor)
+        key = await stores.access.add_key(
+            id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor, models=models
+        )
         return CreatedKey(**_view(key), key=secret)
+
+    @router.put("/{id_or_name}/models")
+    async def change_key_models(id_or_name: str, wanted: KeyModels, actor: Actor) -> KeyView:
+        """Which models the key may use; `null` is all. In force on every frontend within five seconds."""
+        models = await _own_names(stores, wanted.models)
+        key = await stores.access.set_key_models(id_or_name, models, actor=actor)
+        gate.forget()
+        return KeyView(**_view(key))
 
     @router.delete("/{id_or_name}")
     async def revoke_key(id_or_name: str, actor: Actor) -> KeyView:
@@ -99,7 +137,9 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
 
     @router.post("")
     async def sign_in(wanted: SignIn, request: Request, response: Response) -> SessionView:
-        principal = await gate.identify({"authorization": f"Bearer {wanted.api_key}"}, {})
+        principal = await gate.identify(
+            {"authorization": f"Bearer {wanted.api_key}"}, {}, client_address(request.scope)
+        )
         if principal is None:
             raise Unauthenticated("this key is not known here, or was revoked")
         if principal.key_id is not None:
@@ -117,7 +157,7 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
 
     @router.get("")
     async def show_session(request: Request) -> SessionView:
-        principal = await gate.identify(dict(request.headers), request.cookies)
+        principal = await gate.identify(dict(request.headers), request.cookies, client_address(request.scope))
         if principal is None:
             raise Unauthenticated("not signed in")
         return SessionView(name=principal.name, scope=principal.scope)
@@ -135,14 +175,31 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
     return router
 
 
+def _read_since(text: str, *, now_ms: int) -> int:
+    try:
+        return now_ms - int(parse_duration_s(text) * 1000)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"since: {text!r} is neither an age such as 2h nor a time such as 2030-01-31T12:00:00Z"
+        ) from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def audit_routes(stores: Stores) -> APIRouter:
     router = APIRouter(prefix="/api/audit", tags=["access"])
 
     @router.get("")
     async def list_audit(
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        before: Annotated[int | None, Query(ge=1)] = None,
+        since: Annotated[str | None, Query(max_length=64)] = None,
     ) -> list[AuditEntry]:
-        """Newest first; `before` an id for the page after."""
+        """Newest first; `before` an id for the page after; `since` an age (`2h`) or a time."""
+        since_ms = _read_since(since, now_ms=await stores.nodes.now_ms()) if since else None
         return [
             AuditEntry(
                 id=event.id,
@@ -152,7 +209,7 @@ def audit_routes(stores: Stores) -> APIRouter:
                 subject=event.subject,
                 detail=dict(event.detail),
             )
-            for event in await stores.events.read_latest(limit=limit, before=before)
+            for event in await stores.events.read_latest(limit=limit, before=before, since_ms=since_ms)
         ]
 
     return router

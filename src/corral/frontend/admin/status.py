@@ -1,5 +1,6 @@
 """`/api/status`, `/api/events`, `/api/join-command`, `/healthz`, `/readyz`."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 from corral import __version__
 from corral.core.errors import CorralError
 from corral.core.nodes import NodeStatus
-from corral.frontend.feed import NodeFeed
+from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings import FrontendSettings, redact_url
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
@@ -71,7 +72,7 @@ class JoinCommand(BaseModel):
     command: str
 
 
-def status_routes(me: Self, stores: Stores, feed: NodeFeed, tokens: JoinTokens) -> APIRouter:
+def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/api/status")
@@ -93,11 +94,14 @@ def status_routes(me: Self, stores: Stores, feed: NodeFeed, tokens: JoinTokens) 
         return JoinCommand(url=url, token=tokens.own, command=f"corral worker --join {url} --token {tokens.own}")
 
     @router.get("/api/events", response_class=StreamingResponse)
-    async def follow_events(last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        """Server-sent events; resumes from the header Last-Event-ID."""
-        since_ms = int(last_event_id) if last_event_id and last_event_id.isdigit() else None
+    async def follow_events(
+        last_event_id: Annotated[str | None, Header()] = None, kinds: str = ""
+    ) -> StreamingResponse:
+        """Server-sent events; resumes from the header Last-Event-ID. `kinds`: only these, separated by commas."""
+        since_ms = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else None
+        wanted = feed.choose([name for name in kinds.split(",") if name])
         return StreamingResponse(
-            feed.follow(since_ms), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            feed.follow(since_ms, wanted), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
 
     @router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)

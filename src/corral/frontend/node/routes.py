@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -27,6 +28,8 @@ from corral.core.sizes import parse_budget_bytes
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
+from corral.frontend.edge import client_address
+from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings import FrontendSettings, is_loopback_host
 from corral.store.access import hash_secret
@@ -34,6 +37,8 @@ from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for
 from corral.store.stores import Stores
 from corral.system import Ids
+
+log = structlog.get_logger()
 
 
 def rfc3339(at_ms: int) -> str:
@@ -50,6 +55,7 @@ class NodeRoutes:
         stores: Stores,
         authority: BusAuthority,
         tokens: JoinTokens,
+        guesses: Guesses,
         beats: BeatBatcher,
         ids: Ids,
         hint: Callable[[], Awaitable[None]],
@@ -58,6 +64,7 @@ class NodeRoutes:
         self._stores = stores
         self._authority = authority
         self._tokens = tokens
+        self._guesses = guesses
         self._beats = beats
         self._ids = ids
         self._hint = hint
@@ -72,16 +79,19 @@ class NodeRoutes:
         add("/{node_id}/models", self.models, methods=["GET"])
 
     async def register(self, request: Request) -> Response:
-        bearer = _bearer(request)
+        bearer, address = _bearer(request), client_address(request.scope)
+        self._guesses.check(address, hash_secret(bearer))
         joined = await self._tokens.holds(bearer)
         wanted = _read_register(await request.body())
         claim = _claim(wanted)
         if joined and wanted.token is None and wanted.corral is None:
             raise Unauthenticated("registration token required")
         if wanted.token is not None and not await self._tokens.holds(wanted.token):
+            self._guesses.note_wrong(address)
             raise Unauthenticated("invalid registration token")
         knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
         if not joined and not knows_key:
+            self._guesses.note_wrong(address)
             return JSONResponse({"error": "invalid registration token"}, status_code=401)
         key, seed = self._bus_key(wanted)
         outcome = await self._stores.registration.register(
@@ -97,6 +107,12 @@ class NodeRoutes:
                 await self._hint()
                 raise Conflict(outcome.message)
             raise Unauthenticated(outcome.message)
+        self._guesses.note_right(address, hash_secret(bearer))
+        if outcome.new_process:
+            node = outcome.node
+            log.info(
+                "node.registered", node=node.name, id=node.id, address=address, epoch=node.epoch, status=node.status
+            )
         await self._hint()
         if outcome.new_process:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
@@ -158,7 +174,7 @@ class NodeRoutes:
         return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
 
     async def heartbeat(self, node_id: str, request: Request) -> dict[str, str]:
-        bearer = _bearer(request)
+        bearer, address = _bearer(request), client_address(request.scope)
         beat = _read_heartbeat(await request.body())
         outcome = await self._beats.beat(
             Beat(
@@ -179,12 +195,14 @@ class NodeRoutes:
         if outcome.node is None:
             raise NotFound(f"there is no node {node_id!r}; register again")
         if outcome.denied:
+            self._guesses.note_wrong(address)
             raise Unauthenticated("this credential does not belong to that node")
         if outcome.fenced:
             raise Fenced(
                 f"a newer process has registered as {outcome.node.name!r} (epoch {outcome.node.epoch}); this one must"
                 " stop. If two machines share a copied data directory, give one of them its own."
             )
+        self._guesses.note_right(address, hash_secret(bearer))
         if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
             await self._hint()
         return {"message": "heartbeat received"}
@@ -202,8 +220,9 @@ class NodeRoutes:
         return {"message": "node resumed"}
 
     async def deregister(self, node_id: str, request: Request) -> dict[str, str]:
-        await self._authorise(node_id, request)
+        node = await self._authorise(node_id, request)
         await self._stores.registration.deregister(node_id)
+        log.info("node.left", node=node.name, id=node.id)
         await self._hint()
         return {"message": "node set to offline"}
 
@@ -216,6 +235,7 @@ class NodeRoutes:
         bearer = _bearer(request)
         node = await self._stores.nodes.read_one(node_id)
         if not speaks_for(node, secret_hash=hash_secret(bearer), joined=await self._tokens.holds(bearer)):
+            self._guesses.note_wrong(client_address(request.scope))
             raise Forbidden("this credential does not belong to that node")
         if node.instance is not None and request.headers.get(INSTANCE_HEADER) != node.instance:
             raise Fenced(f"a newer process speaks for {node.name!r} (epoch {node.epoch})")

@@ -92,14 +92,17 @@ async def stop(bench: Workbench, message: BusMessage) -> None:
         for view in bench.supervisor.list()
         if not name or view.key in users or name in (view.key, view.spec.labels.get("model"))
     ]
-    await bench.backends.stop(keys, reason="a frontend asked for it", unload=not request.force)
+    await bench.backends.stop(keys, Stopped(), reason="a frontend asked for it", unload=not request.force)
 
 
 async def cancel(bench: Workbench, message: BusMessage) -> bytes:
     request = decode(message.data, CancelRequest)
     if not request.op_id and not request.backend:
         raise InvalidInput("a cancel names an operation or a backend")
-    return encode(CancelReply(cancelled=bench.backends.cancel(op_id=request.op_id, backend=request.backend)))
+    cancelled = bench.backends.cancel(op_id=request.op_id, backend=request.backend)
+    if request.op_id:
+        cancelled += bench.models.jobs.cancel(op_id=request.op_id)
+    return encode(CancelReply(cancelled=cancelled))
 
 
 def cancel_failed(error: CorralError) -> bytes:

@@ -4,6 +4,8 @@ from corral.bus.client import BusMessage
 from corral.bus.messages import (
     DoneReply,
     ModelDeleteRequest,
+    ModelFetchReply,
+    ModelFetchRequest,
     ModelsRunningReply,
     ModelStopReply,
     ModelStopRequest,
@@ -16,6 +18,7 @@ from corral.core.errors import CorralError
 from corral.core.processes import ProcessKey, ProcessView, Ready
 from corral.worker.commands.workbench import Workbench
 from corral.worker.grpc_backend import free_model
+from corral.worker.progress import ProgressTopic, publish_progress
 
 
 async def running(bench: Workbench, _message: BusMessage) -> bytes:
@@ -28,7 +31,7 @@ async def running(bench: Workbench, _message: BusMessage) -> bytes:
         )
         for view in bench.replicas.live()
     ]
-    return encode(ModelsRunningReply(models=models))
+    return encode(ModelsRunningReply(models=models, epoch=bench.epoch))
 
 
 def running_failed(error: CorralError) -> bytes:
@@ -96,6 +99,19 @@ async def unload(bench: Workbench, message: BusMessage) -> bytes:
 async def delete(bench: Workbench, message: BusMessage) -> bytes:
     await bench.models.delete(decode(message.data, ModelDeleteRequest).model_name)
     return encode(DoneReply(success=True))
+
+
+async def fetch(bench: Workbench, message: BusMessage) -> bytes:
+    """Weights to this disk, from wherever they are; then which of the model's paths there are."""
+    request = decode(message.data, ModelFetchRequest)
+    topic = ProgressTopic(bench.who.node, request.model, request.op_id)
+    async with publish_progress(topic, bench.bus.publish) as feed:
+        files = await bench.models.fetch(request, listener=feed.show if feed else None)
+    return encode(ModelFetchReply(success=True, files=files, found=await bench.models.find(request.paths)))
+
+
+def fetch_failed(error: CorralError) -> bytes:
+    return encode(ModelFetchReply(success=False, error=str(error), code=error.code))
 
 
 def failed(error: CorralError) -> bytes:

@@ -15,6 +15,8 @@ from corral.worker.storage import SharedStorage
 class Workbench:
     bus: Bus
     who: Reporting
+    epoch: int | None
+    """As the frontend counts our processes; None from a LocalAI frontend, which does not."""
     backends: Backends
     replicas: Replicas
     supervisor: Supervisor

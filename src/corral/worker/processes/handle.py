@@ -35,6 +35,7 @@ class LocalProcess:
         process_log: ProcessLog,
     ) -> None:
         self.record, self.tree, self._directory, self._log = record, tree, directory, process_log
+        self._writing = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -57,7 +58,8 @@ class LocalProcess:
 
     async def update(self, record: ProcessRecord) -> None:
         self.record = record
-        await asyncio.to_thread(self._directory.write, record)
+        async with self._writing:  # one after the other, and each the newest: the last one written is what holds
+            await asyncio.to_thread(self._directory.write, self.record)
 
     async def stop_tree(self, *, grace_s: float, within_s: float) -> tuple[int, ...]:
         """TERM, a bounded wait, KILL. Answers who is left; nobody, unless the kernel holds them."""

@@ -102,6 +102,15 @@ class Life:
         if not self._order.done():
             self._order.set_result(order)
 
+    async def confirm(self, generation: int | None) -> None:
+        """A newer order wants what runs already. Noted where a restart of either finds it."""
+        if generation is None or (self.spec.generation is not None and generation <= self.spec.generation):
+            return
+        self.spec = replace(self.spec, generation=generation)
+        if self.process is not None:
+            await self._note(self.process, replace(self.process.record, spec=self.spec))
+        self._around.changed(self.view)
+
     async def until(self, is_so: Callable[["Life"], bool]) -> None:
         """Waiting costs nobody anything: a caller who leaves neither stops nor hurries the process."""
         while not is_so(self):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import grp
 import os
 import pwd
 import select
@@ -16,6 +17,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, Unavailable
 from corral.core.processes import Fill, ProcessRecord, ProcessSpec, TreeUsage
+from corral.settings import span_of
 from corral.system import Clock, Ids
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.processes import keeper as keeper_program
@@ -81,7 +83,7 @@ class LocalProcesses:
         return await asyncio.to_thread(read)
 
     def _launch(self, record: ProcessRecord) -> LocalProcess:
-        user = _find_user(record.spec)
+        user = _find_user(record.spec, record.port)
         directory = self._records.make(record.marker)
         group = self._make_group(record.marker)
         try:
@@ -213,9 +215,20 @@ class _User:
     groups: tuple[int, ...]
 
 
-def _find_user(spec: ProcessSpec) -> _User | None:
+# Where a GPU's device files belong to one of these, a process without it cannot use the GPU.
+_DEVICE_GROUPS = ("video", "render")
+
+
+def _find_user(spec: ProcessSpec, port: int) -> _User | None:
+    """From a range, the one that belongs to the port: no other process has the port, so none has the user."""
     if spec.user is None:
         return None
+    span = span_of(spec.user)
+    if span is not None:
+        if os.geteuid() != 0:
+            raise InvalidInput(f"{spec.key}: only a worker that runs as root can start processes as other users.")
+        own = span[port % len(span)]
+        return _User(own, own, tuple(entry.gr_gid for entry in grp.getgrall() if entry.gr_name in _DEVICE_GROUPS))
     try:
         entry = pwd.getpwnam(spec.user)
     except KeyError:

@@ -152,7 +152,8 @@ class ProcessLogs:
 
     def make(self, key: ProcessKey) -> ProcessLog:
         log = self.of(key)
-        log.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the names of models are nobody's business either
+        log.directory.mkdir(mode=0o700, exist_ok=True)
         (log.directory / "key").write_text(key)
         return log
 

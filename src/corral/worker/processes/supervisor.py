@@ -122,7 +122,15 @@ class Supervisor:
             life = self._begin(Life(spec, self._around))
         elif life.spec != spec or (life.process is not None and not life.process.is_current()):
             raise AlreadyRunning(spec.key, running=life.spec, wanted=spec)
+        else:
+            await life.confirm(spec.generation)
         return life
+
+    async def confirm(self, key: ProcessKey, generation: int | None) -> None:
+        """A newer order wants the process as it is; reports tell the order's generation from now on."""
+        life = self._lives.get(key)
+        if life is not None and not life.is_stopping:
+            await life.confirm(generation)
 
     async def until_ready(self, life: Life) -> Running:
         await life.until(lambda it: it.is_over or _running(it) is not None)

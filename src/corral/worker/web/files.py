@@ -24,6 +24,15 @@ class FileAreas:
     data: Area
     staging: Area
     unique: Callable[[], str]
+    quota_bytes: int | None = None
+    """What may lie in all three together."""
+
+    def left_bytes(self) -> int | None:
+        """Blocking. None without a quota. What is begun and not finished counts as far as it has come."""
+        if self.quota_bytes is None:
+            return None
+        used = sum(area.used_bytes() for area in (self.models, self.data, self.staging))
+        return max(0, self.quota_bytes - used)
 
     def find(self, key: str) -> tuple[Area, str]:
         """The area a key belongs to, and the key inside it."""
@@ -34,7 +43,7 @@ class FileAreas:
 
 
 def file_routes(areas: FileAreas) -> list[Route]:
-    server = _Files(areas, Uploads())
+    server = _Files(areas, Uploads(areas.left_bytes))
     return [
         Route("/v1/files/temp", _told(server.make_temp), methods=["POST"]),
         Route("/v1/files/{key:path}", _told(server.head), methods=["HEAD"]),

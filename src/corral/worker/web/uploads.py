@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import FileIO
@@ -42,6 +42,8 @@ class Received:
 
 @dataclass(eq=False, slots=True)
 class Uploads:
+    left_bytes: Callable[[], int | None]
+    """How much may still come; None where only the disk sets a limit."""
     _busy: dict[tuple[str, str], asyncio.Lock] = field(default_factory=dict)
 
     @asynccontextmanager
@@ -78,16 +80,23 @@ class Uploads:
             expected = wanted.length if wanted is not None else length
             target = sha256 if wanted is not None and wanted.end + 1 < wanted.total else None
             total = wanted.total - plan.offset if wanted is not None else length or 0
+            left = await asyncio.to_thread(self.left_bytes)
+            if left is not None and plan.offset == 0:  # what is there makes room
+                left += (await asyncio.to_thread(read_stored, area, key)).size or 0
+            if left is not None and total > left:
+                raise NoRoom(f"{total} bytes are more than the {left} that may still be uploaded to this machine")
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
             with file:
-                size, digest = await _receive(file, plan.offset, body, expected)
+                size, digest = await _receive(file, plan.offset, body, expected, left)
             if wanted is not None and size < wanted.total:
                 return Received(size, complete=False)
             await asyncio.to_thread(_finish, area, key, digest, sha256)
             return Received(size, complete=True)
 
 
-async def _receive(file: FileIO, offset: int, body: AsyncIterator[bytes], expected: int | None) -> tuple[int, str]:
+async def _receive(
+    file: FileIO, offset: int, body: AsyncIterator[bytes], expected: int | None, left: int | None
+) -> tuple[int, str]:
     """Size and, when it was seen from the first byte, SHA-256 of the file."""
     hasher = hashlib.sha256()
     size, pending = offset, bytearray()
@@ -99,6 +108,8 @@ async def _receive(file: FileIO, offset: int, body: AsyncIterator[bytes], expect
                 piece = await anext(iterator, None)
             if piece is None:
                 break
+            if left is not None and size - offset + len(pending) + len(piece) > left:
+                raise NoRoom(f"no more than {left} bytes may be uploaded to this machine")
             if size - offset + len(pending) + len(piece) > limit:
                 raise InvalidInput("the body is longer than it was said to be")
             pending += piece

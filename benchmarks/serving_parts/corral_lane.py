@@ -1,0 +1,77 @@
+"""Corral's lane on a port, as a frontend runs it, with a fixed route table in place of the store's replicas.
+
+    corral_lane.py PORT ADDRESS[,ADDRESS...] KEY [--processes N]
+
+Keys are read from a real SQLite store; routing, limits, queue, in-flight and metrics are all on.
+"""
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from starlette.responses import PlainTextResponse
+
+from corral.core.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
+from corral.frontend.access import Gate
+from corral.frontend.serving.inflight import InFlight
+from corral.frontend.serving.keys import StoredKeys
+from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.loads import NoLoads
+from corral.frontend.serving.meters import Meters
+from corral.store.access import AccessStore, Scope
+from corral.store.open import open_database
+from corral.system import SystemClock, SystemIds
+from corral.system.http_server import serve_http
+from corral.system.listen import bind_socket
+from corral.system.run import run_until_signal
+from corral.system.upstream import HttpUpstream
+from corral.telemetry.metrics import Registry
+
+
+class FixedRoutes:
+    def __init__(self, addresses: list[str]) -> None:
+        replicas = tuple(
+            RouteReplica(
+                id=ReplicaId(f"r{number}"), node_id=f"n{number}", node_name=f"node-{number}", slot=0, address=address,
+                protocol="openai", token="process-token", generation=1, capacity=2000, revision="r",
+            )
+            for number, address in enumerate(addresses)
+        )  # fmt: skip
+        self._snapshot = RouteSnapshot(version=1, routes=(ModelRoute(model="bench", replicas=replicas),))
+
+    async def read_version(self) -> int:
+        return 1
+
+    async def read_routes(self) -> RouteSnapshot:
+        return self._snapshot
+
+
+async def main(options: argparse.Namespace, directory: Path) -> None:
+    clock, ids = SystemClock(), SystemIds()
+    listener = bind_socket("127.0.0.1", options.port, setting="PORT", shared=options.shared)
+    database = await open_database(f"sqlite://{directory}/bench.db", connections=2, clock=clock, ids=ids)
+    store = AccessStore(database)
+    await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench")
+    keys = StoredKeys(store, Gate(store, clock=clock, auth=True), auth=True)
+    async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
+        lane = Lane(
+            keys=keys, routes=FixedRoutes(options.addresses.split(",")), upstream=upstream,
+            inflight=InFlight("bench", run="1"), meters=Meters(Registry()), loads=NoLoads(), drivers={}, clock=clock,
+            draw=ids.draw, limits=LaneLimits(),
+        )  # fmt: skip
+        async with lane:
+            tasks.create_task(keys.follow())
+            tasks.create_task(lane.table.follow())
+            await serve_http(PlainTextResponse("the app"), listener, lane=lane)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("addresses")
+    parser.add_argument("key")
+    parser.add_argument("--shared", action="store_true")
+    with tempfile.TemporaryDirectory() as directory:
+        arguments = parser.parse_args()
+        run_until_signal(lambda: main(arguments, Path(directory)))

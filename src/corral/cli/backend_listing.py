@@ -1,0 +1,190 @@
+"""What can be installed, what is installed where, what is newer, and what is to hold on every machine."""
+
+from typing import Any
+
+import click
+
+from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.core.durations import format_age
+from corral.core.sizes import format_bytes
+
+
+@click.command("available")
+@client_command
+@click.argument("name", required=False)
+@click.option("--term", default="", help="Only what has these words in its name, description or tags.")
+@click.option("--tag", default="", help="Only what has this tag.")
+@click.option("--everything", is_flag=True, help="Also parts of families, and development builds.")
+def list_available(api: Api, name: str | None, term: str, tag: str, everything: bool) -> None:
+    """What the galleries offer; with NAME, what each machine would get, and why."""
+    query = {"term": term, "tag": tag, "name": name or "", "everything": str(everything).lower()}
+    answer = api.call("GET", "api", "backends", "available", query=query)
+    if api.as_json:
+        print_json(answer)
+        return
+    for gallery in answer["galleries"]:
+        if gallery["problem"]:
+            kept = (
+                f"shown from a copy {format_age(gallery['age_s'])} old"
+                if gallery["entries"]
+                else "nothing is known of it"
+            )
+            click.echo(f"corral: gallery {gallery['name']}: {clean(gallery['problem'])} ({kept})", err=True)
+    if name is not None:
+        _show_offer(answer["backends"][0], answer["nodes"])
+        return
+    if not answer["backends"]:
+        click.echo("No gallery has such a backend.")
+        return
+    print_table(
+        ("BACKEND", "GALLERY", "FITS", "INSTALLED ON", "SIZE", "DESCRIPTION"),
+        [
+            (
+                offer["name"],
+                offer["gallery"],
+                _fits(offer, answer["nodes"]),
+                offer["installed_on"] or "-",
+                _size(offer["size_bytes"]),
+                _first_sentence(offer["description"]),
+            )
+            for offer in answer["backends"]
+        ],
+    )
+
+
+def _fits(offer: dict[str, Any], nodes: list[dict[str, Any]]) -> str:
+    fitting = sum(variant["nodes"] for variant in offer["variants"] if variant["variant"] is not None)
+    return f"{fitting} of {len(nodes)}" if nodes else "-"
+
+
+def _size(size_bytes: int | None) -> str:
+    return format_bytes(size_bytes) if size_bytes is not None else "unknown"
+
+
+def _first_sentence(text: str) -> str:
+    first = " ".join(text.split()).partition(". ")[0]
+    return first if len(first) <= 80 else f"{first[:79]}…"
+
+
+def _show_offer(offer: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+    for name, value in (
+        ("backend", offer["id"]),
+        ("about", " ".join(offer["description"].split())),
+        ("version", offer["version"] or "as its variants say"),
+        ("license", offer["license"] or "unknown"),
+        ("tags", ", ".join(offer["tags"])),
+        ("more", " ".join(offer["urls"])),
+    ):
+        if value:
+            click.echo(f"{name:8} {clean(value)}")
+    click.echo("")
+    if not nodes:
+        click.echo("There are no machines yet that could get it.")
+        return
+    by_capability = {variant["capability"]: variant for variant in offer["variants"]}
+    rows = []
+    for node in nodes:
+        variant = by_capability[node["capability"]]
+        rows.append((node["node_name"], variant["variant"] or "none", _size(variant["size_bytes"]), variant["reason"]))
+    print_table(("NODE", "GETS", "SIZE", "BECAUSE"), rows)
+
+
+@click.command("list")
+@client_command
+@click.argument("name", required=False)
+def list_backends(api: Api, name: str | None) -> None:
+    """Which machine has which version of what."""
+    fleet = api.call("GET", "api", "fleet", "backends")
+    if name is not None:
+        fleet = [backend for backend in fleet if backend["name"] == name]
+    if api.as_json:
+        print_json(fleet)
+        return
+    if not fleet:
+        what = f"No machine has {name}." if name else "No machine has a backend yet."
+        click.echo(
+            f"{what} `corral backends available` shows what there is; `corral backends install NAME` installs it."
+        )
+        return
+    print_table(
+        ("BACKEND", "NODE", "VERSION", "DIGEST", "NOTE"),
+        [
+            (backend["name"], node["node_name"], node["version"] or "-", _short(node["digest"]), _drift(node))
+            for backend in fleet
+            for node in backend["nodes"]
+        ],
+    )
+
+
+def _short(digest: str | None) -> str:
+    return (digest or "-").removeprefix("sha256:")[:12]
+
+
+def _drift(node: dict[str, Any]) -> str:
+    drifts = [f"{drift['cause'].replace('_', ' ')}: {drift['detail']}" for drift in node["drift"]]
+    away = [f"the node is {node['node_status']}"] if node["node_status"] not in ("healthy", "draining") else []
+    newer = ["there is something newer"] if not node["current"] and not drifts else []
+    return "; ".join(drifts + newer + away)
+
+
+@click.command("upgrades")
+@client_command
+@click.option("--check", is_flag=True, help="Ask galleries and registries anew first.")
+def list_upgrades(api: Api, check: bool) -> None:
+    """For what there is something newer, and machines that differ from the others."""
+    if check:
+        api.call("POST", "api", "backends", "upgrades", "check")
+    upgrades = api.call("GET", "api", "backends", "upgrades")
+    if api.as_json:
+        print_json(upgrades)
+        return
+    if not upgrades:
+        click.echo("Everything is up to date.")
+        return
+    print_table(
+        ("BACKEND", "INSTALLED", "AVAILABLE", "DIFFERING"),
+        [
+            (
+                name,
+                upgrade["installed_version"] or _short(upgrade.get("installed_digest")),
+                upgrade["available_version"] or _short(upgrade.get("available_digest")),
+                ", ".join(node["node_name"] for node in upgrade.get("node_drift") or []) or "-",
+            )
+            for name, upgrade in sorted(upgrades.items())
+        ],
+    )
+
+
+@click.command("policies")
+@client_command
+@click.option("--drift", type=(str, click.Choice(["heal", "report", "freeze"])), default=None, metavar="POLICY HOW")
+@click.option("--end", default=None, metavar="POLICY", help="Let a policy hold no longer. Nothing is deleted by that.")
+def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
+    """What is to hold on every machine, also on those that join later. --drift says what to do where it does not:
+    heal it, report it, or freeze it as it is."""
+    if drift is not None:
+        api.call("PATCH", "api", "policies", drift[0], body={"on_drift": drift[1]})
+    if end is not None:
+        api.call("DELETE", "api", "policies", end)
+    policies = api.call("GET", "api", "policies")
+    if api.as_json:
+        print_json(policies)
+        return
+    if not policies:
+        click.echo("There are no policies. An install on all machines, or with --selector, makes one.")
+        return
+    print_table(
+        ("POLICY", "BACKEND", "WANTED", "WHERE", "ON DRIFT", "SINCE", "BY"),
+        [
+            (
+                policy["id"],
+                policy["backend"],
+                policy["ensure"],
+                " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "everywhere",
+                policy["on_drift"],
+                policy["created_at"],
+                policy["created_by"],
+            )
+            for policy in policies
+        ],
+    )

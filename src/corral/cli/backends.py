@@ -1,0 +1,166 @@
+"""`corral backends`: installing, upgrading, rolling back and deleting, on every machine from one place."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from corral.cli.backend_listing import list_available, list_backends, list_upgrades, show_policies
+from corral.cli.client import Api, client_command, print_json
+from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
+from corral.cli.operation_parts import read_operation
+from corral.cli.targets import read_target, target_options
+from corral.core.durations import parse_duration_s
+from corral.core.errors import InvalidInput
+from corral.system import SystemIds
+from corral.system.clock import pause
+from corral.system.http_json import Unreachable
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+AGAIN_AFTER_S = 1.0
+WAITING = (
+    "Exit code: 0 when every machine is done, 1 when one failed, 4 when the rest follows later by itself (a machine is"
+    " away, or its worker needs longer), 2 for a bad request, 3 when the frontend cannot be reached."
+)
+
+
+@click.group("backends")
+def backends_group() -> None:
+    """Install, upgrade, roll back and delete backends on every machine from one place."""
+
+
+def waiting_options(command: Command) -> Command:
+    @click.option("--wait/--no-wait", "wait", default=True, help="Wait until it is over, and tell how far it is.")
+    @click.option("--timeout", default=None, metavar="DURATION", help="Wait no longer than this: 90s, 15m.")
+    @wraps(command)
+    def wrapped(*args: Any, timeout: str | None, **options: Any) -> Any:
+        return command(*args, timeout_s=_duration_s(timeout), **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _duration_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise InvalidInput(f"--timeout: {error}") from None
+
+
+def ask(api: Api, *path: str, body: dict[str, Any]) -> Any:
+    """The key makes it one operation, though it may be sent twice: a frontend that dies may have taken it in."""
+    headers = {"Idempotency-Key": SystemIds().uuid()}
+    try:
+        return api.call("POST", "api", "backends", *path, body=body, headers=headers)
+    except Unreachable:
+        pause(AGAIN_AFTER_S)
+        return api.call("POST", "api", "backends", *path, body=body, headers=headers)
+
+
+def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | None) -> None:
+    """All were asked for before any is waited for; the exit code is that of the worst."""
+    outcomes = []
+    shown = []
+    for answer in answers:
+        operation_id = answer["jobID"]
+        if not wait:
+            shown.append(answer)
+            if not api.as_json:
+                click.echo(f"Asked for: operation {operation_id}. {how_to_follow(operation_id)}")
+            continue
+        operation, outcome = wait_for(api, operation_id, timeout_s=timeout_s)
+        shown.append(operation)
+        outcomes.append(outcome)
+        if not api.as_json:
+            click.echo(summary(read_operation(operation), outcome))
+    if api.as_json:
+        print_json(shown[0] if len(shown) == 1 else shown)
+    raise click.exceptions.Exit(exit_code_of(outcomes))
+
+
+@backends_group.command("install", epilog=WAITING)
+@client_command
+@click.argument("name", required=False)
+@click.option("--uri", default="", help="From this location instead of a gallery: an OCI image, a URL, pypi://...")
+@click.option("--name", "called", default="", help="What to call it; needed with --uri.")
+@click.option("--alias", default="", help="A short name that models may use for it; with --uri.")
+@click.option("--force", is_flag=True, help="Install again where it is installed.")
+@target_options
+@waiting_options
+def install_backend(
+    api: Api, name: str | None, uri: str, called: str, alias: str, force: bool, target: dict[str, Any], **waiting: Any
+) -> None:
+    """Install a backend. Machines that join later get it too, unless machines were named."""
+    if bool(name) == bool(uri):
+        raise InvalidInput("say what to install: a NAME from `corral backends available`, or --uri with --name")
+    if uri:
+        if not called:
+            raise InvalidInput("--uri needs --name: what the backend is to be called")
+        body = {"uri": uri, "name": called, "alias": alias, "force": force, **target}
+        _follow(api, [ask(api, "install-external", body=body)], **waiting)
+        return
+    if called or alias:
+        raise InvalidInput("--name and --alias go with --uri; a backend of a gallery has its own")
+    _follow(api, [ask(api, "install", name or "", body={"force": force, **target})], **waiting)
+
+
+@backends_group.command("upgrade", epilog=WAITING)
+@client_command
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every backend for which there is something newer.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this machine (name or id); repeatable.")
+@click.option("--selector", "selectors", multiple=True, metavar="KEY=VALUE", help="Only machines with this label.")
+@waiting_options
+def upgrade_backend(
+    api: Api,
+    name: str | None,
+    everything: bool,
+    nodes: tuple[str, ...],
+    selectors: tuple[str, ...],
+    wait: bool,
+    timeout_s: float | None,
+) -> None:
+    """Upgrade a backend where it is installed. What serves goes on serving until the new version is ready."""
+    if bool(name) == everything:
+        raise InvalidInput("say what to upgrade: a NAME from `corral backends upgrades`, or --all")
+    target = read_target(api, nodes, selectors)
+    names = [name] if name else sorted(api.call("GET", "api", "backends", "upgrades"))
+    if not names and not api.as_json:
+        click.echo("Everything is up to date.")
+    _follow(api, [ask(api, "upgrade", each, body=target) for each in names], wait=wait, timeout_s=timeout_s)
+
+
+@backends_group.command("rollback", epilog=WAITING)
+@client_command
+@click.argument("name")
+@click.option("--digest", default=None, help="To this version; without it, to the one before.")
+@target_options
+@waiting_options
+def roll_back_backend(api: Api, name: str, digest: str | None, target: dict[str, Any], **waiting: Any) -> None:
+    """Go back to the version before, which is still on the machines' disks: seconds, no download."""
+    body = {"to": digest, **target} if digest else target
+    _follow(api, [ask(api, name, "rollback", body=body)], **waiting)
+
+
+@backends_group.command("delete", epilog=WAITING)
+@client_command
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@target_options
+@waiting_options
+def delete_backend(api: Api, name: str, yes: bool, target: dict[str, Any], **waiting: Any) -> None:
+    """Delete a backend. It does not come back with a machine that is away now."""
+    if not yes and not sys.stdin.isatty():
+        raise InvalidInput("nobody is there to confirm the deletion; add --yes")
+    if not yes:
+        where = "the machines named" if target else "every machine"
+        click.confirm(f"Delete {name} from {where}?", abort=True)
+    _follow(api, [ask(api, "delete", name, body=target)], **waiting)
+
+
+for _command in (list_available, list_backends, list_upgrades, show_policies):
+    backends_group.add_command(_command)

@@ -1,0 +1,135 @@
+"""One question to `/v1/chat/completions` and its answer, token by token."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from corral.cli.client import Api
+from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
+from corral.system import Clock
+from corral.system.http_json import error_of
+from corral.system.http_stream import EventStream
+
+Message = dict[str, Any]
+NODE_HEADERS = ("x-corral-node-name", "x-corral-node", "x-localai-node")
+RETRY_MOST_S = 15.0
+
+
+@dataclass(slots=True)
+class Answered:
+    text: str = ""
+    reasoning: str = ""
+    node: str = ""
+    finish_reason: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+    pieces: int = 0
+    first_after_s: float | None = None
+    took_s: float = 0.0
+    stopped: bool = False
+    """By the reader, before it was whole."""
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Of writing alone: what came before the first token is reading."""
+        tokens = self.usage.get("completion_tokens") or self.pieces
+        if self.first_after_s is None or tokens < 2 or self.took_s <= self.first_after_s:
+            return None
+        return float(tokens - 1) / (self.took_s - self.first_after_s)
+
+
+class Loading(Unavailable):
+    """The model is on its way; `what` says how far."""
+
+    def __init__(self, message: str, *, what: dict[str, Any], retry_after_s: float) -> None:
+        super().__init__(message)
+        self.what = what
+        self.retry_after_s = retry_after_s
+
+
+def ask(
+    api: Api,
+    clock: Clock,
+    body: dict[str, Any],
+    *,
+    on_text: Callable[[str], None],
+    on_reasoning: Callable[[str], None],
+) -> Answered:
+    """Streams one answer. Ctrl-C ends it: what was said so far is the answer."""
+    began_s = clock.monotonic_s()
+    answered = Answered()
+    try:
+        with EventStream(f"{api.url}/v1/chat/completions", bearer=api.key, body={**body, "stream": True}) as events:
+            if events.status != 200:
+                raise _refusal(events)
+            answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
+            for chunk in _chunks(events):
+                _take(answered, chunk, on_text, on_reasoning)
+                if answered.pieces and answered.first_after_s is None:
+                    answered.first_after_s = clock.monotonic_s() - began_s
+    except KeyboardInterrupt:
+        answered.stopped = True
+    answered.took_s = clock.monotonic_s() - began_s
+    return answered
+
+
+def ask_when_loaded(
+    attempt: Callable[[], Answered], clock: Clock, *, within_s: float, on_loading: Callable[[Loading], None]
+) -> Answered:
+    """A model that is being loaded is asked again, for as long as the reader is willing to wait."""
+    give_up_s = clock.monotonic_s() + within_s
+    while True:
+        try:
+            return attempt()
+        except Loading as loading:
+            if clock.monotonic_s() + loading.retry_after_s > give_up_s:
+                raise
+            on_loading(loading)
+            try:
+                asyncio.run(asyncio.sleep(min(RETRY_MOST_S, loading.retry_after_s)))
+            except KeyboardInterrupt:
+                return Answered(stopped=True)
+
+
+def _refusal(events: EventStream) -> CorralError:
+    try:
+        answer = json.loads(events.read() or b"null")
+    except ValueError:
+        return Unavailable(f"the address does not answer like Corral (status {events.status})")
+    error = error_of(events.status, answer)
+    loading = answer.get("loading") if isinstance(answer, dict) else None
+    if events.status == 503 and isinstance(loading, dict) and loading.get("state") != "failed":
+        after = events.headers.get("retry-after", "5")
+        return Loading(str(error), what=loading, retry_after_s=float(after) if after.isdigit() else 5.0)
+    return error
+
+
+def _chunks(events: EventStream) -> Iterator[dict[str, Any]]:
+    for data in events:
+        if data == "[DONE]":
+            return
+        chunk = json.loads(data)
+        if isinstance(chunk, dict):
+            if chunk.get("error"):
+                raise error_of(502, chunk)
+            yield chunk
+    raise OutcomeUnknown("the answer broke off before its end")
+
+
+def _take(
+    answered: Answered, chunk: dict[str, Any], on_text: Callable[[str], None], on_reasoning: Callable[[str], None]
+) -> None:
+    answered.usage = chunk.get("usage") or answered.usage
+    for choice in chunk.get("choices") or []:
+        delta = choice.get("delta") or {}
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        text = delta.get("content") or ""
+        if reasoning:
+            answered.reasoning += reasoning
+            on_reasoning(reasoning)
+        if text:
+            answered.text += text
+            on_text(text)
+        answered.pieces += bool(reasoning or text)
+        answered.finish_reason = choice.get("finish_reason") or answered.finish_reason

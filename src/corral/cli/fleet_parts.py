@@ -1,0 +1,102 @@
+"""What makes wishes true on a frontend, put together."""
+
+from collections.abc import Awaitable, Callable
+
+from corral.artifacts import Artifacts
+from corral.bus.client import Bus
+from corral.controller.desired import DesiredState
+from corral.controller.fleet import Fleet
+from corral.controller.intents import IntentController, OrderLimits
+from corral.controller.progress import LiveProgress
+from corral.controller.reports import Reports
+from corral.controller.resolve import Resolver
+from corral.controller.switch import ReplicaSwitch
+from corral.controller.upgrades import UpgradeCheck
+from corral.core.intents import RetryLimits
+from corral.frontend.admin.status import Self
+from corral.frontend.gallery.service import Galleries
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+
+
+class FleetParts:
+    def __init__(
+        self,
+        me: Self,
+        stores: Stores,
+        bus: Bus,
+        artifacts: Artifacts,
+        galleries: Galleries,
+        reports: Reports,
+        replicas: ReplicaSwitch,
+        *,
+        hint: Callable[[str], Awaitable[None]],
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        settings = me.settings
+
+        async def changed() -> None:
+            await hint("operations")
+
+        resolver = self.resolver = Resolver(galleries, artifacts)
+        self.fleet = Fleet(
+            nodes=stores.nodes,
+            observed=stores.observed,
+            intents=stores.intents,
+            policies=stores.policies,
+            admissions=stores.admission,
+            resolver=resolver,
+            ids=ids,
+            on_change=changed,
+        )
+        self.progress = LiveProgress(bus=bus, store=stores.operations, clock=clock)
+        self.intents = IntentController(
+            orders=stores.intents,
+            bus=bus,
+            reports=reports,
+            progress=self.progress,
+            suspicion=stores.health,
+            replicas=replicas,
+            limits=OrderLimits(
+                install_s=settings.backend_install_timeout_s,
+                upgrade_s=settings.backend_upgrade_timeout_s,
+                at_once=settings.orders_at_once,
+                retry=RetryLimits(
+                    attempts=settings.backend_attempts,
+                    base_s=settings.backend_retry_first_s,
+                    cap_s=settings.backend_retry_longest_s,
+                ),
+            ),
+            ids=ids,
+            on_change=changed,
+        )
+        self.desired = DesiredState(
+            holder=me.id,
+            nodes=stores.nodes,
+            processes=stores.observed,
+            policies=stores.policies,
+            fleet=self.fleet,
+            resolver=resolver,
+            admissions=stores.admission,
+            leases=stores.leases,
+            clock=clock,
+            ids=ids,
+            on_change=changed,
+        )
+        self.upgrades = UpgradeCheck(
+            fleet=self.fleet, states=self.desired, galleries=galleries, every_s=settings.upgrade_check_interval_s
+        )
+
+        async def observed() -> None:
+            await hint("backends")
+
+        reports.on_change(observed)
+
+    def poke(self) -> None:
+        self.intents.poke()
+        self.desired.poke()
+
+    async def release(self) -> None:
+        await self.intents.release()
+        await self.desired.release()

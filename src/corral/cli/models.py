@@ -1,0 +1,294 @@
+"""`corral models`: configurations, and where they run."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.core.errors import CorralError, InvalidInput
+from corral.system import SystemDisk
+
+LOAD_WITHIN_S = 900.0
+
+
+@click.group("models")
+def models_group() -> None:
+    """Add, look at, change and load models."""
+
+
+@models_group.command("list")
+@client_command
+def list_models(api: Api) -> None:
+    """Every model that is configured."""
+    models = api.call("GET", "api", "models")
+    if api.as_json:
+        print_json(models)
+        return
+    if not models:
+        click.echo("No models yet. `corral models available` shows what there is; a small one to try is")
+        click.echo("  corral models install smollm2")
+        return
+    print_table(
+        ("NAME", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED", "NOTE"),
+        [
+            (
+                model["name"],
+                model["backend"] or "-",
+                ",".join(model["known_usecases"]) or "-",
+                ",".join(model["aliases"]) or "-",
+                model["revision"][:12],
+                model["changed_at"][:19],
+                _note(model),
+            )
+            for model in models
+        ],
+    )
+
+
+def _note(model: dict[str, Any]) -> str:
+    if model["alias_of"]:
+        return f"leads to {model['alias_of']}"
+    return "disabled" if model["disabled"] else ""
+
+
+@models_group.command("available")
+@client_command
+@click.argument("term", required=False, default="")
+@click.option("--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="How many to show.")
+def list_available(api: Api, term: str, limit: int) -> None:
+    """What galleries offer; with TERM, what has it in its name, description or tags."""
+    page = api.call(
+        "GET", "api", "models", "available", query=[("term", term), ("limit", str(limit))], within_s=LOAD_WITHIN_S
+    )
+    if api.as_json:
+        print_json(page)
+        return
+    if not page["models"]:
+        click.echo(f"No gallery has a model that fits {term!r}." if term else "No gallery offers a model.")
+        return
+    print_table(
+        ("NAME", "GALLERY", "SIZE", "TAGS", "INSTALLED", "DESCRIPTION"),
+        [
+            (
+                model["name"],
+                model["gallery"],
+                model["size"] or "-",
+                ",".join(model["tags"][:4]) or "-",
+                "yes" if model["installed"] else "",
+                " ".join(model["description"].split())[:70],
+            )
+            for model in page["models"]
+        ],
+    )
+    left = page["total"] - len(page["models"])
+    if left > 0:
+        click.echo(f"... and {left} more; narrow it down with a term, or raise --limit", err=True)
+
+
+@models_group.command("install")
+@client_command
+@click.argument("names", nargs=-1)
+@click.option("--as", "install_as", default="", help="Another name for the model here.")
+@click.option("--file", "files", multiple=True, help="A configuration (YAML) of your own; `-` reads it from the input.")
+@click.option("--directory", default=None, help="Every configuration in the frontend's models directory, or below it.")
+@click.option("--replace", is_flag=True, help="With --directory: change models that are there already.")
+def install_models(
+    api: Api, names: tuple[str, ...], install_as: str, files: tuple[str, ...], directory: str | None, replace: bool
+) -> None:
+    """Add models: from a gallery by NAME, from files, or from the frontend's models directory.
+
+    Weights are fetched by the machines that serve a model, when it is first loaded."""
+    if not names and not files and directory is None:
+        raise InvalidInput("name a model (`corral models available`), or give --file or --directory")
+    if install_as and len(names) != 1:
+        raise InvalidInput("--as is for one model at a time")
+    added = []
+    for name in names:
+        body = {"name": name, "as": install_as}
+        added.append(api.call("POST", "api", "models", "install", body=body, within_s=LOAD_WITHIN_S))
+    added += [api.call("POST", "api", "models", body={"config": _read_text(name)}) for name in files]
+    imported = None
+    if directory is not None:
+        imported = api.call("POST", "api", "models", "import", body={"directory": directory, "replace": replace})
+    if api.as_json:
+        print_json({"added": added, "imported": imported})
+        return
+    for model in added:
+        click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
+        _warn_of_unknown(model)
+    if imported is not None:
+        _show_import(imported)
+
+
+def _read_text(name: str) -> str:
+    if name == "-":
+        return sys.stdin.read()
+    try:
+        content = SystemDisk().read(Path(name))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {name}: {error.strerror}") from error
+    if content is None:
+        raise InvalidInput(f"there is no file {name}")
+    return content.decode("utf-8", "replace")
+
+
+def _warn_of_unknown(model: dict[str, Any]) -> None:
+    if model["unknown_fields"]:
+        names = ", ".join(clean(name) for name in model["unknown_fields"])
+        click.echo(f"kept, but not known to Corral: {names}", err=True)
+
+
+def _show_import(imported: dict[str, Any]) -> None:
+    click.echo(
+        f"{imported['directory']}: {len(imported['saved'])} added or changed,"
+        f" {len(imported['unchanged'])} left as they were, {len(imported['refused'])} refused"
+    )
+    for name in imported["saved"]:
+        click.echo(f"  {clean(name)}")
+    for item in imported["refused"]:
+        click.echo(f"  {clean(item['file'])}: {clean(item['reason'])}", err=True)
+    if imported["refused"]:
+        raise click.exceptions.Exit(1)
+
+
+@models_group.command("show")
+@client_command
+@click.argument("model")
+@click.option("--history", is_flag=True, help="Every revision, newest first.")
+def show_model(api: Api, model: str, history: bool) -> None:
+    """The configuration of one model, as it was written."""
+    found = api.call("GET", "api", "models", model)
+    revisions = api.call("GET", "api", "models", found["name"], "revisions") if history else []
+    if api.as_json:
+        print_json({**found, "revisions": revisions} if history else found)
+        return
+    if history:
+        print_table(
+            ("REVISION", "AT", "BY", "SIZE"),
+            [
+                (item["revision"][:12], item["at"][:19], item["actor"], f"{len(item['config'])} characters")
+                for item in revisions
+            ],
+        )
+        return
+    click.echo(f"# revision {found['revision'][:12]}, {found['changed_at'][:19]}, by {clean(found['changed_by'])}")
+    click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
+
+
+@models_group.command("edit")
+@client_command
+@click.argument("model")
+@click.option("--file", default=None, help="Take the new configuration from here instead; `-` is the input.")
+def edit_model(api: Api, model: str, file: str | None) -> None:
+    """Change a configuration, in your editor ($EDITOR). Replicas of the one before get no more requests at once."""
+    found = api.call("GET", "api", "models", model)
+    if file is not None:
+        _report_edit(api, found, _put(api, found, _read_text(file)))
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput("nobody is there to edit; give the configuration with --file")
+    text = found["config"]
+    while True:
+        edited = click.edit(text, extension=".yaml")
+        if edited is None or edited == found["config"]:
+            click.echo(f"{found['name']}: nothing was changed")
+            return
+        text = edited
+        try:
+            answer = _put(api, found, text)
+        except CorralError as error:
+            click.echo(f"corral: {error}", err=True)
+            click.confirm("Edit again? (No throws your changes away)", default=True, abort=True)
+        else:
+            _report_edit(api, found, answer)
+            return
+
+
+def _put(api: Api, found: dict[str, Any], text: str) -> Any:
+    return api.call(
+        "PUT", "api", "models", found["name"], body={"config": text}, headers={"If-Match": f'"{found["revision"]}"'}
+    )
+
+
+def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> None:
+    if api.as_json:
+        print_json(after)
+    elif before["revision"] == after["revision"]:
+        click.echo(f"{after['name']}: saved; it means the same as before, so replicas go on")
+    else:
+        click.echo(f"{after['name']}: now revision {after['revision'][:12]}; replicas are loaded anew when needed")
+        _warn_of_unknown(after)
+
+
+@models_group.command("delete")
+@client_command
+@click.argument("model")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete_model(api: Api, model: str, yes: bool) -> None:
+    """Remove a model. Its replicas get no more requests at once."""
+    found = api.call("GET", "api", "models", model)
+    if not yes and not sys.stdin.isatty():
+        raise InvalidInput("nobody is there to confirm the removal; add --yes")
+    if not yes:
+        click.confirm(f"Delete {found['name']} and stop its replicas?", abort=True)
+    answer = api.call("DELETE", "api", "models", found["name"])
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{found['name']}: deleted")
+
+
+@models_group.command("load")
+@client_command
+@click.argument("model")
+def load_model(api: Api, model: str) -> None:
+    """Make sure that a model is being served, without waiting for a first request."""
+    _say(api, api.call("POST", "api", "models", model, "load", body={}, within_s=LOAD_WITHIN_S), f"{model}: loading")
+
+
+@models_group.command("unload")
+@client_command
+@click.argument("model")
+def unload_model(api: Api, model: str) -> None:
+    """Stop every replica of a model. The next request loads it again."""
+    answer = api.call("POST", "api", "models", model, "unload", body={}, within_s=LOAD_WITHIN_S)
+    _say(api, answer, f"{model}: unloaded")
+
+
+@models_group.command("scale")
+@client_command
+@click.argument("model")
+@click.argument("replicas", type=click.IntRange(0))
+@click.option("--max", "most", type=click.IntRange(0), default=None, help="Most replicas; default: no more than given.")
+@click.option("--selector", default="", help="Only on nodes with these labels: tier=fast,room=b2")
+def scale_model(api: Api, model: str, replicas: int, most: int | None, selector: str) -> None:
+    """Keep REPLICAS of a model running; 0 lets it come and go with requests."""
+    body = {
+        "model_name": model,
+        "min_replicas": replicas,
+        "max_replicas": replicas if most is None else most,
+        "node_selector": _labels(selector),
+    }
+    answer = api.call("POST", "api", "nodes", "scheduling", body=body)
+    wanted = f"{replicas} replicas wanted" if replicas else "loaded on demand"
+    _say(api, answer, f"{model}: {wanted}")
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise InvalidInput(f"{item!r} is not a label; write for example tier=fast,room=b2")
+        labels[key] = value
+    return labels
+
+
+def _say(api: Api, answer: Any, line: str) -> None:
+    if api.as_json:
+        print_json(answer)
+    else:
+        message = answer.get("message") if isinstance(answer, dict) else None
+        click.echo(clean(str(message)) if message else line)

@@ -1,0 +1,47 @@
+"""What the command line reads of an operation. Fields it does not know are none of its business."""
+
+from typing import Any
+
+import msgspec
+
+from corral.core.outcomes import NodeStand, Outcome, judge
+from corral.core.sizes import format_bytes
+
+
+class NodePart(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: str
+    node_name: str
+    status: str
+    percentage: float = 0.0
+    phase: str | None = None
+    file_name: str | None = None
+    error: str | None = None
+    bytes_done: int | None = None
+    bytes_total: int | None = None
+    rate_bytes_per_s: float | None = None
+    eta_s: float | None = None
+
+    @property
+    def amount(self) -> str:
+        """`12.0 MiB of 40.0 MiB, 3.1 MiB/s`; empty when nothing is known."""
+        if self.bytes_done is None:
+            return ""
+        of = f" of {format_bytes(self.bytes_total)}" if self.bytes_total else ""
+        rate = f", {format_bytes(self.rate_bytes_per_s)}/s" if self.rate_bytes_per_s else ""
+        return f"{format_bytes(self.bytes_done)}{of}{rate}"
+
+
+class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
+    id: str = msgspec.field(name="jobID")
+    verb: str
+    backend: str = msgspec.field(name="name")
+    state: str
+    error: str | None = None
+    nodes: list[NodePart] = []
+
+    def judge(self, away: set[str]) -> Outcome:
+        return judge(self.state, [NodeStand(node.node_id, node.status) for node in self.nodes], away=away)
+
+
+def read_operation(answer: Any) -> OperationPart:
+    return msgspec.convert(answer, OperationPart)

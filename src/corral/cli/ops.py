@@ -1,0 +1,197 @@
+"""`corral ops`: what was asked for, and how far it is."""
+
+from typing import Any
+
+import click
+
+from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
+from corral.cli.operation_parts import NodePart, read_operation
+from corral.cli.progress import say_status
+from corral.core.errors import Conflict, NotFound
+from corral.core.outcomes import Outcome
+from corral.core.sizes import format_bytes
+
+
+@click.group("ops")
+def ops_group() -> None:
+    """See, follow, cancel and retry operations."""
+
+
+def find_operation(api: Api, wanted: str) -> str:
+    """An id, or the beginning of one."""
+    if len(wanted) >= 32:
+        return wanted
+    known: list[str] = [row["jobID"] for row in api.call("GET", "api", "operations")["operations"]]
+    known += [row["jobID"] for row in api.call("GET", "api", "operations", "history")["operations"]]
+    found = sorted({job for job in known if job.startswith(wanted)})
+    if len(found) > 1:
+        raise Conflict(f"{wanted!r} fits {len(found)} operations; give more of the id of the one you mean")
+    if not found:
+        raise NotFound(f"there is no operation {wanted!r}; `corral ops list` shows the ones there are")
+    return found[0]
+
+
+def _finish(api: Api, answer: Any, outcome: Outcome) -> None:
+    """The last word on an operation, and the exit code that says the same."""
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(summary(read_operation(answer), outcome))
+    raise click.exceptions.Exit(exit_code_of([outcome]))
+
+
+@ops_group.command("list")
+@client_command
+def list_operations(api: Api) -> None:
+    """What is under way, and what failed and was not dismissed."""
+    answer = api.call("GET", "api", "operations")
+    if api.as_json:
+        print_json(answer)
+        return
+    rows = answer["operations"]
+    if not rows:
+        click.echo("Nothing is under way. `corral ops history` shows what was.")
+        return
+    print_table(
+        ("OPERATION", "WHAT", "PROGRESS", "NODES", "NOTE"),
+        [
+            (row["jobID"], f"{row['verb']} {row['name']}", f"{row['progress']} %", _counts(row), _note(row))
+            for row in rows
+        ],
+    )
+
+
+def _counts(row: dict[str, Any]) -> str:
+    nodes = row.get("nodes") or []
+    return f"{sum(node['status'] == 'success' for node in nodes)} of {len(nodes)} done" if nodes else "-"
+
+
+def _note(row: dict[str, Any]) -> str:
+    return row.get("error") or row.get("message") or ""
+
+
+@ops_group.command("show")
+@client_command
+@click.argument("operation")
+def show_operation(api: Api, operation: str) -> None:
+    """One operation, machine by machine. OPERATION is an id or the beginning of one."""
+    answer = api.call("GET", "api", "operations", find_operation(api, operation))
+    if api.as_json:
+        print_json(answer)
+        return
+    found = read_operation(answer)
+    click.echo(f"operation  {found.id}")
+    click.echo(f"what       {found.verb} {clean(found.backend)}")
+    click.echo(f"state      {found.state}")
+    click.echo(f"asked by   {clean(str(answer.get('actor', '')))}\n")
+    if not found.nodes:
+        click.echo("No machine is affected.")
+        return
+    print_table(
+        ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
+        [
+            (node.node_name, node.status, f"{node.percentage:.0f} %", _amount(node), say_status(node, away=False))
+            for node in found.nodes
+        ],
+    )
+
+
+def _amount(node: NodePart) -> str:
+    if node.status == "success":
+        return format_bytes(node.bytes_total) if node.bytes_total is not None else "-"
+    return node.amount or "-"
+
+
+@ops_group.command("watch")
+@client_command
+@click.argument("operation", required=False)
+def watch_operation(api: Api, operation: str | None) -> None:
+    """Follow one until it has ended, for as long as that takes; without OPERATION, the newest one under way."""
+    if operation is None:
+        running = [row for row in api.call("GET", "api", "operations")["operations"] if not row.get("error")]
+        if not running:
+            raise NotFound("nothing is under way; `corral ops history` shows what was")
+        operation = running[-1]["jobID"]
+    answer, outcome = wait_for(api, find_operation(api, operation), until=lambda found, _: found.state != "running")
+    _finish(api, answer, outcome)
+
+
+@ops_group.command("cancel")
+@client_command
+@click.argument("operation")
+def cancel_operation(api: Api, operation: str) -> None:
+    """Call one off, on every machine. What is done stays done."""
+    _steer(api, operation, "cancel", "called off; machines that are at it stop within seconds")
+
+
+@ops_group.command("retry")
+@client_command
+@click.argument("operation")
+@click.option("--node", default=None, help="Only this machine (name or id).")
+@click.option("--wait/--no-wait", "wait", default=True, help="Wait until it is over, and tell how far it is.")
+def retry_operation(api: Api, operation: str, node: str | None, wait: bool) -> None:
+    """Try again now what failed, with all attempts before it."""
+    operation_id = find_operation(api, operation)
+    body = {"node_id": api.find_node(node)["id"]} if node is not None else {}
+    answer = api.call("POST", "api", "operations", operation_id, "retry", body=body)
+    if wait:
+        _finish(api, *wait_for(api, operation_id))
+    elif api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{operation_id}: tried again now. {how_to_follow(operation_id)}")
+
+
+@ops_group.command("dismiss")
+@client_command
+@click.argument("operation")
+def dismiss_operation(api: Api, operation: str) -> None:
+    """Take a failed one off the list; it stays in the history."""
+    _steer(api, operation, "dismiss", "dismissed")
+
+
+def _steer(api: Api, operation: str, verb: str, done: str) -> None:
+    operation_id = find_operation(api, operation)
+    answer = api.call("POST", "api", "operations", operation_id, verb)
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{operation_id}: {done}")
+
+
+@ops_group.command("history")
+@client_command
+def show_history(api: Api) -> None:
+    """What was, newest first."""
+    answer = api.call("GET", "api", "operations", "history")
+    if api.as_json:
+        print_json(answer)
+        return
+    if not answer["operations"]:
+        click.echo("Nothing has been asked for yet, or the history was cleared.")
+        return
+    print_table(
+        ("FINISHED", "OPERATION", "WHAT", "OUTCOME", "NOTE"),
+        [
+            (
+                row["finishedAt"],
+                row["jobID"],
+                f"{row['verb']} {row['name']}",
+                row["outcome"],
+                row.get("error") or "",
+            )
+            for row in answer["operations"]
+        ],
+    )
+
+
+@ops_group.command("clear")
+@client_command
+def clear_history(api: Api) -> None:
+    """Clear the history. The audit log keeps what happened."""
+    answer = api.call("DELETE", "api", "operations", "history")
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo("The history is cleared.")

@@ -1,0 +1,183 @@
+"""Keeps what was wanted true: on nodes that join, are approved, return or lost their disks, and after every mishap."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from corral.controller.fleet import Fleet
+from corral.controller.resolve import Resolver, wish_of
+from corral.core.drift import Drift, Heal, find_drift, plan_heal
+from corral.core.errors import CorralError
+from corral.core.intents import Verb, Wish
+from corral.core.nodes import Node, NodeId
+from corral.core.observed import ObservedProcess
+from corral.core.operations import Admission, Order
+from corral.core.orders import NodeState
+from corral.core.policies import Policy
+from corral.core.targets import Target, takes_backends
+from corral.core.variants import Unfit
+from corral.store.admission import Admitted
+from corral.store.leases import Lease
+from corral.system import Clock, Ids
+
+log = structlog.get_logger()
+
+LEASE = "desired"
+LEASE_TTL_S = 15.0
+LOOK_EVERY_S = 3.0
+SETTLE_MS = 3000
+AGAIN_AFTER_S = 60.0
+"""When something that could not be looked up is looked up again."""
+ACTOR = "policy"
+
+
+class Nodes(Protocol):
+    async def read_all(self) -> list[Node]: ...
+
+    async def now_ms(self) -> int: ...
+
+
+class Processes(Protocol):
+    async def read_processes(self) -> dict[NodeId, tuple[ObservedProcess, ...]]: ...
+
+
+class Policies(Protocol):
+    async def read_all(self) -> list[Policy]: ...
+
+
+class Admissions(Protocol):
+    async def admit(self, admission: Admission) -> Admitted: ...
+
+
+class Leases(Protocol):
+    async def hold(self, name: str, holder: str, *, ttl_s: float, fresh: bool = False) -> Lease | None: ...
+
+    async def release(self, lease: Lease) -> None: ...
+
+
+class DesiredState:
+    def __init__(
+        self,
+        *,
+        holder: str,
+        nodes: Nodes,
+        processes: Processes,
+        policies: Policies,
+        fleet: Fleet,
+        resolver: Resolver,
+        admissions: Admissions,
+        leases: Leases,
+        clock: Clock,
+        ids: Ids,
+        on_change: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._holder, self._nodes, self._processes, self._policies = holder, nodes, processes, policies
+        self._fleet, self._resolver, self._admissions, self._leases = fleet, resolver, admissions, leases
+        self._clock, self._ids, self._on_change = clock, ids, on_change
+        self._poked = asyncio.Event()
+        self._lease: Lease | None = None
+        self._not_before_s: dict[tuple[str, NodeId], float] = {}
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    async def read_states(self) -> list[NodeState]:
+        nodes = [node for node in await self._nodes.read_all() if takes_backends(node)]
+        return await self._fleet.read_states(nodes)
+
+    async def read(self) -> list[Drift]:
+        return find_drift(
+            await self.read_states(), await self._policies.read_all(), await self._processes.read_processes()
+        )
+
+    async def run(self) -> None:
+        while True:
+            await self._turn()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._poked.wait()
+            self._poked.clear()
+            await asyncio.sleep(0.1)
+
+    async def release(self) -> None:
+        if self._lease is not None:
+            await self._leases.release(self._lease)
+
+    async def _turn(self) -> None:
+        # One of all frontends: not for safety, which the expected generations give, but to decide each thing once.
+        self._lease = await self._leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S)
+        if self._lease is None:
+            return
+        states = await self.read_states()
+        heals = plan_heal(
+            states, await self._policies.read_all(), now_ms=await self._nodes.now_ms(), settle_ms=SETTLE_MS
+        )
+        now_s = self._clock.monotonic_s()
+        due = [heal for heal in heals if now_s >= self._not_before_s.get((heal.backend, heal.node_id), 0.0)]
+        groups: dict[tuple[str, Verb], list[Heal]] = {}
+        for heal in due:
+            groups.setdefault((heal.backend, heal.verb), []).append(heal)
+        nodes = {state.node.id: state.node for state in states}
+        for (backend, verb), group in groups.items():
+            await self._heal(backend, verb, group, nodes)
+
+    async def _heal(self, backend: str, verb: Verb, group: Sequence[Heal], nodes: dict[NodeId, Node]) -> None:
+        orders = []
+        for heal in group:
+            wish = heal.wish if heal.resolved or verb is Verb.DELETE else await self._look_up(heal, nodes[heal.node_id])
+            if wish is not None:
+                orders.append(
+                    Order(
+                        node_id=heal.node_id,
+                        node_name=nodes[heal.node_id].name,
+                        backend=backend,
+                        wish=wish,
+                        expected_generation=heal.expected_generation,
+                    )
+                )
+        if not orders:
+            return
+        admission = Admission(
+            id=self._ids.uuid(),
+            verb=verb,
+            backend=backend,
+            element=orders[0].wish.element,
+            target=Target(nodes=tuple(order.node_id for order in orders)),
+            actor=ACTOR,
+            cause="policy",
+            orders=tuple(orders),
+            node_id=orders[0].node_id if len(orders) == 1 else None,
+        )
+        log.info("desired.healed", backend=backend, verb=verb.value, nodes=[order.node_name for order in orders])
+        await self._admissions.admit(admission)
+        await self._on_change()
+
+    async def _look_up(self, heal: Heal, node: Node) -> Wish | None:
+        wish = heal.wish
+        try:
+            if wish.galleries:
+                return wish
+            found = (
+                (await self._resolver.resolve_location(wish.uri, wish.name or heal.backend, wish.alias, [node]))[
+                    node.id
+                ]
+                if wish.uri
+                else await self._resolver.resolve_for_node(wish.element, node)
+            )
+        except CorralError as error:
+            self._later(heal, str(error))
+            return None
+        if isinstance(found, Unfit):
+            self._later(heal, found.reason)
+            return None
+        galleries = "" if wish.uri else self._resolver.galleries_text()
+        return wish_of(found, element=wish.element, uri=wish.uri, galleries=galleries)
+
+    def _later(self, heal: Heal, reason: str) -> None:
+        key = (heal.backend, heal.node_id)
+        if key not in self._not_before_s:
+            log.info("desired.not_possible", backend=heal.backend, node=heal.node_id, reason=reason)
+        self._not_before_s[key] = self._clock.monotonic_s() + AGAIN_AFTER_S

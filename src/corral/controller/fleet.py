@@ -1,0 +1,303 @@
+"""What people ask of the fleet: looked up, decided for each node, and admitted. Carrying it out is another's part."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from corral.controller.resolve import Resolver, wish_of
+from corral.core.errors import Conflict, InvalidInput, NotFound
+from corral.core.fleet_requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
+from corral.core.intents import Intent, Verb, Wish
+from corral.core.nodes import Node, NodeId
+from corral.core.observed import ObservedBackend
+from corral.core.operations import Admission, Order
+from corral.core.orders import NodeState, newest_by_node, pick_upgrades, plan_deletes, plan_rollbacks
+from corral.core.policies import Ensure, OnDrift, Policy, PolicyChange, policy_for
+from corral.core.rollout import plan_upgrade
+from corral.core.targets import Skipped, Target, pick_nodes
+from corral.core.variants import Unfit
+from corral.store.admission import Admitted
+from corral.system import Ids
+
+
+class Nodes(Protocol):
+    async def read_all(self) -> list[Node]: ...
+
+
+class ObservedBackends(Protocol):
+    async def read_backends(self) -> dict[NodeId, list[ObservedBackend]]: ...
+
+
+class Intents(Protocol):
+    async def read_newest(self) -> list[Intent]: ...
+
+    async def find_wishes(self, backend: str) -> dict[str, Wish]: ...
+
+
+class Admissions(Protocol):
+    async def find(self, idempotency_key: str, request_hash: str) -> Admitted | None: ...
+
+    async def admit(self, admission: Admission) -> Admitted: ...
+
+
+class Policies(Protocol):
+    async def read_all(self) -> list[Policy]: ...
+
+
+class Fleet:
+    def __init__(
+        self,
+        *,
+        nodes: Nodes,
+        observed: ObservedBackends,
+        intents: Intents,
+        policies: Policies,
+        admissions: Admissions,
+        resolver: Resolver,
+        ids: Ids,
+        on_change: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._nodes, self._observed, self._intents, self._policies = nodes, observed, intents, policies
+        self._admissions, self._resolver, self._ids, self._on_change = admissions, resolver, ids, on_change
+
+    # What people ask for
+
+    async def install(self, wanted: InstallWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """Holds until it is deleted, also on machines that come later, unless nodes were named."""
+        mark = _hash(Verb.INSTALL, wanted)
+        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
+            return again
+        backend = plain_name(wanted.element) if not wanted.uri else wanted.name
+        if not backend:
+            raise InvalidInput("say what to install: a gallery's name, or a location and a name for it")
+        nodes = pick_nodes(await self._nodes.read_all(), wanted.target)
+        wishes, skipped = await self._wishes(wanted, backend, nodes)
+        policy = None
+        if wanted.target.is_lasting:
+            intended = Wish(
+                element=wanted.element or backend, name=wanted.name, uri=wanted.uri, alias=wanted.alias,
+                galleries=wanted.galleries, force=False,
+            )  # fmt: skip
+            policy = PolicyChange(
+                selector=wanted.target.selector, ensure=Ensure.PRESENT, wish=intended, on_drift=wanted.on_drift
+            )
+        return await self._admit(
+            Admission(
+                id=self._ids.uuid(),
+                verb=Verb.INSTALL,
+                backend=backend,
+                element=wanted.element or backend,
+                target=wanted.target,
+                actor=actor,
+                orders=tuple(_order(node, backend, wishes[node.id]) for node in nodes if node.id in wishes),
+                skipped=tuple(skipped),
+                node_id=wanted.scoped_to,
+                policy=policy,
+                idempotency_key=key,
+                request_hash=mark,
+            )
+        )
+
+    async def upgrade(self, wanted: UpgradeWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """To what the galleries offer now, on the nodes that have it. The old version serves until the new one does."""
+        mark = _hash(Verb.UPGRADE, wanted)
+        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
+            return again
+        backend = plain_name(wanted.element)
+        states = pick_upgrades(await self._states(wanted.target), backend)
+        if not states:
+            raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
+        await self._refuse_frozen(backend, states)
+        orders, skipped = await self.plan_upgrades(wanted.element, states)
+        plan = plan_upgrade([order.node_id for order in orders])
+        return await self._admit(
+            Admission(
+                id=self._ids.uuid(),
+                verb=Verb.UPGRADE,
+                backend=backend,
+                element=wanted.element,
+                target=wanted.target,
+                actor=actor,
+                orders=tuple(orders),
+                skipped=tuple(skipped),
+                node_id=wanted.scoped_to,
+                idempotency_key=key,
+                request_hash=mark,
+                plan=msgspec.json.encode(plan).decode(),
+            )
+        )
+
+    async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """Holds as well: a node that was away does not bring it back."""
+        mark = _hash(Verb.DELETE, wanted)
+        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
+            return again
+        backend = plain_name(wanted.element)
+        states = await self._states(wanted.target)
+        orders = plan_deletes(states, backend)
+        known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
+            state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
+        )
+        if not known:
+            raise NotFound(f"no node has the backend {backend}, and none was told to have it")
+        change = PolicyChange(selector=wanted.target.selector, ensure=Ensure.ABSENT, wish=Wish(element=backend))
+        return await self._admit(
+            Admission(
+                id=self._ids.uuid(),
+                verb=Verb.DELETE,
+                backend=backend,
+                element=wanted.element,
+                target=wanted.target,
+                actor=actor,
+                orders=tuple(orders),
+                node_id=wanted.scoped_to,
+                policy=change if wanted.target.is_lasting else None,
+                idempotency_key=key,
+                request_hash=mark,
+            )
+        )
+
+    async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """To the version before, which is still on the nodes' disks."""
+        mark = _hash(Verb.ROLLBACK, wanted)
+        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
+            return again
+        backend = plain_name(wanted.element)
+        states = pick_upgrades(await self._states(wanted.target), backend)
+        if not states:
+            raise NotFound(f"no node has the backend {backend}, so there is nothing to go back from")
+        wishes: dict[str, Wish] = {}
+        for name in sorted({state.key_of(backend) for state in states}):
+            wishes.update(await self._intents.find_wishes(name))
+        orders, skipped = plan_rollbacks(states, backend, to=wanted.to, wishes=wishes)
+        if not orders:
+            raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
+        return await self._admit(
+            Admission(
+                id=self._ids.uuid(),
+                verb=Verb.ROLLBACK,
+                backend=backend,
+                element=wanted.element,
+                target=wanted.target,
+                actor=actor,
+                orders=tuple(orders),
+                skipped=tuple(skipped),
+                node_id=wanted.scoped_to,
+                idempotency_key=key,
+                request_hash=mark,
+            )
+        )
+
+    # Parts
+
+    async def _admit(self, admission: Admission) -> Admitted:
+        admitted = await self._admissions.admit(admission)
+        await self._on_change()
+        return admitted
+
+    async def _states(self, target: Target) -> list[NodeState]:
+        nodes = pick_nodes(await self._nodes.read_all(), target)
+        return await self.read_states(nodes)
+
+    async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
+        observed = await self._observed.read_backends()
+        newest = newest_by_node(await self._intents.read_newest())
+        return [NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in nodes]
+
+    async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:
+        policies = await self._policies.read_all()
+        for state in states:
+            policy = policy_for(state.node, state.key_of(backend), policies)
+            if policy is not None and policy.on_drift is OnDrift.FREEZE:
+                raise Conflict(
+                    f"{backend} is frozen by policy {policy.id}; set the policy to heal or report to upgrade it"
+                )
+
+    async def _wishes(
+        self, wanted: InstallWanted, backend: str, nodes: Sequence[Node]
+    ) -> tuple[dict[NodeId, Wish], list[Skipped]]:
+        if wanted.galleries:
+            # Somebody else's galleries: only the worker looks into them.
+            wish = Wish(element=wanted.element, galleries=wanted.galleries, force=wanted.force)
+            return {node.id: wish for node in nodes}, []
+        if wanted.uri:
+            found = await self._resolver.resolve_location(wanted.uri, backend, wanted.alias, nodes)
+        else:
+            found = await self._resolver.resolve(wanted.element, nodes)
+        galleries = "" if wanted.uri else self._resolver.galleries_text()
+        wishes: dict[NodeId, Wish] = {}
+        skipped = []
+        for node in nodes:
+            resolution = found[node.id]
+            if isinstance(resolution, Unfit):
+                skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=resolution.reason))
+            else:
+                wishes[node.id] = wish_of(
+                    resolution,
+                    element=wanted.element or backend,
+                    uri=wanted.uri,
+                    galleries=galleries,
+                    force=wanted.force,
+                )
+        return wishes, skipped
+
+    async def plan_upgrades(self, element: str, states: Sequence[NodeState]) -> tuple[list[Order], list[Skipped]]:
+        """Each node gets the newest of the build it has; what came from outside the galleries, from there again."""
+        orders: list[Order] = []
+        skipped: list[Skipped] = []
+        for (asked, uri, name, alias), group in _by_source(element, states).items():
+            nodes = [state.node for state in group]
+            try:
+                found = (
+                    await self._resolver.resolve_location(uri, name, alias, nodes)
+                    if uri
+                    else await self._resolver.resolve(asked, nodes)
+                )
+            except NotFound as error:
+                skipped += [_skip(state.node, str(error)) for state in group]
+                continue
+            galleries = "" if uri else self._resolver.galleries_text()
+            for state in group:
+                resolution = found[state.node.id]
+                if isinstance(resolution, Unfit):
+                    skipped.append(_skip(state.node, resolution.reason))
+                else:
+                    wish = wish_of(resolution, element=asked, uri=uri, galleries=galleries)
+                    orders.append(_order(state.node, state.key_of(plain_name(element)), wish))
+        return orders, skipped
+
+
+def _by_source(element: str, states: Iterable[NodeState]) -> Mapping[tuple[str, str, str, str], list[NodeState]]:
+    """What to ask for on each node: (element, location, name, alias)."""
+    groups: dict[tuple[str, str, str, str], list[NodeState]] = {}
+    plain = plain_name(element)
+    for state in states:
+        key = state.key_of(plain)
+        wanted = state.newest.get(key)
+        if wanted is not None and wanted.wish.uri:
+            source = (key, wanted.wish.uri, wanted.wish.name or key, wanted.wish.alias)
+        elif wanted is not None and wanted.verb.wants_presence and element == plain:
+            source = (wanted.wish.element, "", "", "")
+        else:
+            source = (element if key == plain else key, "", "", "")
+        groups.setdefault(source, []).append(state)
+    return groups
+
+
+def plain_name(element: str) -> str:
+    """`gallery@name` and `name` are one backend."""
+    return element.rpartition("@")[2]
+
+
+def _order(node: Node, backend: str, wish: Wish) -> Order:
+    return Order(node_id=node.id, node_name=node.name, backend=backend, wish=wish)
+
+
+def _skip(node: Node, reason: str) -> Skipped:
+    return Skipped(node_id=node.id, node_name=node.name, reason=reason)
+
+
+def _hash(verb: Verb, wanted: object) -> str:
+    return hashlib.sha256(verb.value.encode() + msgspec.json.encode(wanted, order="sorted")).hexdigest()

@@ -1,0 +1,56 @@
+"""What loading needs of others, each as small as it can be."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from corral.core.model_config import ModelConfig
+from corral.core.nodes import Node, NodeId
+from corral.core.replicas import Replica
+
+
+class Link(Protocol):
+    @property
+    def connected(self) -> bool: ...
+
+    async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
+
+    async def publish(self, subject: str, data: bytes) -> None: ...
+
+
+class Build(Protocol):
+    """One build of a backend for one kind of node."""
+
+    @property
+    def uris(self) -> tuple[str, ...]: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    @property
+    def manifest(self) -> str:
+        """JSON text, or empty."""
+        ...
+
+
+class Builds(Protocol):
+    async def resolve(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
+        """By node a Build, or an Unfit with the reason. Raises NotFound for a name that no gallery has."""
+        ...
+
+
+class Traffic(Protocol):
+    def total(self, replica: Any) -> int: ...
+
+    def queue_depth(self, model: str) -> int: ...
+
+
+class GrpcLoader(Protocol):
+    async def load(self, config: ModelConfig, replica: Replica, *, paths: Mapping[str, str], within_s: float) -> None:
+        """LocalAI's LoadModel at a process that runs. Raises CorralError with the backend's own words."""
+        ...

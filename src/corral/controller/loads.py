@@ -1,0 +1,177 @@
+"""Loads in the whole cluster: asked for once, carried out by one frontend, waited for by any number of requests."""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from corral.bus.client import BusMessage
+from corral.bus.messages import InstallProgress, decode
+from corral.controller.load_run import LoadRun, LoadTools
+from corral.core.errors import CorralError
+from corral.core.load_jobs import LEASE_S, LoadProgress, LoadState
+from corral.core.routing import RouteSnapshot
+from corral.store.load_jobs import LoadJob
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 1.0
+AT_ONCE = 64
+WATCH_EVERY_S = 0.5
+ROUNDS = 3
+
+
+class LoadRunner:
+    """Claims jobs that are due and carries each out in a task of its own."""
+
+    def __init__(self, owner: str, tools: LoadTools) -> None:
+        self._owner, self._tools = owner, tools
+        self._runs: dict[str, LoadRun] = {}
+        self._poked = asyncio.Event()
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    async def hear(self, message: BusMessage) -> None:
+        """Progress of installs and fetches; those that belong to loads of ours are signs of life."""
+        progress = decode(message.data, InstallProgress)
+        run = self._runs.get(progress.op_id)
+        if run is not None:
+            run.hear(progress)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                room = AT_ONCE - len(self._runs)
+                if room > 0:
+                    for job in await self._tools.stores.load_jobs.claim(self._owner, lease_s=LEASE_S, most=room):
+                        run = self._runs[job.id] = LoadRun(job, self._tools)
+                        tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
+                try:
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._poked.wait()
+                except TimeoutError:
+                    pass
+                self._poked.clear()
+
+    async def _carry_out(self, job: LoadJob, run: LoadRun) -> None:
+        try:
+            await run.run()
+        except CorralError as error:
+            log.warning("load.interrupted", model=job.model, error=str(error))
+        except Exception:
+            log.exception("load.crashed", model=job.model)
+        finally:
+            if self._runs.get(job.id) is run:
+                del self._runs[job.id]
+            self._poked.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Neither a cause nor progress: there is a replica to send requests to."""
+
+    cause: str | None = None
+    """Why the load failed."""
+    progress: LoadProgress | None = None
+    """The load goes on."""
+
+
+class _Watch:
+    """One look at the store for all who wait for one model here."""
+
+    def __init__(self, model: str) -> None:
+        self.progress = LoadProgress(model=model, state=LoadState.PENDING)
+        self.outcome: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self.poked = asyncio.Event()
+        self.waiters = 0
+
+
+class LoadDesk:
+    """Where requests ask for a cold model."""
+
+    def __init__(self, tools: LoadTools, runner: LoadRunner) -> None:
+        self._tools, self._runner = tools, runner
+        self._watches: dict[str, _Watch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def poke(self) -> None:
+        """Routes changed somewhere: whoever waits looks now."""
+        for watch in self._watches.values():
+            watch.poked.set()
+
+    async def ask(self, model: str, *, within_s: float, cause: str = "a request") -> Settled:
+        """All who ask for one model share one load and one watch. Leaving stops neither."""
+        watch = self._watches.get(model)
+        if watch is None:
+            watch = self._watches[model] = _Watch(model)
+            task = asyncio.create_task(self._follow(model, watch, cause), name=f"watch {model}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        watch.waiters += 1
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.shield(watch.outcome)
+        except TimeoutError:
+            return Settled(progress=watch.progress)
+        finally:
+            watch.waiters -= 1
+
+    async def status(self, model: str) -> LoadProgress | None:
+        return _foremost(await self._tools.stores.load_jobs.read_of_model(model))
+
+    async def _follow(self, model: str, watch: _Watch, cause: str) -> None:
+        try:
+            watch.outcome.set_result(await self._until_settled(model, watch, cause))
+        except CorralError as error:
+            watch.outcome.set_result(Settled(cause=str(error)))
+        except asyncio.CancelledError:
+            watch.outcome.cancel()
+            raise
+        finally:
+            del self._watches[model]
+
+    async def _until_settled(self, model: str, watch: _Watch, cause: str) -> Settled:
+        for _ in range(ROUNDS):
+            revision = (await self._tools.stores.models.read(model)).revision
+            asked = await self._tools.stores.load_jobs.ask(model, revision, cause=cause, ids=self._tools.ids)
+            if not asked.active:
+                return Settled(cause=asked.last_error)
+            self._runner.poke()
+            outcome = await self._until_over(model, watch)
+            if outcome is not None:
+                return outcome
+        return Settled(cause=f"{model} was loaded {ROUNDS} times and each time taken away again; look at its events")
+
+    async def _until_over(self, model: str, watch: _Watch) -> Settled | None:
+        """None when the load is over and yet nothing serves: it was overtaken."""
+        while True:
+            watch.poked.clear()
+            if _serves(await self._tools.stores.replicas.read_routes(), model):
+                return Settled()
+            jobs = await self._tools.stores.load_jobs.read_of_model(model)
+            active = [job for job in jobs if job.active]
+            if not active:
+                failed = max((job for job in jobs), key=lambda job: job.changed_at, default=None)
+                return Settled(cause=failed.last_error) if failed is not None else None
+            watch.progress = _foremost(active) or watch.progress
+            try:
+                async with asyncio.timeout(WATCH_EVERY_S):
+                    await watch.poked.wait()
+            except TimeoutError:
+                pass
+            if not watch.waiters:
+                # Nobody is here any more; the load goes on without us.
+                return Settled(cause="nobody waits for it here any more")
+
+
+def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:
+    """Of several loads the one that is furthest."""
+    order = list(LoadState)
+    active = sorted((job for job in jobs if job.active), key=lambda job: -order.index(job.state))
+    chosen = active or sorted(jobs, key=lambda job: -job.changed_at)
+    return chosen[0].progress() if chosen else None
+
+
+def _serves(snapshot: RouteSnapshot, model: str) -> bool:
+    return any(route.replicas for route in snapshot.routes if route.model == model)

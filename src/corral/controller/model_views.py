@@ -1,0 +1,86 @@
+"""From rows, jobs and nodes to what scaling decides about one model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from corral.controller.load_ports import Traffic
+from corral.core.labels import effective_labels
+from corral.core.nodes import Node, NodeStatus
+from corral.core.observed import ObservedBackend, find_backend
+from corral.core.replicas import COMING, Replica, ReplicaState
+from corral.core.scaling import ModelView, ReplicaView, Scheduling
+from corral.store.load_jobs import LoadJob
+from corral.store.models import StoredModel
+from corral.store.replicas import FleetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewBuilder:
+    fleet: FleetView
+    jobs: Sequence[LoadJob]
+    backends: Mapping[str, Sequence[ObservedBackend]]
+    traffic: Traffic
+    idle_ttl_ms: int | None
+
+    def build(
+        self, model: StoredModel, scheduling: Scheduling, rows: Sequence[Replica], *, acted_at: int | None
+    ) -> ModelView:
+        now_ms = self.fleet.now_ms
+        # A failed load counts until it is due again: it is not forgotten, it is being quiet.
+        under_way = [job for job in self.jobs if job.model == model.name and (job.active or job.due_at > now_ms)]
+        taken_over = {job.replaces for job in under_way}
+        ids = {row.id for row in rows}
+        nodes: dict[str, Node] = {node.id: node for node in self.fleet.nodes}
+        return ModelView(
+            scheduling=scheduling,
+            matching_nodes=tuple(
+                node.id
+                for node in self.fleet.nodes
+                if node.status is NodeStatus.HEALTHY and _matches(node, scheduling.selector)
+            ),
+            replicas=tuple(
+                self._replica(row, nodes[row.node_id], model, scheduling, successor=row.id in taken_over)
+                for row in rows
+                if row.node_id in nodes
+            ),
+            loads=sum(job.replica_id not in ids for job in under_way),
+            loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
+            waiting=self.traffic.queue_depth(model.name),
+            since_action_ms=now_ms - acted_at if acted_at is not None else None,
+            idle_ttl_ms=self.idle_ttl_ms,
+        )
+
+    def _replica(
+        self, row: Replica, node: Node, model: StoredModel, scheduling: Scheduling, *, successor: bool
+    ) -> ReplicaView:
+        return ReplicaView(
+            id=row.id,
+            node_id=row.node_id,
+            slot=row.slot,
+            state=row.state.value,
+            in_flight=self.traffic.total(row.id),
+            idle_ms=max(0, self.fleet.now_ms - row.last_used),
+            why_not=self._why_not(row, node, model, scheduling),
+            routed=row.revision == model.revision and _matches(node, scheduling.selector),
+            successor=successor,
+            draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
+        )
+
+    def _why_not(self, row: Replica, node: Node, model: StoredModel, scheduling: Scheduling) -> str:
+        if row.revision != model.revision:
+            return "its model was changed"
+        if row.state in COMING:
+            return ""
+        if node.status is NodeStatus.DRAINING:
+            return f"its node {node.name} is being drained"
+        if not _matches(node, scheduling.selector):
+            return f"its node {node.name} does not match the selector any more"
+        current = find_backend(self.backends.get(node.id, ()), row.backend)
+        if current is not None and current.digest and row.backend_digest and current.digest != row.backend_digest:
+            return f"{row.backend} was changed on {node.name}"
+        return ""
+
+
+def _matches(node: Node, selector: Mapping[str, str]) -> bool:
+    labels = effective_labels(node) if selector else {}
+    return all(labels.get(key) == value for key, value in selector.items())

@@ -1,0 +1,109 @@
+"""Live progress of every operation. Each frontend hears the workers themselves, so all show the same; the store gets
+it in batches, from whoever carries the order out."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from corral.bus.client import BusMessage, Handler
+from corral.bus.messages import InstallProgress, decode
+from corral.bus.subjects import EVERY_PROGRESS, progress_subject
+from corral.core.errors import CorralError, InvalidInput
+from corral.core.nodes import NodeId
+from corral.core.operations import NodeProgress, NodeProgressStatus
+from corral.core.progress import ProgressNews, merge_progress
+from corral.system import Clock
+
+log = structlog.get_logger()
+
+SAVE_EVERY_S = 2.0
+FORGET_AFTER_S = 120.0
+OPERATIONS_MOST = 1000
+
+
+class Link(Protocol):
+    async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
+
+
+class Saved(Protocol):
+    async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None: ...
+
+
+class LiveProgress:
+    def __init__(self, *, bus: Link, store: Saved, clock: Clock) -> None:
+        self._bus, self._store, self._clock = bus, store, clock
+        self._operations: dict[str, dict[NodeId, NodeProgress]] = {}
+        self._heard_s: dict[str, float] = {}
+        self._ours: set[tuple[str, NodeId]] = set()
+        self._unsaved: set[tuple[str, NodeId]] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Called at every news, however often: for whoever shows it."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        await self._bus.serve(EVERY_PROGRESS, self._on_progress, concurrency=64)
+
+    def of(self, operation_id: str) -> Mapping[NodeId, NodeProgress]:
+        return self._operations.get(operation_id, {})
+
+    def follow(self, operation_id: str, node_id: NodeId) -> None:
+        """This frontend carries the order out, so it is the one to write its progress down."""
+        self._ours.add((operation_id, node_id))
+
+    def leave(self, operation_id: str, node_id: NodeId) -> None:
+        self._ours.discard((operation_id, node_id))
+        self._unsaved.discard((operation_id, node_id))
+
+    async def _on_progress(self, message: BusMessage) -> None:
+        progress = decode(message.data, InstallProgress)
+        if message.subject != progress_subject(progress.node_id, progress.op_id):
+            raise InvalidInput(f"progress of node {progress.node_id} came on {message.subject}")
+        key = (progress.op_id, NodeId(progress.node_id))
+        nodes = self._operations.setdefault(progress.op_id, {})
+        known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
+        merged = merge_progress(known, news_of(progress))
+        if merged is known:
+            return
+        nodes[key[1]] = merged
+        self._heard_s[progress.op_id] = self._clock.monotonic_s()
+        if key in self._ours:
+            self._unsaved.add(key)
+        for listener in self._listeners:
+            listener()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_EVERY_S)
+            self._forget()
+            keys, self._unsaved = self._unsaved, set()
+            news = [(key[0], self._operations[key[0]][key[1]]) for key in keys if key[0] in self._operations]
+            with suppress(CorralError):  # lossy: the next one tells more
+                await self._store.save_progress(news)
+
+    def _forget(self) -> None:
+        now_s = self._clock.monotonic_s()
+        oldest_first = sorted(self._heard_s, key=self._heard_s.__getitem__)
+        surplus = max(0, len(oldest_first) - OPERATIONS_MOST)
+        for position, operation_id in enumerate(oldest_first):
+            if position < surplus or now_s - self._heard_s[operation_id] > FORGET_AFTER_S:
+                del self._heard_s[operation_id]
+                self._operations.pop(operation_id, None)
+
+
+def news_of(progress: InstallProgress) -> ProgressNews:
+    extras = progress.corral
+    return ProgressNews(
+        sequence=extras.sequence if extras is not None else None,
+        phase=extras.phase if extras is not None else progress.phase,
+        file_name=progress.file_name,
+        percentage=progress.percentage,
+        bytes_done=extras.bytes_done if extras is not None else None,
+        bytes_total=extras.bytes_total if extras is not None else None,
+        rate_bytes_per_s=extras.rate_bytes_per_s if extras is not None else None,
+        eta_s=extras.eta_s if extras is not None else None,
+    )

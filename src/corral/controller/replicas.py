@@ -1,0 +1,303 @@
+"""Keeps replicas as they are wanted: repaired after what nodes say, scaled, moved, replaced. One frontend at a time, by
+lease; every look begins with the whole truth, so nothing depends on a message having arrived."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import structlog
+
+from corral.bus.messages import (
+    DoneReply,
+    ModelDeleteRequest,
+    ModelStopRequest,
+    NodeReport,
+    decode,
+    encode,
+)
+from corral.bus.subjects import MODEL_DELETE, MODEL_STOP, node_subject
+from corral.controller.load_ports import Link, Traffic
+from corral.controller.model_views import ViewBuilder
+from corral.controller.stops import Stops
+from corral.core.errors import CorralError, Unavailable
+from corral.core.labels import effective_labels
+from corral.core.nodes import Node, NodeStatus
+from corral.core.repair import Orphan, Repair, Table, plan_repair
+from corral.core.replicas import Replica, ReplicaState
+from corral.core.room import device_class
+from corral.core.scaling import ScalingPlan, Scheduling, plan_scaling
+from corral.store.load_jobs import LoadJob
+from corral.store.models import StoredModel
+from corral.store.replicas import FleetView
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+
+log = structlog.get_logger()
+
+LEASE = "replicas"
+LEASE_TTL_S = 15.0
+LOOK_EVERY_S = 2.0
+LOOK_AT_MOST_EVERY_S = 0.1
+ORPHAN_GRACE_S = 20.0
+DELETE_WITHIN_S = 30.0
+DELETE_LEASE_MS = 60_000
+REBUILD_IF_USED_WITHIN_MS = 30 * 60_000
+"""A model nobody schedules is brought back after its node died only if somebody uses it."""
+
+
+class ReplicaController:
+    def __init__(
+        self,
+        *,
+        holder: str,
+        stores: Stores,
+        bus: Link,
+        stops: Stops,
+        traffic: Traffic,
+        ask_report: Callable[[str], Awaitable[NodeReport]],
+        loads_changed: Callable[[], None],
+        hint: Callable[[], Awaitable[None]],
+        idle_ttl_s: float | None,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._holder, self._stores, self._bus, self._stops, self._traffic = holder, stores, bus, stops, traffic
+        self._ask_report, self._loads_changed, self._hint = ask_report, loads_changed, hint
+        self._idle_ttl_ms = int(idle_ttl_s * 1000) if idle_ttl_s is not None else None
+        self._clock, self._ids = clock, ids
+        self._poked = asyncio.Event()
+        self._started = False
+        self._capacity: object = None
+        self._orphans: dict[Orphan, float] = {}
+        self._pids: dict[tuple[str, str], int | None] = {}
+        self._renewed: set[str] = set()
+        self.passes = 0
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    async def run(self) -> None:
+        while True:
+            lease = await self._stores.leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S, fresh=not self._started)
+            self._started = True
+            if lease is not None:
+                await self.look()
+            await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._poked.wait()
+            except TimeoutError:
+                pass
+            self._poked.clear()
+
+    async def look(self) -> None:
+        await self._learn()
+        fleet = await self._stores.replicas.read_fleet(self._traffic.total)
+        jobs = await self._stores.load_jobs.read_all()
+        models = {model.name: model for model in await self._stores.models.read_all()}
+        await self._wake(fleet)
+        lost = await self._repair(fleet, jobs)
+        gone = {replica.id for replica in lost}
+        alive = [replica for replica in fleet.replicas if replica.id not in gone]
+        backends = await self._stores.observed.read_backends()
+        builder = ViewBuilder(
+            fleet=fleet,
+            jobs=jobs,
+            backends={str(node): found for node, found in backends.items()},
+            traffic=self._traffic,
+            idle_ttl_ms=self._idle_ttl_ms,
+        )
+        records = {record.scheduling.model: record for record in await self._stores.scheduling.read_all()}
+        names = {replica.model for replica in alive} | set(records) | set(models)
+        for name in sorted(names):
+            model = models.get(name)
+            rows = [replica for replica in alive if replica.model == name]
+            if model is None or not model.served:
+                await self._end(rows, why="its model was deleted or disabled")
+                continue
+            record = records.get(name)
+            scheduling = record.scheduling if record is not None else Scheduling(model=name)
+            if not rows and not scheduling.is_managed:
+                continue
+            acted_at = record.state.acted_at if record is not None else None
+            view = builder.build(model, scheduling, rows, acted_at=acted_at)
+            await self._apply(model, plan_scaling(view))
+        await self._rebuild(lost, models, records)
+        await self._delete_files()
+        self.passes += 1
+
+    # What waits for room
+
+    async def _wake(self, fleet: FleetView) -> None:
+        """New machines, labels, limits: what could not be placed may be now."""
+        capacity = frozenset(
+            (
+                node.id,
+                node.epoch,
+                node.max_replicas_per_model,
+                node.vram_budget,
+                *sorted(effective_labels(node).items()),
+            )
+            for node in fleet.nodes
+            if node.status is NodeStatus.HEALTHY
+        )
+        if capacity != self._capacity:
+            if self._capacity is not None:
+                await self._stores.load_jobs.wake()
+                self._loads_changed()
+            self._capacity = capacity
+
+    # Repair
+
+    async def _repair(self, fleet: FleetView, jobs: Iterable[LoadJob]) -> list[Replica]:
+        ages = await self._stores.observed.read_ages_s()
+        processes = await self._stores.observed.read_processes()
+        tables = {
+            str(node): Table(epoch=epoch, age_s=age_s, processes=processes.get(node, ()))
+            for node, (epoch, age_s) in ages.items()
+        }
+        loading = frozenset(
+            (job.node_id, f"{job.model}#{job.slot}") for job in jobs if job.node_id is not None and job.slot is not None
+        )
+        nodes: dict[str, Node] = {node.id: node for node in fleet.nodes}
+        plan = plan_repair(fleet.replicas, nodes, tables, loading=loading, now_ms=fleet.now_ms)
+        if plan.missed:
+            await self._stores.replicas.note_missed(plan.missed)
+        await self._end_orphans(plan)
+        lost = []
+        for why in dict.fromkeys(entry.why for entry in plan.lost):
+            ids = [entry.replica.id for entry in plan.lost if entry.why == why]
+            log.warning("replicas.lost", why=why, models=sorted({e.replica.model for e in plan.lost if e.why == why}))
+            lost += await self._stores.replicas.drop(ids, why=why)
+        if lost:
+            await self._hint()
+        return lost
+
+    async def _rebuild(
+        self, lost: Sequence[Replica], models: Mapping[str, StoredModel], managed: Mapping[str, object]
+    ) -> None:
+        """Scheduling brings back what is scheduled; of the rest, what is in use."""
+        now_ms = await self._stores.nodes.now_ms()
+        for replica in lost:
+            model = models.get(replica.model)
+            in_use = now_ms - replica.last_used < REBUILD_IF_USED_WITHIN_MS
+            if model is None or not model.served or replica.model in managed or not in_use:
+                continue
+            await self._stores.load_jobs.ask(model.name, model.revision, cause="its node is gone", ids=self._ids)
+            self._loads_changed()
+
+    async def _end_orphans(self, plan: Repair) -> None:
+        """Not at once: whoever starts a process writes its row a moment before or after."""
+        now_s = self._clock.monotonic_s()
+        self._orphans = {orphan: self._orphans.get(orphan, now_s) for orphan in plan.orphans}
+        for orphan in [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= ORPHAN_GRACE_S]:
+            request = ModelStopRequest(process_key=orphan.process_key, model_name=orphan.model)
+            subject = node_subject(orphan.node_id, MODEL_STOP)
+            try:
+                await self._bus.request(subject, encode(request), within_s=DELETE_WITHIN_S)
+                log.info("replicas.orphan_stopped", node=orphan.node_id, process=orphan.process_key)
+            except CorralError as error:
+                log.warning("replicas.orphan_not_stopped", process=orphan.process_key, error=str(error))
+            del self._orphans[orphan]
+
+    # Numbers
+
+    async def _apply(self, model: StoredModel, plan: ScalingPlan) -> None:
+        replicas = self._stores.replicas
+        if plan.add:
+            made = await self._stores.load_jobs.ask_more(model.name, model.revision, plan.add, ids=self._ids)
+            for job in made:
+                log.info("replicas.add", model=model.name, why=job.cause)
+            if made:
+                self._loads_changed()
+        for remove in plan.drain:
+            await replicas.drain([remove.replica_id], why=remove.why)
+        for remove in plan.stop:
+            log.info("replicas.stop", model=model.name, why=remove.why)
+            await replicas.want_stopped([remove.replica_id], why=remove.why)
+        if plan.by_load:
+            await self._stores.scheduling.note_action(model.name)
+        if plan.drain or plan.stop:
+            self._stops.poke()
+            await self._hint()
+
+    async def _end(self, rows: Sequence[Replica], *, why: str) -> None:
+        """Streams that run may finish, nothing new comes."""
+        ready = [row.id for row in rows if row.state is ReplicaState.READY]
+        over = [
+            row.id
+            for row in rows
+            if row.state is not ReplicaState.STOPPING
+            and row.state is not ReplicaState.READY
+            and not self._traffic.total(row.id)
+        ]
+        if ready:
+            await self._stores.replicas.drain(ready, why=why)
+        if over:
+            await self._stores.replicas.want_stopped(over, why=why)
+        if ready or over:
+            self._stops.poke()
+            await self._hint()
+
+    # Files
+
+    async def _delete_files(self) -> None:
+        for deletion in await self._stores.load_memory.claim_deletions(lease_ms=DELETE_LEASE_MS):
+            try:
+                data = await self._bus.request(
+                    node_subject(deletion.node_id, MODEL_DELETE),
+                    encode(ModelDeleteRequest(model_name=deletion.model)),
+                    within_s=DELETE_WITHIN_S,
+                )
+                reply = decode(data, DoneReply)
+                if not reply.success:
+                    raise Unavailable(reply.error)
+                await self._stores.load_memory.deleted(deletion)
+            except CorralError as error:
+                delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
+                await self._stores.load_memory.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+
+    # What reports tell beyond the table
+
+    async def hear(self, report: NodeReport) -> None:
+        """Peak memory, and processes that were started anew behind the same key."""
+        rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(report.node)}
+        if not rows:
+            return
+        node = await self._stores.nodes.read_one(report.node)
+        renewed = False
+        for process in report.processes:
+            row = rows.get(process.process_key)
+            if row is None or row.state is not ReplicaState.READY or process.state != "ready":
+                continue
+            peak = process.memory_bytes if device_class(node) == "cpu" else process.gpu_memory_bytes
+            if peak:
+                await self._stores.load_memory.note_peak(
+                    row.model, row.revision, row.backend_digest, device_class(node), peak
+                )
+            key = (report.node, process.process_key)
+            if self._pids.get(key, process.pid) != process.pid or (process.address and process.address != row.address):
+                renewed = True
+            self._pids[key] = process.pid
+        if renewed:
+            self._renewed.add(report.node)  # asked at the next look: who tells us of reports must not wait for one
+            self.poke()
+
+    async def _learn(self) -> None:
+        """Tokens travel only in answers."""
+        while self._renewed:
+            node_id = self._renewed.pop()
+            try:
+                await self._learn_of(node_id)
+            except CorralError as error:  # its next report brings it back
+                log.warning("replicas.not_learned", node=node_id, error=str(error))
+
+    async def _learn_of(self, node_id: str) -> None:
+        rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(node_id)}
+        report = await self._ask_report(node_id)
+        for process in report.processes:
+            row = rows.get(process.process_key)
+            if row is not None and process.state == "ready" and process.address is not None:
+                await self._stores.replicas.note_seen(
+                    row.id, epoch=report.epoch, address=process.address, token=process.token
+                )
+        await self._hint()

@@ -1,0 +1,91 @@
+"""Everything about replicas that runs in a frontend, put together: loads, stops, and the controller that wants them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+
+from corral.bus.client import BusMessage, Handler
+from corral.bus.messages import NodeReport
+from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
+from corral.controller.load_ports import Builds, GrpcLoader, Link, Traffic
+from corral.controller.load_run import LoadTools
+from corral.controller.loads import LoadDesk, LoadRunner
+from corral.controller.replicas import ReplicaController
+from corral.controller.stops import Stops
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+
+log = structlog.get_logger()
+
+
+class BusLink(Link, Protocol):
+    """What replication needs of the bus."""
+
+    async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
+
+
+class Replication:
+    def __init__(
+        self,
+        *,
+        holder: str,
+        stores: Stores,
+        bus: BusLink,
+        builds: Builds,
+        traffic: Traffic,
+        grpc: GrpcLoader | None,
+        ask_report: Callable[[str], Awaitable[NodeReport]],
+        hint: Callable[[], Awaitable[None]],
+        idle_ttl_s: float | None,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._bus = bus
+        self._hint_routes = hint
+        self.stops = Stops(stores.replicas, bus, changed=self.changed)
+        tools = LoadTools(
+            stores=stores,
+            bus=bus,
+            builds=builds,
+            traffic=traffic,
+            grpc=grpc,
+            stop_replicas=self.stops.stop,
+            hint=self.changed,
+            clock=clock,
+            ids=ids,
+        )
+        self.runner = LoadRunner(holder, tools)
+        self.desk = LoadDesk(tools, self.runner)
+        self.controller = ReplicaController(
+            holder=holder,
+            stores=stores,
+            bus=bus,
+            stops=self.stops,
+            traffic=traffic,
+            ask_report=ask_report,
+            loads_changed=self.runner.poke,
+            hint=self.changed,
+            idle_ttl_s=idle_ttl_s,
+            clock=clock,
+            ids=ids,
+        )
+        self.loops = {"loads": self.runner.run, "stops": self.stops.run, "replicas": self.controller.run}
+
+    async def start(self) -> None:
+        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=8)
+        await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
+
+    def poke(self) -> None:
+        """Nodes, models or routes changed."""
+        self.desk.poke()
+        self.stops.poke()
+        self.controller.poke()
+
+    async def _on_routes(self, _message: BusMessage) -> None:
+        self.poke()
+
+    async def changed(self) -> None:
+        """Models, scheduling or replicas were changed here: act now, and tell the others."""
+        self.poke()
+        await self._hint_routes()

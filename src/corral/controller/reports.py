@@ -1,0 +1,268 @@
+"""What nodes tell about themselves, taken in at one place: written down, and handed to all who act on it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from corral.bus.client import BusMessage, Handler
+from corral.bus.messages import (
+    ListedBackend,
+    ListReply,
+    ModelsRunningReply,
+    NodeReport,
+    ReportedProcess,
+    decode,
+)
+from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
+from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavailable
+from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
+from corral.core.observed import Observation, ObservedBackend, ObservedProcess
+from corral.system import Clock
+
+log = structlog.get_logger()
+
+ASK_WITHIN_S = 10.0
+ASK_AT_ONCE = 64
+LOOK_EVERY_S = 5.0
+SILENT_AFTER_S = 45.0
+"""A node not heard of for this long is asked, whatever the reason its reports are missing."""
+LOCALAI = "localai"
+"""Stands for the process of a worker that does not tell which one it is."""
+
+Listener = Callable[[NodeReport], Awaitable[None]]
+
+
+class Link(Protocol):
+    @property
+    def connected(self) -> bool: ...
+
+    async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
+
+    async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
+
+    def on_reconnect(self, listener: Callable[[], Awaitable[None]]) -> None: ...
+
+
+class Observed(Protocol):
+    async def record(self, observations: Sequence[Observation]) -> list[NodeId]: ...
+
+    async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]: ...
+
+
+class Nodes(Protocol):
+    async def read_all(self) -> list[Node]: ...
+
+
+class Reports:
+    def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, clock: Clock) -> None:
+        self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
+        self._listeners: list[Listener] = []
+        self._reactions: list[Callable[[], Awaitable[None]]] = []
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._waiting: dict[str, NodeReport] = {}
+        self._taken_in: asyncio.Future[None] | None = None
+        self._arrived = asyncio.Event()
+        self._look = asyncio.Event()
+
+    def listen(self, listener: Listener) -> None:
+        """Called with every report that is news, after it has been written down."""
+        self._listeners.append(listener)
+
+    def on_change(self, react: Callable[[], Awaitable[None]]) -> None:
+        """Called when some node has something else than before, by the word of its report."""
+        self._reactions.append(react)
+
+    async def start(self) -> None:
+        await self._bus.serve(EVERY_REPORT, self._on_report, concurrency=64)
+
+        async def again() -> None:
+            self._look.set()
+
+        self._bus.on_reconnect(again)
+
+    def poke(self) -> None:
+        """Nodes changed: one that has just become healthy is asked at once."""
+        self._look.set()
+
+    async def ask(self, node_id: NodeId | str) -> NodeReport:
+        """The whole truth about a node, now, with its tokens; written down when this returns.
+
+        Raises NoResponders, Unavailable or OutcomeUnknown. A LocalAI worker is asked what it can tell."""
+        report = await self._request(str(node_id))
+        if report.node != str(node_id):
+            raise InvalidInput(f"node {node_id} answered with the report of node {report.node}")
+        if self._accept(report):
+            await self._written()
+        return report
+
+    # Taking in
+
+    async def _on_report(self, message: BusMessage) -> None:
+        report = decode(message.data, NodeReport)
+        if message.subject != node_subject(report.node, REPORT):
+            raise InvalidInput(f"a report of node {report.node} came on {message.subject}")
+        self._accept(report)
+
+    def _accept(self, report: NodeReport) -> bool:
+        """False for one that is no newer than the last."""
+        order = (report.epoch, report.sequence)
+        if order <= self._newest.get(report.node, (-1, -1)):
+            return False
+        self._newest[report.node] = order
+        self._waiting[report.node] = report
+        self._arrived.set()
+        return True
+
+    async def _written(self) -> None:
+        """Until what has arrived so far is written down."""
+        if self._taken_in is None:
+            self._taken_in = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._taken_in)
+
+    async def run(self) -> None:
+        """Writes what has arrived, all at once: a thousand reports cost one transaction."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            batch, self._waiting = self._waiting, {}
+            waiter, self._taken_in = self._taken_in, None
+            try:
+                changed = await self._observed.record([observation_of(report) for report in batch.values()])
+            except BaseException as error:
+                for node, report in batch.items():
+                    self._waiting.setdefault(node, report)
+                self._arrived.set()
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(Unavailable(f"a report could not be written down: {error}"))
+                    waiter.exception()
+                raise
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+            for report in batch.values():
+                await self._tell(report)
+            for react in self._reactions if changed else ():
+                await react()
+
+    async def _tell(self, report: NodeReport) -> None:
+        for listener in self._listeners:
+            try:
+                await listener(report)
+            except Exception:
+                log.exception("report.listener_crashed", node=report.node)
+
+    # Asking
+
+    async def look(self) -> None:
+        """Asks every healthy node that has told nothing in its present epoch, or for long."""
+        while True:
+            await self._look_once()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._look.wait()
+            self._look.clear()
+
+    async def _look_once(self) -> None:
+        if not self._bus.connected:
+            return
+        ages = await self._observed.read_ages_s()
+        silent = [node.id for node in await self._nodes.read_all() if _is_silent(node, ages.get(node.id))]
+        limit = asyncio.Semaphore(ASK_AT_ONCE)
+
+        async def ask(node_id: NodeId) -> None:
+            async with limit:
+                try:
+                    await self.ask(node_id)
+                except CorralError as error:
+                    log.info("report.not_answered", node=node_id, error=str(error))
+
+        await asyncio.gather(*(ask(node_id) for node_id in silent))
+
+    async def _request(self, node: str) -> NodeReport:
+        try:
+            answer = await self._bus.request(node_subject(node, REPORT_NOW), b"{}", within_s=ASK_WITHIN_S)
+        except NoResponders:
+            return await self._request_localai(node)
+        return decode(answer, NodeReport)
+
+    async def _request_localai(self, node: str) -> NodeReport:
+        sequence = self._clock.now_ms()  # before asking: of two answers the one asked for later counts
+        listed = decode(
+            await self._bus.request(node_subject(node, BACKEND_LIST), b"{}", within_s=ASK_WITHIN_S), ListReply
+        )
+        if listed.error:
+            raise Unavailable(f"node {node} cannot list its backends: {listed.error}")
+        running = decode(
+            await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S),
+            ModelsRunningReply,
+        )
+        if running.error:
+            raise Unavailable(f"node {node} cannot tell what runs on it: {running.error}")
+        processes = [
+            ReportedProcess(
+                process_key=f"{model.model_id}#{model.replica_index}",
+                model_id=model.model_id,
+                replica_index=model.replica_index,
+                backend="",
+                digest="",
+                protocol="localai-grpc",
+                state="ready",
+                address=model.address,
+            )
+            for model in running.models
+        ]
+        return NodeReport(
+            node=node, instance=LOCALAI, epoch=0, sequence=sequence, backends=listed.backends or [], processes=processes
+        )
+
+
+def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
+    if node.node_type is not NodeType.BACKEND or node.status not in (NodeStatus.HEALTHY, NodeStatus.DRAINING):
+        return False
+    if seen is None or seen[1] >= SILENT_AFTER_S:
+        return True
+    is_localai = node.key_hash is None
+    return not is_localai and seen[0] != node.epoch
+
+
+def observation_of(report: NodeReport) -> Observation:
+    return Observation(
+        node_id=NodeId(report.node),
+        instance=report.instance,
+        epoch=report.epoch,
+        sequence=report.sequence,
+        backends=tuple(_backend(listed) for listed in sorted(report.backends, key=lambda backend: backend.name)),
+        processes=tuple(_process(process) for process in sorted(report.processes, key=lambda one: one.process_key)),
+    )
+
+
+def _backend(listed: ListedBackend) -> ObservedBackend:
+    return ObservedBackend(
+        name=listed.name,
+        is_meta=listed.is_meta,
+        is_system=listed.is_system,
+        concrete=listed.concrete or "",
+        alias=listed.alias,
+        version=listed.version,
+        digest=listed.digest,
+        uri=listed.uri,
+        gallery_url=listed.gallery_url,
+        installed_at=listed.installed_at,
+        generation=listed.generation,
+        versions=tuple(listed.versions),
+        problem=listed.problem,
+    )
+
+
+def _process(process: ReportedProcess) -> ObservedProcess:
+    return ObservedProcess(
+        process_key=process.process_key,
+        model=process.model_id,
+        replica=process.replica_index,
+        backend=process.backend,
+        digest=process.digest,
+        state=process.state,
+        protocol=process.protocol,
+    )

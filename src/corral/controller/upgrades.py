@@ -1,0 +1,78 @@
+"""What the galleries offer to each node now, against what it has at this moment."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from corral.controller.fleet import Fleet
+from corral.core.errors import CorralError
+from corral.core.nodes import NodeId
+from corral.core.orders import NodeState
+from corral.core.upgrades import Offered, Upgrade, find_upgrades, installed_names
+from corral.core.variants import Unfit
+
+log = structlog.get_logger()
+
+FIRST_LOOK_WITHIN_S = 10.0
+
+
+class States(Protocol):
+    async def read_states(self) -> list[NodeState]: ...
+
+
+class Refreshable(Protocol):
+    async def refresh(self) -> None: ...
+
+
+class UpgradeCheck:
+    def __init__(self, *, fleet: Fleet, states: States, galleries: Refreshable, every_s: float) -> None:
+        self._fleet, self._states, self._galleries, self._every_s = fleet, states, galleries, every_s
+        self._offers: dict[tuple[str, NodeId], Offered | Unfit] = {}
+        self._asked = asyncio.Event()
+        self._looking = asyncio.Lock()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    async def read(self) -> Mapping[str, Upgrade]:
+        """Only what was never looked up is looked up now; the rest is compared with what nodes have now."""
+        states = await self._states.read_states()
+        if self._unknown(states):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_LOOK_WITHIN_S):
+                    async with self._looking:
+                        await self._look(self._unknown(states))
+        return find_upgrades(states, self._offers)
+
+    async def run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._asked.wait()
+            self._asked.clear()
+            await self._galleries.refresh()
+            async with self._looking:
+                await self._look(installed_names(await self._states.read_states()))
+
+    def _unknown(self, states: list[NodeState]) -> dict[str, list[NodeState]]:
+        unknown = {
+            name: [state for state in holders if (name, state.node.id) not in self._offers]
+            for name, holders in installed_names(states).items()
+        }
+        return {name: holders for name, holders in unknown.items() if holders}
+
+    async def _look(self, wanted: Mapping[str, list[NodeState]]) -> None:
+        for name, holders in wanted.items():
+            try:
+                orders, skipped = await self._fleet.plan_upgrades(name, holders)
+            except CorralError as error:
+                log.warning("upgrades.not_known", backend=name, error=str(error))
+                continue
+            for order in orders:
+                wish = order.wish
+                self._offers[name, order.node_id] = Offered(variant=wish.name, digest=wish.digest, version=wish.version)
+            for skip in skipped:
+                self._offers[name, skip.node_id] = Unfit(skip.reason)

@@ -1,0 +1,102 @@
+"""The life of one load: its steps, how long silence is patience, when to try again."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+GIB = 1 << 30
+
+
+class LoadState(StrEnum):
+    """LocalAI's words; success removes the job."""
+
+    PENDING = "pending"
+    INSTALLING = "installing"
+    STAGING = "staging"
+    LOADING = "loading"
+    FAILED = "failed"
+
+
+ACTIVE = (LoadState.PENDING, LoadState.INSTALLING, LoadState.STAGING, LoadState.LOADING)
+LEASE_S = 12.0
+RENEW_S = 3.0
+ABSOLUTE_S = 24 * 3600.0
+STAGING_STALL_S = 300.0
+INSTALL_STALL_S = 300.0
+LOAD_BASE_S = 300.0
+LOAD_S_PER_GIB = 20.0
+LOAD_CAP_S = 6 * 3600.0
+RETRY_BASE_S = 5.0
+RETRY_CAP_S = 300.0
+RETRY_AFTER_S = (5, 300)
+
+
+def load_stall_s(weights_bytes: int | None) -> float:
+    """Reading weights tells nothing on the way, so its window grows with their size."""
+    if weights_bytes is None:
+        return LOAD_BASE_S
+    return min(LOAD_CAP_S, LOAD_BASE_S + LOAD_S_PER_GIB * weights_bytes / GIB)
+
+
+def stall_window_s(state: LoadState, weights_bytes: int | None) -> float:
+    """How long a step may show no sign of life. Any real activity (bytes, hashing, unpacking) starts it anew."""
+    match state:
+        case LoadState.STAGING:
+            return STAGING_STALL_S
+        case LoadState.INSTALLING:
+            return INSTALL_STALL_S + load_stall_s(weights_bytes)
+        case _:
+            return load_stall_s(weights_bytes)
+
+
+def retry_delay_s(attempts: int, *, draw: float) -> float:
+    """Between half and the whole of an exponential step, so that a model that cannot load stays quiet."""
+    step = min(RETRY_CAP_S, RETRY_BASE_S * 2.0 ** min(max(attempts, 1) - 1, 16))
+    return step * (0.5 + 0.5 * draw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """What waiting requests and the load status are told."""
+
+    model: str
+    state: LoadState
+    node: str = ""
+    bytes_sent: int = 0
+    total_bytes: int = 0
+    file_index: int = 0
+    total_files: int = 0
+    eta_s: float | None = None
+    reason: str = ""
+    error: str = ""
+
+    @property
+    def percent(self) -> float:
+        if not self.total_bytes:
+            return 0.0
+        return min(100.0, 100.0 * self.bytes_sent / self.total_bytes)
+
+
+def loading_object(progress: LoadProgress) -> dict[str, object]:
+    """As in LocalAI's contract; `reason` is Corral's own and says what a pending load waits for."""
+    found: dict[str, object] = {"model": progress.model, "state": progress.state.value}
+    if progress.node:
+        found["node"] = progress.node
+    found |= {
+        "progress": round(progress.percent, 1),
+        "bytes_sent": progress.bytes_sent,
+        "total_bytes": progress.total_bytes,
+        "file_index": progress.file_index,
+        "total_files": progress.total_files,
+    }
+    if progress.eta_s is not None:
+        found["eta_seconds"] = round(progress.eta_s)
+    if progress.reason:
+        found["reason"] = progress.reason
+    if progress.error:
+        found["error"] = progress.error
+    return found
+
+
+def retry_after_s(progress: LoadProgress, *, waited_s: float) -> int:
+    low, high = RETRY_AFTER_S
+    return int(min(high, max(low, progress.eta_s if progress.eta_s is not None else waited_s)))

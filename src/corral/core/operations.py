@@ -1,0 +1,162 @@
+"""An operation: what a person asked for, and how far each node is. Many nodes' states make one."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corral.core.intents import IntentState, NextStep, Verb, Wish
+from corral.core.nodes import NodeId
+from corral.core.policies import PolicyChange
+from corral.core.targets import Skipped, Target
+
+
+class NodeProgressStatus(StrEnum):
+    QUEUED = "queued"
+    DOWNLOADING = "downloading"
+    RUNNING_ON_WORKER = "running_on_worker"
+    SUCCESS = "success"
+    ERROR = "error"
+    NOT_APPLICABLE = "not_applicable"
+    CANCELLED = "cancelled"
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more happens by itself."""
+        return self in (
+            NodeProgressStatus.SUCCESS,
+            NodeProgressStatus.NOT_APPLICABLE,
+            NodeProgressStatus.CANCELLED,
+        )
+
+
+class OperationState(StrEnum):
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProgress:
+    node_id: NodeId
+    node_name: str
+    status: NodeProgressStatus
+    error: str = ""
+    phase: str = ""
+    file_name: str = ""
+    bytes_done: int | None = None
+    bytes_total: int | None = None
+    percentage: float = 0.0
+    rate_bytes_per_s: float | None = None
+    eta_s: float | None = None
+    sequence: int = 0
+    variant: str = ""
+    digest: str = ""
+    attempts: int = 0
+    next_attempt_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    id: str
+    verb: Verb
+    backend: str
+    element: str
+    node_id: str | None
+    """Of an operation on one node only."""
+    target: Target
+    generation: int
+    actor: str
+    cause: str
+    """Who wanted it: `request`, or the controller, by a `policy`."""
+    state: OperationState
+    cancel_wanted: bool
+    error: str
+    created_at: int
+    changed_at: int
+    finished_at: int | None
+    dismissed_at: int | None
+    nodes: tuple[NodeProgress, ...] = ()
+
+    @property
+    def percentage(self) -> float:
+        """Of the nodes that take part."""
+        if self.state is OperationState.COMPLETED:
+            return 100.0
+        counted = [node for node in self.nodes if node.status is not NodeProgressStatus.NOT_APPLICABLE]
+        return sum(node.percentage for node in counted) / len(counted) if counted else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One node's part of an operation that is about to be admitted."""
+
+    node_id: NodeId
+    node_name: str
+    backend: str
+    wish: Wish
+    wave: int = 0
+    only_if_wanted: bool = False
+    """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
+    expected_generation: int | None = None
+    """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Everything that admitting an operation writes, decided before."""
+
+    id: str
+    verb: Verb
+    backend: str
+    element: str
+    target: Target
+    actor: str
+    orders: tuple[Order, ...]
+    skipped: tuple[Skipped, ...] = ()
+    node_id: str | None = None
+    cause: str = "request"
+    policy: PolicyChange | None = None
+    idempotency_key: str | None = None
+    request_hash: str = ""
+    plan: str = ""
+
+
+def status_after(step: NextStep, *, node_healthy: bool = True) -> NodeProgressStatus:
+    """What people see of a node after an attempt."""
+    match step.state:
+        case IntentState.SUCCEEDED:
+            return NodeProgressStatus.SUCCESS
+        case IntentState.CANCELLED | IntentState.SUPERSEDED:
+            return NodeProgressStatus.CANCELLED
+        case IntentState.DEAD_LETTERED:
+            return NodeProgressStatus.ERROR
+        case IntentState.IN_BACKGROUND:
+            return NodeProgressStatus.RUNNING_ON_WORKER
+        case IntentState.RUNNING:
+            return NodeProgressStatus.DOWNLOADING
+        case IntentState.PENDING:
+            failed = step.attempts > 0 and bool(step.error) and not step.node_unhealthy and node_healthy
+            return NodeProgressStatus.ERROR if failed else NodeProgressStatus.QUEUED
+
+
+def conclude(
+    nodes: Iterable[NodeProgress], *, verb: Verb, cancel_wanted: bool, holds: bool
+) -> tuple[OperationState, str]:
+    """The end of an operation none of whose orders is open any more, and why it ended so.
+
+    `holds`: it set a policy, which will be carried out on machines that come later."""
+    nodes = list(nodes)
+    by_status: Mapping[NodeProgressStatus, list[NodeProgress]] = {
+        status: [node for node in nodes if node.status is status] for status in NodeProgressStatus
+    }
+    failed = by_status[NodeProgressStatus.ERROR]
+    if failed:
+        return OperationState.FAILED, "; ".join(f"{node.node_name}: {node.error}" for node in failed)
+    cancelled = by_status[NodeProgressStatus.CANCELLED]
+    if cancelled:
+        return OperationState.CANCELLED, "cancelled" if cancel_wanted else cancelled[0].error
+    misfits = by_status[NodeProgressStatus.NOT_APPLICABLE]
+    if misfits and len(misfits) == len(nodes) and not (verb is Verb.DELETE and holds):
+        return OperationState.FAILED, "; ".join(f"{node.node_name}: {node.error}" for node in misfits)
+    return OperationState.COMPLETED, ""

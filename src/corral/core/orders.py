@@ -1,0 +1,112 @@
+"""Who is asked to do what: the parts of an operation, decided from what nodes have and what was wanted before."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from corral.core.intents import Intent, Wish
+from corral.core.nodes import Node, NodeId
+from corral.core.observed import ObservedBackend, family_of, find_backend
+from corral.core.operations import Order
+from corral.core.targets import Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """What is known of one node when an operation is admitted."""
+
+    node: Node
+    backends: Sequence[ObservedBackend] | None
+    """None when it has never told."""
+    newest: Mapping[str, Intent]
+    """Its last wish for every backend."""
+
+    def key_of(self, name: str) -> str:
+        """Under which name a backend's orders are kept here: the family it was installed for, if it was for one."""
+        if name in self.newest:
+            return name
+        family = family_of(self.backends or (), name)
+        return family if family in self.newest or family != name else name
+
+    def find(self, name: str) -> ObservedBackend | None:
+        key = self.key_of(name)
+        wanted = self.newest.get(key)
+        return find_backend(self.backends or (), wanted.wish.name if wanted is not None else "", key, name)
+
+
+def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
+    """Only nodes that have it."""
+    return [state for state in states if state.find(backend) is not None]
+
+
+def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
+    """Nodes that have it, that were told to have it, or of which nobody knows; the others in case they are just now."""
+    orders = []
+    for state in states:
+        key = state.key_of(backend)
+        wanted, found = state.newest.get(key), state.find(backend)
+        build = found.name if found is not None else wanted.wish.name if wanted is not None else ""
+        was_wanted = wanted is not None and wanted.verb.wants_presence
+        orders.append(
+            Order(
+                node_id=state.node.id,
+                node_name=state.node.name,
+                backend=key,
+                wish=Wish(element=key, name=build),
+                only_if_wanted=not (was_wanted or found is not None or state.backends is None),
+            )
+        )
+    return orders
+
+
+def plan_rollbacks(
+    states: Iterable[NodeState], backend: str, *, to: str | None, wishes: Mapping[str, Wish]
+) -> tuple[list[Order], list[Skipped]]:
+    """`wishes` by digest: versions that once were as wanted, and how they were installed, so that they can be again."""
+    orders, skipped = [], []
+    for state in states:
+        found = state.find(backend)
+        node = state.node
+        if found is None:
+            continue
+        earlier = _earlier(found, to, wishes)
+        if node.key_hash is None:
+            reason = "a LocalAI worker keeps no earlier version"
+        elif earlier is None:
+            reason = f"{to} is not on this node" if to else f"it has no earlier version of {found.name} to go back to"
+        else:
+            key = state.key_of(backend)
+            before = wishes.get(earlier) or Wish(element=key)
+            wish = Wish(
+                element=key,
+                name=found.name,
+                uri=before.uri,
+                alias=before.alias,
+                galleries=before.galleries,
+                uris=before.uris,
+                digest=earlier,
+                version=before.version,
+                sha256=before.sha256,
+                manifest=before.manifest,
+                reason="an administrator went back to it",
+            )
+            orders.append(Order(node_id=node.id, node_name=node.name, backend=key, wish=wish))
+            continue
+        skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=reason))
+    return orders, skipped
+
+
+def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> str | None:
+    """A version that never worked is still on the disk; one that did goes before it."""
+    if to is not None:
+        return to if to in found.versions else None
+    if found.digest not in found.versions:
+        return None
+    later = found.versions[found.versions.index(found.digest) + 1 :]
+    return next((digest for digest in later if digest in good), later[0] if later else None)
+
+
+def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:
+    found: dict[NodeId, dict[str, Intent]] = {}
+    for intent in intents:
+        found.setdefault(intent.node_id, {})[intent.backend] = intent
+    return found

@@ -1,0 +1,42 @@
+"""How an operation stands for somebody who waits for it: whether waiting on makes sense, and what came of it."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStand:
+    node_id: str
+    status: str
+    """As the API tells it: queued, downloading, running_on_worker, success, error, not_applicable, cancelled."""
+
+
+class Outcome(Enum):
+    GOING_ON = "going on"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNFINISHED = "unfinished"
+    """Nothing failed, but some node will only be done later: it is away, or its worker needs longer."""
+
+
+_AT_IT = frozenset({"downloading", "queued"})
+_LATER = _AT_IT | {"running_on_worker"}
+
+
+def judge(state: str, nodes: Sequence[NodeStand], *, away: Collection[str]) -> Outcome:
+    """What to tell somebody who waits. `away`: ids of nodes that cannot be reached now; an order for one of them is
+    kept until it is back, which may be never, so nobody waits for it. A node that failed is tried again by itself,
+    later and later; nobody waits for that either."""
+    ended = state != "running"
+    if not ended and any(node.status in _AT_IT and node.node_id not in away for node in nodes):
+        return Outcome.GOING_ON
+    statuses = {node.status for node in nodes}
+    if state == "failed" or "error" in statuses:
+        return Outcome.FAILED
+    if state == "cancelled":
+        return Outcome.CANCELLED
+    if ended:
+        return Outcome.DONE
+    return Outcome.UNFINISHED if statuses & _LATER else Outcome.GOING_ON

@@ -1,0 +1,311 @@
+"""Where a replica goes: every node gets a verdict with a reason, and the best of those that may is chosen.
+
+Unknown is neither full nor free: a node that does not tell is taken after all that tell they have room. Memory means
+the GPUs' where a node has some, else the machine's.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from corral.core.nodes import NodeStatus
+from corral.core.sizes import format_bytes
+
+GIB = 1 << 30
+LEAST_HEADROOM_BYTES = GIB
+HEADROOM_SHARE = 0.05
+# Weights in memory plus what an engine puts beside them: context, scratch, its own libraries.
+ESTIMATE_FACTOR = 1.2
+ESTIMATE_EXTRA_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What one more replica of a model takes."""
+
+    model: str
+    selector: Mapping[str, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
+    """Models that share a group do not run on one node at the same time."""
+    weights_bytes: int | None = None
+    measured_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Peak memory of earlier loads, by device class."""
+    staged_on: frozenset[str] = frozenset()
+    """Nodes that have the weights: nothing is written to their disks."""
+    shared_directory: bool = False
+    variant_problems: Mapping[str, str] = field(default_factory=dict)
+    """By node: why no build of the backend fits there."""
+    only_node: str | None = None
+    """One per node is wanted, and this is the node."""
+    surge: bool = False
+    """It takes over from another one, so a node may run one more than its limit for the while."""
+    avoid: frozenset[str] = frozenset()
+    """Nodes where the same load has just failed, or that are being emptied."""
+
+    def memory_bytes(self, device: str) -> int | None:
+        measured = self.measured_bytes.get(device)
+        if measured is not None:
+            return measured
+        if self.weights_bytes is None:
+            return None
+        return int(self.weights_bytes * ESTIMATE_FACTOR) + ESTIMATE_EXTRA_BYTES
+
+    def disk_bytes(self, node_id: str) -> int:
+        """Model size plus 5 %, at least 1 GiB more; of weights of unknown size only that much is asked for."""
+        if self.shared_directory or node_id in self.staged_on:
+            return 0
+        size = self.weights_bytes or 0
+        return size + max(int(size * HEADROOM_SHARE), LEAST_HEADROOM_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldReplica:
+    """A replica that has its place already."""
+
+    id: str
+    model: str
+    slot: int
+    in_flight: int = 0
+    idle_ms: int = 0
+    memory_bytes: int | None = None
+    groups: frozenset[str] = frozenset()
+    evictable: bool = False
+    """Ready, serving nobody, and its model keeps its minimum without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRoom:
+    """All that placement knows about one node. Free figures have reservations and budgets taken off."""
+
+    id: str
+    name: str
+    status: NodeStatus
+    labels: Mapping[str, str]
+    capability: str
+    device: str
+    """Class of hardware that footprints are compared within, for example `cpu` or `nvidia`."""
+    slots_per_model: int
+    free_memory: int | None
+    free_disk: int | None
+    replicas: tuple[HeldReplica, ...] = ()
+    in_flight: int = 0
+
+
+class Verdict(StrEnum):
+    CHOSEN = "chosen"
+    POSSIBLE = "possible"
+    RULED_OUT = "ruled_out"
+
+
+Score = tuple[int, int, int, int, int, int, int]
+SCORE_NAMES = ("room_unknown", "not_idle", "in_flight", "same_model", "replicas", "weights_missing", "free_mib_negated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    node_id: str
+    node_name: str
+    verdict: Verdict
+    reason: str = ""
+    score: Score | None = None
+    """Lower is better, compared from the left; named by `SCORE_NAMES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    node_id: str
+    slot: int
+    memory_bytes: int | None
+    disk_bytes: int
+    evict: tuple[str, ...] = ()
+    """Replicas to be stopped, their processes gone, before this one may start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    model: str
+    outcome: Placed | Waiting
+    rooms: Sequence[NodeRoom]
+    verdicts: Sequence["Score | str"]
+    """For each room its score, or what stood in the way."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Made when somebody looks: most decisions are never explained, and there may be a thousand nodes."""
+        return tuple(self._candidate(room, verdict) for room, verdict in zip(self.rooms, self.verdicts, strict=True))
+
+    def _candidate(self, room: NodeRoom, found: "Score | str") -> Candidate:
+        taken = isinstance(self.outcome, Placed) and self.outcome.node_id == room.id
+        if isinstance(found, str):
+            verdict = Verdict.CHOSEN if taken else Verdict.RULED_OUT
+            return Candidate(node_id=room.id, node_name=room.name, verdict=verdict, reason=found)
+        verdict = Verdict.CHOSEN if taken else Verdict.POSSIBLE
+        return Candidate(node_id=room.id, node_name=room.name, verdict=verdict, score=found)
+
+
+def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
+    judge = _Judge(need)
+    verdicts = [judge(room) for room in rooms]
+    scores = [verdict for verdict in verdicts if not isinstance(verdict, str)]
+    if scores:
+        best = min(scores)
+        equals = [position for position, verdict in enumerate(verdicts) if verdict == best]
+        position = min(equals, key=lambda position: rooms[position].name)
+        return _decision(need, rooms, verdicts, position, evict=())
+    eviction = _cheapest_eviction(need, rooms, verdicts, judge.crowded)
+    if eviction is not None:
+        return _decision(need, rooms, verdicts, *eviction)
+    waiting = Waiting(reason=_summary(rooms, [str(verdict) for verdict in verdicts]))
+    return Decision(model=need.model, outcome=waiting, rooms=rooms, verdicts=verdicts)
+
+
+def _decision(
+    need: Need, rooms: Sequence[NodeRoom], verdicts: Sequence[Score | str], position: int, evict: tuple[str, ...]
+) -> Decision:
+    room = rooms[position]
+    slot = free_slot(need, room)
+    assert slot is not None
+    placed = Placed(
+        node_id=room.id,
+        slot=slot,
+        memory_bytes=need.memory_bytes(room.device),
+        disk_bytes=need.disk_bytes(room.id),
+        evict=evict,
+    )
+    return Decision(model=need.model, outcome=placed, rooms=rooms, verdicts=verdicts)
+
+
+def free_slot(need: Need, room: NodeRoom) -> int | None:
+    """The lowest free one."""
+    taken = {replica.slot for replica in room.replicas if replica.model == need.model}
+    return next((slot for slot in range(room.slots_per_model + int(need.surge)) if slot not in taken), None)
+
+
+class _Judge:
+    """One need against one room after another. What depends on the need alone is worked out once: a large herd's
+    decision has to take milliseconds."""
+
+    def __init__(self, need: Need) -> None:
+        self.crowded: set[str] = set()
+        """Rooms that only what runs there keeps from taking the need."""
+        self._need = need
+        self._labels = tuple(need.selector.items())
+        self._fresh_disk_bytes = need.disk_bytes("")
+        self._memory_bytes: dict[str, int | None] = {}
+
+    def __call__(self, room: NodeRoom) -> Score | str:
+        need = self._need
+        if room.status is not NodeStatus.HEALTHY:
+            return f"it is {room.status.value}"
+        if need.only_node is not None and room.id != need.only_node:
+            return "the replica is meant for another node"
+        if need.avoid and room.id in need.avoid:
+            return "it is avoided: the same load failed here, or the node is being emptied"
+        for key, value in self._labels:
+            if room.labels.get(key) != value:
+                return f"label {key} is {room.labels.get(key) or 'not set'}, not {value}"
+        if need.variant_problems and (problem := need.variant_problems.get(room.id)):
+            return problem
+        if room.free_disk is not None and room.free_disk < self._fresh_disk_bytes:
+            wanted = need.disk_bytes(room.id)
+            if wanted > room.free_disk:
+                return f"its disk has {format_bytes(max(room.free_disk, 0))} free and {format_bytes(wanted)} are needed"
+        same = 0
+        for held in room.replicas:
+            same += held.model == need.model
+        if same >= room.slots_per_model and free_slot(need, room) is None:
+            return f"it runs {room.slots_per_model} of this model already, as many as it may"
+        return self._crowded(room) or self._score(room, same)
+
+    def _crowded(self, room: NodeRoom) -> str:
+        """What stopping others would cure."""
+        need = self._need
+        if need.groups and room.replicas:
+            rival = next((held for held in room.replicas if _rivals(need, held)), None)
+            if rival is not None:
+                self.crowded.add(room.id)
+                shared = ", ".join(sorted(rival.groups & need.groups))
+                return f"{rival.model} runs there and shares concurrency group {shared}"
+        if room.free_memory is None:
+            return ""
+        wanted = self._wanted_bytes(room.device)
+        if wanted is None or wanted <= room.free_memory:
+            return ""
+        self.crowded.add(room.id)
+        return f"{format_bytes(max(room.free_memory, 0))} of memory are free and {format_bytes(wanted)} are needed"
+
+    def _wanted_bytes(self, device: str) -> int | None:
+        if device not in self._memory_bytes:
+            self._memory_bytes[device] = self._need.memory_bytes(device)
+        return self._memory_bytes[device]
+
+    def _score(self, room: NodeRoom, same: int) -> Score:
+        need, replicas, free = self._need, room.replicas, room.free_memory
+        return (
+            int(free is None or room.free_disk is None),
+            int(bool(replicas) or room.in_flight > 0),
+            room.in_flight,
+            same,
+            len(replicas),
+            int(room.id not in need.staged_on),
+            -(free >> 20) if free is not None else 0,
+        )
+
+
+def _rivals(need: Need, held: HeldReplica) -> bool:
+    return held.model != need.model and not need.groups.isdisjoint(held.groups)
+
+
+def _cheapest_eviction(
+    need: Need, rooms: Sequence[NodeRoom], verdicts: list[Score | str], crowded: Collection[str]
+) -> tuple[int, tuple[str, ...]] | None:
+    """As few as possible; among those, what has been idle longest."""
+    best: tuple[int, int, str] | None = None
+    chosen: tuple[int, tuple[str, ...]] | None = None
+    for position, room in enumerate(rooms):
+        if room.id not in crowded:
+            continue
+        victims = _victims(need, room)
+        if victims is None:
+            verdicts[position] = f"{verdicts[position]}, and what runs there is busy or must stay"
+            continue
+        rank = (len(victims), -min(victim.idle_ms for victim in victims), room.name)
+        if best is None or rank < best:
+            best, chosen = rank, (position, tuple(victim.id for victim in victims))
+    return chosen
+
+
+def _victims(need: Need, room: NodeRoom) -> list[HeldReplica] | None:
+    """Rivals first, then the least recently used, until the need fits; None when it never does."""
+    rivals = [held for held in room.replicas if _rivals(need, held)]
+    if any(not rival.evictable for rival in rivals):
+        return None
+    victims = list(rivals)
+    wanted = need.memory_bytes(room.device)
+    if room.free_memory is None or wanted is None:
+        return victims
+    missing = wanted - room.free_memory - sum(rival.memory_bytes or 0 for rival in rivals)
+    others = (held for held in room.replicas if held.evictable and held.memory_bytes and held not in rivals)
+    for held in sorted(others, key=lambda held: -held.idle_ms):
+        if missing <= 0:
+            break
+        victims.append(held)
+        missing -= held.memory_bytes or 0
+    return victims if missing <= 0 else None
+
+
+def _summary(rooms: Sequence[NodeRoom], reasons: Sequence[str]) -> str:
+    """One sentence for the queue: the commonest reasons with how many nodes they ruled out."""
+    names_of: dict[str, list[str]] = {}
+    for room, reason in zip(rooms, reasons, strict=True):
+        names_of.setdefault(reason, []).append(room.name)
+    if not names_of:
+        return "there are no nodes; add a machine with `corral worker --join`"
+    ranked = sorted(names_of.items(), key=lambda item: -len(item[1]))[:3]
+    parts = [f"{names[0] if len(names) == 1 else f'{len(names)} nodes'}: {reason}" for reason, names in ranked]
+    return "no node can take it; " + "; ".join(parts)

@@ -1,0 +1,55 @@
+"""How far a node is, from one message to the next: nothing goes back, and nothing late counts."""
+
+from dataclasses import dataclass, replace
+
+from corral.core.operations import NodeProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressNews:
+    sequence: int | None
+    """Counts from 1 for each run on the worker; None from one that does not count."""
+    phase: str
+    file_name: str
+    percentage: float
+    bytes_done: int | None
+    bytes_total: int | None
+    rate_bytes_per_s: float | None
+    eta_s: float | None
+
+
+def merge_progress(known: NodeProgress, news: ProgressNews) -> NodeProgress:
+    """`known` itself when the news is stale. A first message begins a new run: the worker was asked again."""
+    if known.status.settled:
+        return known
+    sequence = known.sequence + 1 if news.sequence is None else news.sequence
+    if news.sequence is not None and 1 != news.sequence <= known.sequence:
+        return known
+    return replace(
+        known,
+        sequence=sequence,
+        phase=news.phase,
+        file_name=news.file_name,
+        percentage=min(100.0, max(known.percentage, news.percentage)),
+        bytes_done=news.bytes_done,
+        bytes_total=news.bytes_total,
+        rate_bytes_per_s=news.rate_bytes_per_s,
+        eta_s=news.eta_s,
+    )
+
+
+def overlay(stored: NodeProgress, live: NodeProgress | None) -> NodeProgress:
+    """What is shown: the store knows how it ended, the live feed how far it is."""
+    if live is None or stored.status.settled or live.percentage < stored.percentage:
+        return stored
+    return replace(
+        stored,
+        sequence=live.sequence,
+        phase=live.phase,
+        file_name=live.file_name,
+        percentage=live.percentage,
+        bytes_done=live.bytes_done,
+        bytes_total=live.bytes_total,
+        rate_bytes_per_s=live.rate_bytes_per_s,
+        eta_s=live.eta_s,
+    )

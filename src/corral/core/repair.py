@@ -1,0 +1,94 @@
+"""Rows against what nodes say runs. Silence is not death and an error is not an empty list: a row goes only on positive
+evidence, which is a dead node or a complete, newer table of its processes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from corral.core.nodes import Node, NodeStatus
+from corral.core.observed import ObservedProcess
+from corral.core.replicas import COMING, Replica, ReplicaState
+
+MISSES = 2
+SETTLED_AFTER_MS = 5_000
+"""A report that was on its way when a replica became ready may not have it yet."""
+_THERE = (NodeStatus.HEALTHY, NodeStatus.DRAINING)
+_ALIVE = ("starting", "ready", "backing_off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The newest complete table of a node's processes."""
+
+    epoch: int
+    age_s: float
+    processes: tuple[ObservedProcess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    replica: Replica
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A process that no row wants."""
+
+    node_id: str
+    process_key: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    lost: tuple[Lost, ...] = ()
+    missed: tuple[str, ...] = ()
+    """Not in the newest table, for the first time."""
+    orphans: tuple[Orphan, ...] = ()
+
+
+def plan_repair(
+    replicas: Iterable[Replica],
+    nodes: Mapping[str, Node],
+    tables: Mapping[str, Table],
+    *,
+    loading: frozenset[tuple[str, str]],
+    now_ms: int,
+) -> Repair:
+    """`loading`: node and process key of loads under way, which own what they start."""
+    rows = list(replicas)
+    lost, missed = [], []
+    for replica in rows:
+        node = nodes.get(replica.node_id)
+        if node is None:
+            lost.append(Lost(replica, "its node was removed"))
+        elif node.status is NodeStatus.OFFLINE:
+            lost.append(Lost(replica, f"its node {node.name} is gone"))
+        elif _is_missing(replica, node, tables.get(replica.node_id), now_ms):
+            if replica.missed + 1 >= MISSES:
+                lost.append(Lost(replica, f"{node.name} does not run it any more"))
+            else:
+                missed.append(replica.id)
+    wanted = {(replica.node_id, replica.process_key) for replica in rows} | loading
+    return Repair(lost=tuple(lost), missed=tuple(missed), orphans=tuple(_orphans(nodes, tables, wanted)))
+
+
+def _is_missing(replica: Replica, node: Node, table: Table | None, now_ms: int) -> bool:
+    if table is None or table.epoch != node.epoch or replica.state in COMING:
+        return False
+    since = replica.ready_at if replica.state is ReplicaState.READY else replica.changed_at
+    if now_ms - (since or replica.created_at) < SETTLED_AFTER_MS:
+        return False
+    alive = {process.process_key for process in table.processes if process.state in _ALIVE}
+    return replica.process_key not in alive
+
+
+def _orphans(nodes: Mapping[str, Node], tables: Mapping[str, Table], wanted: set[tuple[str, str]]) -> Iterable[Orphan]:
+    for node_id, table in tables.items():
+        node = nodes.get(node_id)
+        # A LocalAI worker may serve other frontends; only what Corral's own workers run is ours to end.
+        if node is None or node.key_hash is None or table.epoch != node.epoch or node.status not in _THERE:
+            continue
+        for process in table.processes:
+            if process.state in _ALIVE and process.model and (node_id, process.process_key) not in wanted:
+                yield Orphan(node_id, process.process_key, process.model)

@@ -1,0 +1,53 @@
+"""How an upgrade proceeds: over the fleet in waves, and on one node replica by replica. Plans are values."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corral.core.nodes import NodeId
+from corral.core.observed import ObservedProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradePlan:
+    """Nodes of a later wave wait for all earlier ones. For now there is one: every node at once."""
+
+    waves: tuple[tuple[NodeId, ...], ...]
+
+    def wave_of(self, node_id: NodeId) -> int:
+        return next(number for number, wave in enumerate(self.waves) if node_id in wave)
+
+
+def plan_upgrade(nodes: Sequence[NodeId]) -> UpgradePlan:
+    return UpgradePlan(waves=(tuple(nodes),))
+
+
+class SwitchStep(StrEnum):
+    START_NEW = "start_new"
+    """Beside the old one, and wait until it is ready and has shown whose it is."""
+    SWITCH_ROUTE = "switch_route"
+    DRAIN_OLD = "drain_old"
+    STOP_OLD = "stop_old"
+
+
+SWITCH_STEPS = (SwitchStep.START_NEW, SwitchStep.SWITCH_ROUTE, SwitchStep.DRAIN_OLD, SwitchStep.STOP_OLD)
+"""In this order, so that the model answers at every moment. A step that fails leaves the old one serving."""
+
+_SERVING = frozenset({"starting", "ready", "backing_off"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaChange:
+    process: ObservedProcess
+    digest: str
+    """Of the version to start in its place."""
+    steps: tuple[SwitchStep, ...] = SWITCH_STEPS
+
+
+def plan_replicas(processes: Iterable[ObservedProcess], *, backend: str, digest: str) -> tuple[ReplicaChange, ...]:
+    """What serves from another version of this backend, one after another: memory is scarce."""
+    return tuple(
+        ReplicaChange(process=process, digest=digest)
+        for process in processes
+        if process.backend == backend and process.digest and process.digest != digest and process.state in _SERVING
+    )

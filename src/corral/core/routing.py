@@ -1,0 +1,67 @@
+"""Where requests for a model may go. Everything a pick needs, and nothing it must ask for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import NewType
+
+ReplicaId = NewType("ReplicaId", str)
+
+OPENAI = "openai"
+LOCALAI_GRPC = "localai-grpc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutePolicy:
+    """How one of several replicas is picked. Affinity is a hint: a replica that is too busy loses it."""
+
+    prefix_affinity: bool = False
+    """Requests that begin alike go to the same replica, whose cache may hold their beginning."""
+    balance_abs_threshold: int = 2
+    """A hint is followed while its replica has at most this many more requests than the least busy one ..."""
+    balance_rel_threshold: float = 1.5
+    """... or at most this many times as many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteReplica:
+    """A replica that may get traffic now."""
+
+    id: ReplicaId
+    node_id: str
+    node_name: str
+    slot: int
+    address: str
+    """`host:port`."""
+    protocol: str
+    """`openai` or `localai-grpc`."""
+    token: str = field(repr=False)
+    """What the process asks of every caller. A process that took over the port has another one."""
+    generation: int
+    capacity: int | None
+    """How many requests it works on at once; None is unknown."""
+    revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRoute:
+    """One configured model. Without replicas it is known, but cold."""
+
+    model: str
+    aliases: tuple[str, ...] = ()
+    revision: str = ""
+    replicas: tuple[RouteReplica, ...] = ()
+    policy: RoutePolicy = RoutePolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSnapshot:
+    version: int
+    routes: tuple[ModelRoute, ...]
+
+
+def near_names(wanted: str, known: Sequence[str], *, most: int = 3) -> list[str]:
+    """What the caller may have meant, the likeliest first."""
+    by_lower = {name.lower(): name for name in known}
+    close = get_close_matches(wanted.lower(), by_lower, n=most, cutoff=0.5)
+    return [by_lower[name] for name in close]

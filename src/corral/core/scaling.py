@@ -1,0 +1,229 @@
+"""How many replicas a model should have now, and which of them go: values in, a plan out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from corral.core.errors import InvalidInput
+
+COOL_DOWN_MS = 30_000
+"""Between two changes of one model by load; keeping to a minimum or a selector does not wait for it."""
+IDLE_BEFORE_SCALE_DOWN_MS = 5 * 60_000
+UNSATISFIABLE_MS = 5 * 60_000
+DRAIN_WITHIN_MS = 10 * 60_000
+"""A replica that is being replaced may finish what it is answering, but not for ever."""
+
+RoutePolicyName = Literal["", "round_robin", "prefix_cache"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """What an administrator wants of one model."""
+
+    model: str
+    selector: Mapping[str, str] = field(default_factory=dict)
+    min_replicas: int = 0
+    max_replicas: int = 0
+    """0 is no limit."""
+    spread_all: bool = False
+    route_policy: str = ""
+    balance_abs_threshold: int = 0
+    balance_rel_threshold: float = 0.0
+    min_prefix_match: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise InvalidInput("model_name is required")
+        if self.min_replicas < 0 or self.max_replicas < 0:
+            raise InvalidInput("min_replicas and max_replicas are 0 or more")
+        if self.max_replicas and self.min_replicas > self.max_replicas:
+            raise InvalidInput(f"min_replicas {self.min_replicas} is more than max_replicas {self.max_replicas}")
+        if self.spread_all and (self.min_replicas or self.max_replicas):
+            raise InvalidInput("spread_all is one replica on every matching node; leave min and max out")
+        if self.route_policy not in ("", "round_robin", "prefix_cache"):
+            raise InvalidInput(f"route_policy {self.route_policy!r} is neither round_robin nor prefix_cache")
+        if self.balance_abs_threshold < 0:
+            raise InvalidInput("balance_abs_threshold is 0 or more")
+        if self.balance_rel_threshold and self.balance_rel_threshold < 1:
+            raise InvalidInput("balance_rel_threshold is 0 or at least 1")
+        if not 0 <= self.min_prefix_match <= 1:
+            raise InvalidInput("min_prefix_match is between 0 and 1")
+
+    @property
+    def is_managed(self) -> bool:
+        return self.spread_all or self.min_replicas > 0 or self.max_replicas > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    id: str
+    node_id: str
+    slot: int
+    state: str
+    in_flight: int = 0
+    idle_ms: int = 0
+    why_not: str = ""
+    """Why it has to go: its node is drained, its backend or its model's configuration changed. Empty: it may stay."""
+    routed: bool = True
+    """It gets traffic until a successor serves; one of an old revision does not."""
+    successor: bool = False
+    """A load is under way that takes its place."""
+    draining_ms: int = 0
+    """Since it was told to take no new requests."""
+
+    @property
+    def fits(self) -> bool:
+        return not self.why_not
+
+    @property
+    def serves(self) -> bool:
+        return self.state == "ready" and self.fits
+
+    @property
+    def coming(self) -> bool:
+        return self.state in ("starting", "loading") and self.fits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelView:
+    """All that one look knows about a model."""
+
+    scheduling: Scheduling
+    matching_nodes: tuple[str, ...] = ()
+    """Healthy, not draining, and chosen by the selector."""
+    replicas: tuple[ReplicaView, ...] = ()
+    loads: int = 0
+    """Load jobs that have no place yet."""
+    loads_for_nodes: frozenset[str] = frozenset()
+    waiting: int = 0
+    """Requests that wait for a free replica."""
+    since_action_ms: int | None = None
+    idle_ttl_ms: int | None = None
+    """After how long without a request the last replica may go; None keeps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    why: str
+    node_id: str | None = None
+    replaces: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    replica_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPlan:
+    add: tuple[Add, ...] = ()
+    drain: tuple[Remove, ...] = ()
+    """Take no new requests from now on."""
+    stop: tuple[Remove, ...] = ()
+    by_load: bool = False
+    """An answer to traffic, so that the cool-down begins."""
+
+
+def plan_scaling(view: ModelView) -> ScalingPlan:
+    if view.scheduling.spread_all:
+        return _spread(view)
+    successors = _successors(view)
+    serving = [replica for replica in view.replicas if replica.serves]
+    arriving = view.loads + sum(replica.coming for replica in view.replicas) + len(successors)
+    drain, stop = _leave(view)
+    missing = max(0, view.scheduling.min_replicas - len(serving) - arriving)
+    if missing:
+        why = f"{view.scheduling.min_replicas} are wanted at least"
+        successors += [Add(why=why) for _ in range(missing)]
+    elif _must_grow(view, serving, arriving):
+        return ScalingPlan(add=(Add(why="all replicas are busy"),), drain=drain, stop=stop, by_load=True)
+    surplus = _surplus(view, serving) if not arriving and not missing else ()
+    return ScalingPlan(add=tuple(successors), drain=drain, stop=stop + surplus, by_load=bool(surplus))
+
+
+def _successors(view: ModelView) -> list[Add]:
+    """One for each replica that has to go, so that nobody notices."""
+    return [
+        Add(why=f"it takes over from another: {replica.why_not}", replaces=replica.id)
+        for replica in view.replicas
+        if replica.state == "ready" and not replica.fits and not replica.successor
+    ]
+
+
+def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
+    """Who has to go ends when it is idle, and takes nothing new before; a routed one waits for its successor, which
+    drains it on becoming ready."""
+    drain, stop = [], []
+    for replica in view.replicas:
+        done = replica.in_flight == 0 or replica.draining_ms >= DRAIN_WITHIN_MS
+        if replica.state == "draining" and done:
+            stop.append(Remove(replica.id, replica.why_not or "another has taken its place"))
+        elif replica.state == "failed" or (replica.state in ("starting", "loading") and not replica.fits):
+            stop.append(Remove(replica.id, replica.why_not or "it failed"))
+        elif replica.state == "ready" and not replica.fits and not replica.routed:
+            drain.append(Remove(replica.id, replica.why_not))
+    return tuple(drain), tuple(stop)
+
+
+def _must_grow(view: ModelView, serving: list[ReplicaView], arriving: int) -> bool:
+    scheduling = view.scheduling
+    if not scheduling.is_managed or not serving or arriving or not _cooled(view):
+        return False
+    if scheduling.max_replicas and len(serving) >= scheduling.max_replicas:
+        return False
+    return view.waiting > 0 or all(replica.in_flight > 0 for replica in serving)
+
+
+def _cooled(view: ModelView) -> bool:
+    return view.since_action_ms is None or view.since_action_ms >= COOL_DOWN_MS
+
+
+def _surplus(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
+    """Above the maximum at once; above the minimum one by one after a quiet time; the last one by its idle limit."""
+    scheduling = view.scheduling
+    idle = sorted(
+        (replica for replica in serving if replica.in_flight == 0),
+        key=lambda replica: (-replica.slot, -replica.idle_ms, replica.id),
+    )
+    over = len(serving) - scheduling.max_replicas if scheduling.max_replicas else 0
+    if over > 0:
+        return tuple(Remove(replica.id, "there are more than max_replicas") for replica in idle[:over])
+    if not _cooled(view):
+        return ()
+    ttl_ms = view.idle_ttl_ms
+    if scheduling.min_replicas == 0 and len(serving) == 1:
+        unused = ttl_ms is not None and all(replica.idle_ms >= ttl_ms for replica in idle)
+        return tuple(Remove(replica.id, "nobody used it for longer than its idle limit") for replica in idle if unused)
+    if len(serving) > max(scheduling.min_replicas, 1):
+        unused_long = [replica for replica in idle if replica.idle_ms >= IDLE_BEFORE_SCALE_DOWN_MS]
+        return tuple(Remove(replica.id, "the others serve what there is to serve") for replica in unused_long[:1])
+    return ()
+
+
+def _spread(view: ModelView) -> ScalingPlan:
+    """One on each matching node, enforced node by node."""
+    by_node: dict[str, list[ReplicaView]] = {}
+    for replica in view.replicas:
+        if replica.serves or replica.coming:
+            by_node.setdefault(replica.node_id, []).append(replica)
+    matching = set(view.matching_nodes)
+    missing = [node for node in view.matching_nodes if node not in by_node and node not in view.loads_for_nodes]
+    surplus = []
+    for node, replicas in by_node.items():
+        if node not in matching:
+            surplus += [Remove(replica.id, "its node does not match any more") for replica in replicas]
+            continue
+        ready_first = sorted(replicas, key=lambda replica: (replica.state != "ready", replica.slot))
+        surplus += [Remove(replica.id, "one on each node is enough") for replica in ready_first[1:]]
+    drain, stop = _leave(view)
+    busy = {replica.id for replica in view.replicas if replica.in_flight > 0}
+    taken_over = {replica.node_id: replica.id for replica in view.replicas if not replica.fits}
+    return ScalingPlan(
+        add=tuple(
+            Add(why="one is wanted on every matching node", node_id=node, replaces=taken_over.get(node))
+            for node in missing
+        ),
+        drain=drain,
+        stop=stop + tuple(remove for remove in surplus if remove.replica_id not in busy),
+    )

@@ -1,0 +1,68 @@
+"""Which nodes an operation is for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from corral.core.errors import InvalidInput, NotFound
+from corral.core.labels import effective_labels
+from corral.core.nodes import Node, NodeId, NodeType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Every node, those a selector fits, or those named. Only one of these."""
+
+    selector: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    """Ids."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """It also means machines that come later."""
+        return not self.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    node_id: NodeId
+    node_name: str
+    reason: str
+
+
+def matches(node: Node, selector: Mapping[str, str]) -> bool:
+    labels = effective_labels(node)
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def takes_backends(node: Node) -> bool:
+    """Machines that wait for approval and agents get no commands about backends."""
+    return node.approved and node.node_type is NodeType.BACKEND
+
+
+def pick_nodes(nodes: Sequence[Node], target: Target) -> list[Node]:
+    """Raises for a name nobody has, and for a node that may not be asked; a selector that fits none is no error."""
+    if not target.nodes:
+        return [node for node in nodes if takes_backends(node) and matches(node, target.selector)]
+    found = []
+    for wanted in dict.fromkeys(target.nodes):
+        node = find_node(nodes, wanted)
+        if node.node_type is not NodeType.BACKEND:
+            raise InvalidInput(f"node {node.name} is of the type {node.node_type}, which runs no backends")
+        if not node.approved:
+            raise InvalidInput(
+                f"node {node.name} waits for approval; approve it first: corral nodes approve {node.name}"
+            )
+        found.append(node)
+    return found
+
+
+def find_node(nodes: Iterable[Node], id_or_name: str) -> Node:
+    by_name = None
+    for node in nodes:
+        if node.id == id_or_name:
+            return node
+        if node.name == id_or_name:
+            by_name = node
+    if by_name is None:
+        raise NotFound(f"there is no node {id_or_name!r}; `corral nodes list` shows the ones there are")
+    return by_name

@@ -1,0 +1,1 @@
+"""What people ask of the whole fleet, and how far it is: operations, backends on nodes, policies."""

@@ -1,0 +1,170 @@
+"""An operation as the API shows it: LocalAI's fields, camel case outside and snake case inside, and Corral's beside."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from corral.core.intents import Verb
+from corral.core.nodes import NodeId
+from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.progress import overlay
+from corral.core.sizes import format_bytes
+
+_TASKS = {
+    Verb.INSTALL: "Installation",
+    Verb.UPGRADE: "Installation",
+    Verb.ROLLBACK: "Installation",
+    Verb.DELETE: "deletion",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationNodeView:
+    node_id: str
+    node_name: str
+    status: NodeProgressStatus
+    percentage: float
+    file_name: str
+    current: str
+    total: str
+    phase: str
+    error: str
+    bytes_done: int | None
+    bytes_total: int | None
+    rate_bytes_per_s: float | None
+    eta_s: float | None
+    attempts: int
+    next_attempt_at: datetime | None
+    variant: str
+    """The build chosen for this node."""
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationView:
+    id: str
+    fullName: str
+    name: str
+    jobID: str
+    progress: int
+    taskType: str
+    isDeletion: bool
+    isBackend: bool
+    isQueued: bool
+    cancellable: bool
+    message: str
+    nodeID: str | None
+    phase: str
+    currentBytes: int | None
+    totalBytes: int | None
+    error: str
+    nodes: list[OperationNodeView]
+    verb: Verb
+    state: OperationState
+    actor: str
+    cause: str
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def time_of(at_ms: int | None) -> datetime | None:
+    return datetime.fromtimestamp(at_ms / 1000, UTC) if at_ms is not None else None
+
+
+def with_live(operation: Operation, live: Mapping[NodeId, NodeProgress]) -> Operation:
+    return replace(operation, nodes=tuple(overlay(node, live.get(node.node_id)) for node in operation.nodes))
+
+
+def view_operation(operation: Operation) -> OperationView:
+    nodes = operation.nodes
+    busy = [node for node in nodes if node.status is NodeProgressStatus.DOWNLOADING]
+    queued = bool(nodes) and all(node.status is NodeProgressStatus.QUEUED for node in nodes if _takes_part(node))
+    waiting = operation.state is OperationState.RUNNING and queued
+    return OperationView(
+        id=operation.element,
+        fullName=operation.element,
+        name=operation.element.rpartition("@")[2],
+        jobID=operation.id,
+        progress=round(operation.percentage),
+        taskType="Waiting" if waiting else _TASKS[operation.verb],
+        isDeletion=operation.verb is Verb.DELETE,
+        isBackend=True,
+        isQueued=waiting,
+        cancellable=operation.finished_at is None and not operation.cancel_wanted,
+        message=describe(operation),
+        nodeID=operation.node_id,
+        phase=busy[0].phase if busy else "queued" if waiting else "",
+        currentBytes=_sum(node.bytes_done for node in nodes),
+        totalBytes=_sum(node.bytes_total for node in nodes),
+        error=current_error(operation),
+        nodes=[_view_node(node) for node in nodes],
+        verb=operation.verb,
+        state=operation.state,
+        actor=operation.actor,
+        cause=operation.cause,
+        created_at=datetime.fromtimestamp(operation.created_at / 1000, UTC),
+        finished_at=time_of(operation.finished_at),
+    )
+
+
+def current_error(operation: Operation) -> str:
+    """Also while it is tried again: people see what is wrong before all attempts are spent."""
+    if operation.finished_at is not None:
+        return operation.error if operation.state is OperationState.FAILED else ""
+    failing = [node for node in operation.nodes if node.status is NodeProgressStatus.ERROR]
+    return "; ".join(f"{node.node_name}: {node.error}" for node in failing)
+
+
+def describe(operation: Operation) -> str:
+    if operation.finished_at is not None:
+        return operation.state.value if not operation.error else operation.error
+    if operation.cancel_wanted:
+        return "being cancelled"
+    counts = {
+        status: sum(node.status is status for node in operation.nodes)
+        for status in NodeProgressStatus
+        if status is not NodeProgressStatus.NOT_APPLICABLE
+    }
+    parts = [f"{count} {status.value.replace('_', ' ')}" for status, count in counts.items() if count]
+    return ", ".join(parts) or "waiting"
+
+
+def is_settled(operation: Operation) -> bool:
+    """Nothing is being done at this moment; what waits, waits for a machine or for its next attempt."""
+    busy = (NodeProgressStatus.DOWNLOADING, NodeProgressStatus.RUNNING_ON_WORKER)
+    if operation.finished_at is not None:
+        return True
+    return not any(node.status in busy for node in operation.nodes) and any(
+        node.status in (NodeProgressStatus.SUCCESS, NodeProgressStatus.ERROR) for node in operation.nodes
+    )
+
+
+def _takes_part(node: NodeProgress) -> bool:
+    return node.status is not NodeProgressStatus.NOT_APPLICABLE
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _view_node(node: NodeProgress) -> OperationNodeView:
+    return OperationNodeView(
+        node_id=node.node_id,
+        node_name=node.node_name,
+        status=node.status,
+        percentage=round(node.percentage, 1),
+        file_name=node.file_name,
+        current=format_bytes(node.bytes_done) if node.bytes_done is not None else "",
+        total=format_bytes(node.bytes_total) if node.bytes_total is not None else "",
+        phase=node.phase,
+        error=node.error,
+        bytes_done=node.bytes_done,
+        bytes_total=node.bytes_total,
+        rate_bytes_per_s=node.rate_bytes_per_s,
+        eta_s=node.eta_s,
+        attempts=node.attempts,
+        next_attempt_at=time_of(node.next_attempt_at),
+        variant=node.variant,
+        digest=node.digest,
+    )

@@ -1,0 +1,210 @@
+"""`/api/operations`: what runs, what ran, and how to stop it or try it again."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from corral.core.errors import CorralError
+from corral.core.operations import Operation
+from corral.core.targets import find_node
+from corral.frontend.admin.principal import Actor
+from corral.frontend.answers import MsgspecJson
+from corral.frontend.errors import status_of
+from corral.frontend.fleet.operation_view import (
+    OperationView,
+    describe,
+    is_settled,
+    time_of,
+    view_operation,
+    with_live,
+)
+from corral.frontend.fleet.service import Progress
+from corral.store.stores import Stores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationList:
+    operations: list[OperationView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    id: str
+    name: str
+    jobID: str
+    isBackend: bool
+    nodeID: str | None
+    taskType: str
+    outcome: str
+    error: str
+    startedAt: datetime | None
+    finishedAt: datetime | None
+    actor: str
+    verb: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    operations: list[HistoryEntry]
+
+
+class Retry(BaseModel):
+    node_id: str | None = None
+    """Id or name; every node that failed when left out."""
+
+
+def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+    operations = stores.operations
+
+    def show(operation: Operation) -> OperationView:
+        return view_operation(with_live(operation, live.of(operation.id)))
+
+    @router.get("/api/operations", response_model=OperationList)
+    async def list_operations() -> Response:
+        """What runs, and what failed and was not dismissed."""
+        views = [show(operation) for operation in await operations.read_open()]
+        return MsgspecJson(OperationList(operations=sorted(views, key=lambda view: (view.progress, view.jobID))))
+
+    @router.get("/api/operations/history", response_model=History)
+    async def list_history() -> Response:
+        """The last fifty that ended, newest first."""
+        return MsgspecJson(History(operations=[_history(ended) for ended in await operations.read_history()]))
+
+    @router.delete("/api/operations/history")
+    async def clear_history(actor: Actor) -> dict[str, bool]:
+        await operations.clear_history(actor=actor)
+        await hint("operations")
+        return {"success": True}
+
+    @router.get("/api/operations/{operation_id}", response_model=OperationView)
+    async def show_operation(operation_id: str) -> Response:
+        return MsgspecJson(show(await operations.read_one(operation_id)))
+
+    @router.post("/api/operations/{operation_id}/retry", response_model=OperationView)
+    async def retry_operation(operation_id: str, actor: Actor, wanted: Retry | None = None) -> Response:
+        """Failed nodes, or one of them, are tried again now, with all attempts before them."""
+        node_id = None
+        if wanted is not None and wanted.node_id:
+            node_id = find_node(await stores.nodes.read_all(), wanted.node_id).id
+        operation = await operations.retry(operation_id, node_id=node_id, actor=actor)
+        await hint("operations")
+        return MsgspecJson(show(operation))
+
+    async def cancel(operation_id: str, actor: str) -> Response:
+        try:
+            cancelled = await operations.cancel(operation_id, actor=actor)
+        except CorralError as error:
+            return _not_done(error)
+        await hint("operations")
+        told = len(cancelled.running)
+        if cancelled.operation.finished_at is not None:
+            message = f"operation {cancelled.operation.state.value}"
+        else:
+            message = f"operation is being cancelled; {told} {'node is' if told == 1 else 'nodes are'} told"
+        return JSONResponse({"success": True, "message": message})
+
+    @router.post("/api/operations/{operation_id}/cancel")
+    async def cancel_operation(operation_id: str, actor: Actor) -> Response:
+        """From any frontend; what workers have begun is stopped there."""
+        return await cancel(operation_id, actor)
+
+    @router.post("/api/operations/{operation_id}/pause")
+    async def pause_operation(operation_id: str, actor: Actor) -> Response:
+        """As cancel: a retry goes on with what was fetched so far."""
+        return await cancel(operation_id, actor)
+
+    @router.post("/api/operations/{operation_id}/dismiss")
+    async def dismiss_operation(operation_id: str, actor: Actor) -> Response:
+        try:
+            await operations.dismiss(operation_id, actor=actor)
+        except CorralError as error:
+            return _not_done(error)
+        await hint("operations")
+        return JSONResponse({"success": True, "message": "operation dismissed"})
+
+    @router.get("/api/backends/job/{operation_id}")
+    async def show_backend_job(operation_id: str) -> Response:
+        """As LocalAI's UI asks for it."""
+        operation = await operations.read_one(operation_id)
+        status = job_status(with_live(operation, live.of(operation.id)))
+        answer = {
+            "progress": status["progress"],
+            "message": status["message"],
+            "galleryElementName": status["gallery_element_name"],
+            "processed": status["processed"],
+            "deletion": status["deletion"],
+            "queued": view_operation(operation).isQueued,
+            **({"error": status["error"]} if status["error"] else {}),
+            **({"completed": True} if status["processed"] and not status["error"] else {}),
+        }
+        return JSONResponse(answer)
+
+    @router.get("/backends/jobs/{operation_id}")
+    async def show_job(operation_id: str) -> Response:
+        operation = await operations.read_one(operation_id)
+        return MsgspecJson(job_status(with_live(operation, live.of(operation.id))))
+
+    @router.get("/backends/jobs")
+    async def list_jobs() -> Response:
+        return MsgspecJson(
+            {
+                operation.id: job_status(with_live(operation, live.of(operation.id)))
+                for operation in await operations.read_open()
+            }
+        )
+
+    return router
+
+
+def _not_done(error: CorralError) -> JSONResponse:
+    """LocalAI's shape; a job nobody knows is a bad request there."""
+    status = status_of(error)
+    return JSONResponse({"error": str(error)}, status_code=400 if status == 404 else status)
+
+
+def _history(operation: Operation) -> HistoryEntry:
+    return HistoryEntry(
+        id=operation.element,
+        name=operation.element.rpartition("@")[2],
+        jobID=operation.id,
+        isBackend=True,
+        nodeID=operation.node_id,
+        taskType=view_operation(operation).taskType,
+        outcome=operation.state.value,
+        error=operation.error,
+        startedAt=time_of(operation.created_at),
+        finishedAt=time_of(operation.finished_at),
+        actor=operation.actor,
+        verb=operation.verb.value,
+    )
+
+
+def job_status(operation: Operation) -> dict[str, Any]:
+    """The status object of LocalAI's progress broadcasts."""
+    view = view_operation(operation)
+    settled = is_settled(operation)
+    failed = view.error
+    clean = settled and not failed and operation.state.value != "cancelled"
+    return {
+        "deletion": view.isDeletion,
+        "file_name": next((node.file_name for node in view.nodes if node.file_name), ""),
+        "message": "completed" if clean else describe(operation),
+        "file_size": "",
+        "downloaded_size": "",
+        "gallery_element_name": view.name,
+        "error": failed or None,
+        "processed": settled,
+        "progress": 100.0 if clean else round(operation.percentage, 1),
+        "phase": view.phase,
+        "current_bytes": view.currentBytes,
+        "total_bytes": view.totalBytes,
+        "cancelled": operation.state.value == "cancelled",
+        "cancellable": view.cancellable,
+        "nodes": view.nodes,
+    }

@@ -1,0 +1,121 @@
+"""`/api/policies` and `/api/intents`: what holds, and every order that was ever given."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from corral.core.intents import Intent
+from corral.core.policies import OnDrift, Policy
+from corral.frontend.admin.principal import Actor
+from corral.frontend.answers import MsgspecJson
+from corral.frontend.fleet.operation_view import time_of
+from corral.store.stores import Stores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    id: str
+    backend: str
+    selector: Mapping[str, str]
+    ensure: str
+    on_drift: str
+    uri: str
+    generation: int
+    operation_id: str
+    created_by: str
+    created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentView:
+    id: str
+    node_id: str
+    backend: str
+    verb: str
+    state: str
+    generation: int
+    operation_id: str
+    variant: str
+    digest: str
+    attempts: int
+    error: str
+    due_at: datetime | None
+    finished_at: datetime | None
+    newest: bool
+
+
+class PolicyBody(BaseModel):
+    on_drift: OnDrift
+
+
+def policy_routes(stores: Stores, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+    router = APIRouter(tags=["backends"])
+
+    @router.get("/api/policies", response_model=list[PolicyView])
+    async def list_policies() -> Response:
+        """What must be on, or off, every node a selector fits, now and for machines that come later."""
+        return MsgspecJson([_policy(policy) for policy in await stores.policies.read_all()])
+
+    @router.patch("/api/policies/{policy_id}", response_model=PolicyView)
+    async def change_policy(policy_id: str, wanted: PolicyBody, actor: Actor) -> Response:
+        policy = await stores.policies.set_on_drift(policy_id, wanted.on_drift, actor=actor)
+        await hint("backends")
+        return MsgspecJson(_policy(policy))
+
+    @router.delete("/api/policies/{policy_id}")
+    async def end_policy(policy_id: str, actor: Actor) -> dict[str, str]:
+        """It holds no longer. Nothing is installed or deleted by this."""
+        await stores.policies.end(policy_id, actor=actor)
+        await hint("backends")
+        return {"message": "policy ended"}
+
+    @router.get("/api/intents", response_model=list[IntentView])
+    async def list_intents(
+        node_id: str | None = None,
+        backend: str | None = None,
+        state: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    ) -> Response:
+        """Orders, open and ended, newest first."""
+        found = await stores.intents.read_some(node_id=node_id, backend=backend, state=state, limit=limit)
+        return MsgspecJson([_intent(intent) for intent in found])
+
+    return router
+
+
+def _policy(policy: Policy) -> PolicyView:
+    return PolicyView(
+        id=policy.id,
+        backend=policy.backend,
+        selector=policy.selector,
+        ensure=policy.ensure.value,
+        on_drift=policy.on_drift.value,
+        uri=policy.wish.uri,
+        generation=policy.generation,
+        operation_id=policy.operation_id,
+        created_by=policy.created_by,
+        created_at=time_of(policy.created_at),
+    )
+
+
+def _intent(intent: Intent) -> IntentView:
+    return IntentView(
+        id=intent.id,
+        node_id=intent.node_id,
+        backend=intent.backend,
+        verb=intent.verb.value,
+        state=intent.state.value,
+        generation=intent.generation,
+        operation_id=intent.operation_id,
+        variant=intent.wish.name,
+        digest=intent.wish.digest,
+        attempts=intent.attempts,
+        error=intent.last_error,
+        due_at=time_of(intent.due_at) if intent.state.live else None,
+        finished_at=time_of(intent.finished_at),
+        newest=intent.newest,
+    )

@@ -1,0 +1,34 @@
+"""What the routes need of whoever decides and carries out."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from corral.core.fleet_requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
+from corral.core.nodes import NodeId
+from corral.core.operations import NodeProgress
+from corral.core.upgrades import Upgrade
+from corral.store.admission import Admitted
+
+
+class FleetService(Protocol):
+    async def install(self, wanted: InstallWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+
+    async def upgrade(self, wanted: UpgradeWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+
+    async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+
+    async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+
+
+class Progress(Protocol):
+    def of(self, operation_id: str) -> Mapping[NodeId, NodeProgress]: ...
+
+
+class UpgradeChecks(Protocol):
+    async def read(self) -> Mapping[str, Upgrade]:
+        """Against what nodes have at this moment."""
+        ...
+
+    def ask(self) -> None:
+        """Look into the galleries and registries anew, in the background."""
+        ...

@@ -1,0 +1,116 @@
+"""The kinds of things that `/api/events` tells, read from the stores that own them."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from corral.core.nodes import Node, NodeId
+from corral.core.operations import Operation
+from corral.core.replicas import Replica
+from corral.frontend.admin.models import model_view
+from corral.frontend.admin.node_view import view_node
+from corral.frontend.admin.replicas import InFlight, node_model
+from corral.frontend.feed import Change, Changes, Kind
+from corral.frontend.fleet.nodes import DriftSource, view_fleet
+from corral.frontend.fleet.operation_view import view_operation, with_live
+from corral.frontend.fleet.service import Progress, UpgradeChecks
+from corral.store.models import StoredModel
+
+
+class NodeChanges(Protocol):
+    async def read_changes(self, since_ms: int) -> tuple[int, list[Node], list[NodeId]]: ...
+
+    async def read_all(self) -> list[Node]: ...
+
+    async def now_ms(self) -> int: ...
+
+
+class OperationChanges(Protocol):
+    async def read_changes(self, since_ms: int) -> tuple[int, list[Operation]]: ...
+
+
+class Models(Protocol):
+    async def read_all(self) -> list[StoredModel]: ...
+
+    async def read_version(self) -> int: ...
+
+
+class Replicas(Protocol):
+    async def read_all(self) -> list[Replica]: ...
+
+
+Now = Callable[[], Awaitable[int]]
+
+
+def _by_content(key: str, shown: object) -> Change:
+    """For what differs without saying so: written once, and compared as it is written."""
+    content = msgspec.json.encode(shown)
+    return Change(key, content, msgspec.Raw(content))
+
+
+def node_kind(nodes: NodeChanges) -> Kind:
+    def show(node: Node, now_ms: int) -> Change:
+        return Change(node.id, node.changed_at, view_node(node, now_ms=now_ms))
+
+    async def read_since(since_ms: int) -> Changes:
+        now_ms, changed, removed = await nodes.read_changes(since_ms)
+        return Changes(now_ms=now_ms, changed=[show(node, now_ms) for node in changed], removed=removed)
+
+    async def read_all() -> Changes:
+        now_ms = await nodes.now_ms()
+        return Changes(now_ms=now_ms, changed=[show(node, now_ms) for node in await nodes.read_all()])
+
+    return Kind(name="nodes", read_since=read_since, read_all=read_all)
+
+
+def operation_kind(operations: OperationChanges, live: Progress) -> Kind:
+    """The store has an operation's progress every two seconds; in between the workers are heard directly."""
+
+    async def read_since(since_ms: int) -> Changes:
+        now_ms, changed = await operations.read_changes(since_ms)
+        return Changes(
+            now_ms=now_ms,
+            changed=[_by_content(one.id, view_operation(with_live(one, live.of(one.id)))) for one in changed],
+        )
+
+    return Kind(name="operations", read_since=read_since)
+
+
+def backend_kind(drift: DriftSource, upgrades: UpgradeChecks, now_ms: Now) -> Kind:
+    """What `/api/fleet/backends` lists. It is put together from all nodes, so not as often as the others."""
+
+    async def read_since(_since_ms: int) -> Changes:
+        at_ms = await now_ms()
+        fleet = view_fleet(await drift.read_states(), await drift.read(), await upgrades.read())
+        return Changes(now_ms=at_ms, changed=[_by_content(backend["name"], backend) for backend in fleet])
+
+    return Kind(name="backends", read_since=read_since, is_whole=True, look_every_s=10.0, least_between_s=1.0)
+
+
+def model_kind(models: Models, now_ms: Now) -> Kind:
+    """Read only when the counter that every change of a model moves has moved."""
+    known: tuple[int, list[Change]] | None = None
+
+    def show(stored: Iterable[StoredModel]) -> list[Change]:
+        return [_by_content(model.name, model_view(model).model_dump(mode="json")) for model in stored]
+
+    async def read_since(_since_ms: int) -> Changes:
+        nonlocal known
+        at_ms, version = await now_ms(), await models.read_version()
+        if known is None or known[0] != version:
+            known = version, show(await models.read_all())
+        return Changes(now_ms=at_ms, changed=known[1])
+
+    return Kind(name="models", read_since=read_since, is_whole=True)
+
+
+def replica_kind(replicas: Replicas, in_flight: InFlight, now_ms: Now) -> Kind:
+    async def read_since(_since_ms: int) -> Changes:
+        at_ms = await now_ms()
+        rows = await replicas.read_all()
+        return Changes(
+            now_ms=at_ms, changed=[_by_content(row.id, node_model(row, in_flight.total(row.id))) for row in rows]
+        )
+
+    return Kind(name="replicas", read_since=read_since, is_whole=True)

@@ -1,0 +1,363 @@
+"""A client's connection: what begins with `/v1/` is ours, everything else goes to the ASGI app, request by request."""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+import httptools
+import structlog
+
+from corral.frontend.serving.answers import Refusal, simple_answer
+from corral.frontend.serving.endpoints import PREFIX
+from corral.frontend.serving.exchange import Exchange
+from corral.system.http_server import AsgiSide
+
+if TYPE_CHECKING:
+    from corral.frontend.serving.lane import Lane
+
+log = structlog.get_logger()
+
+HEAD_MOST_BYTES = 64 * 1024
+HEADERS_MOST = 100
+METHOD_MOST_BYTES = 8
+# What may come while an answer is under way: part of the next request, from clients that do not wait.
+AHEAD_MOST_BYTES = 64 * 1024
+DISCARD_MOST_BYTES = 32 << 20
+DISCARD_WITHIN_S = 5.0
+_USUAL = (b"POST /v1/", b"GET /v1/")
+
+
+def is_ours(data: bytes) -> bool | None:
+    """Whether a request that begins like this is the lane's; None while too little has come to tell."""
+    space = data.find(b" ", 0, METHOD_MOST_BYTES + 1)
+    if space < 0:
+        return None if len(data) <= METHOD_MOST_BYTES else False
+    path = data[space + 1 : space + 1 + len(PREFIX)]
+    if path == PREFIX:
+        return True
+    return None if PREFIX.startswith(path) else False
+
+
+class _Hooks:
+    """What the parser calls. As much as can be is left to dict and list themselves: their calls cost no frame."""
+
+    __slots__ = ("on_body", "on_header", "on_headers_complete", "on_message_complete", "on_url")
+
+    def __init__(self, connection: "LaneConnection") -> None:
+        self.on_url = connection.urls.append
+        self.on_header = connection.headers.__setitem__
+        self.on_body = connection.parts.append
+        self.on_headers_complete = connection.in_head.clear
+        self.on_message_complete = connection.on_message_complete
+
+
+class LaneConnection(asyncio.Protocol):
+    """States: between requests, reading one, answering one, discarding."""
+
+    def __init__(self, lane: "Lane", asgi: AsgiSide) -> None:
+        self._lane = lane
+        self._asgi = asgi
+        self._now_s = lane.clock.monotonic_s
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self.urls: list[bytes] = []
+        self.headers: dict[bytes, bytes] = {}
+        self.parts: list[bytes] = []
+        self.in_head = [True]
+        """Emptied by the end of a head."""
+        self._waiting: deque[Exchange] = deque()
+        self._parser = httptools.HttpRequestParser(_Hooks(self))
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._buffered_bytes = 0
+        self._between = True
+        self._head_checked = False
+        self._unparsed: tuple[Exchange, int] | None = None
+        self._discarding = 0
+        self._stopping = False
+        self._ahead = b""
+        self._paused_s = 0.0
+        self._since_s = self._now_s()
+        self.is_slow = False
+
+    # The transport's side
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._lane.connections.add(self)
+        self._asgi.enter(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._leave()
+        self._transport = None
+        self._forget_body()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.cancel()
+
+    def _leave(self) -> None:
+        self._lane.connections.discard(self)
+        self._asgi.leave(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._exchange is not None:
+            self._keep_for_later(data)
+            return
+        if self._discarding:
+            self._discard(len(data))
+            return
+        if self._between:
+            if self._ahead:
+                data, self._ahead = self._ahead + data, b""
+            ours = True if data.startswith(_USUAL) else is_ours(data)
+            if not ours:
+                if ours is None:
+                    self._ahead = data
+                else:
+                    self._hand_over(data)
+                return
+            self._between = False
+            self._since_s = self._now_s()
+        try:
+            if self._unparsed is None:
+                self._parser.feed_data(data)
+            else:
+                self._gather(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError:
+            log.exception("lane.request_crashed")
+            self._refuse(Refusal(500, "something went wrong inside Corral; the frontend's log has the details"))
+        except httptools.HttpParserError as error:
+            self._refuse(Refusal(400, f"this is not HTTP as we know it: {error}", code="bad_request"))
+        if self._waiting:
+            self._start_next()
+        elif not self._between and not self._discarding:
+            self._check_sizes(len(data))
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """An offer to speak something else, which we do not take. The parser stops at it, before the body."""
+        if self._exchange is not None or not self._waiting:
+            self._stopping = True
+            return
+        exchange = self._waiting.pop()
+        exchange.keep_alive = False
+        length = exchange.headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in exchange.headers or len(length) > 15:
+            self._refuse(Refusal(400, "a request that offers an upgrade must tell its length", code="bad_request"))
+        elif int(length) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        else:
+            self._unparsed = (exchange, int(length))
+            self._between = False
+            self._gather(rest)
+
+    def _gather(self, data: bytes) -> None:
+        """The body that the parser left to us."""
+        assert self._unparsed is not None
+        exchange, length = self._unparsed
+        exchange.body += data
+        if len(exchange.body) >= length:
+            exchange.body = exchange.body[:length]
+            self._unparsed = None
+            self._between = True
+            self._waiting.append(exchange)
+
+    def _check_sizes(self, more_bytes: int) -> None:
+        """After every piece of a request that is not whole yet; one piece is bounded by the transport."""
+        if self.in_head:
+            self._head_bytes += more_bytes
+            if self._head_bytes > HEAD_MOST_BYTES:
+                self._refuse(Refusal(431, "the request's headers are too large", code="headers_too_large"))
+            return
+        lane = self._lane
+        if not self._head_checked:
+            self._head_checked = True
+            self._check_head()
+            if self._discarding:
+                return
+        self._body_bytes += more_bytes
+        self._buffered_bytes += more_bytes
+        lane.buffered_bytes += more_bytes
+        if self._body_bytes > lane.limits.body_bytes + HEAD_MOST_BYTES:
+            self._refuse_body()
+        elif lane.buffered_bytes > lane.limits.bodies_bytes:
+            self._refuse(
+                Refusal(
+                    503, "too many large requests are being taken in; try again", code="overloaded", retry_after_s=2
+                )
+            )
+
+    def _check_head(self) -> None:
+        """Of a request whose body has not come yet: what speaks against taking it."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        length = headers.get(b"content-length", b"0")
+        if len(length) > 15 or int(length) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        elif headers.get(b"expect", b"").lower() == b"100-continue" and self._exchange is None:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _refuse_body(self) -> None:
+        limit = self._lane.limits.body_bytes
+        self._refuse(
+            Refusal(413, f"the body is larger than {limit:,} bytes, the most that is taken here", code="body_too_large")
+        )
+
+    def _start_next(self) -> None:
+        """One at a time, in order, also for clients that send several requests without waiting."""
+        while self._exchange is None and self._waiting and self._transport is not None:
+            self._exchange = self._waiting.popleft()
+            self._exchange.start()
+
+    def _hand_over(self, data: bytes) -> None:
+        transport, self._transport = self._transport, None
+        self._leave()
+        if transport is not None:
+            self._asgi.take(transport, data, self._take_back)
+
+    def _take_back(self, transport: asyncio.Transport, data: bytes) -> None:
+        self._parser = httptools.HttpRequestParser(_Hooks(self))
+        self._between = True
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        self.data_received(data)
+
+    def _keep_for_later(self, data: bytes) -> None:
+        self._ahead += data
+        if len(self._ahead) > AHEAD_MOST_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _discard(self, count: int) -> None:
+        self._discarding += count
+        if self._discarding > DISCARD_MOST_BYTES and self._transport is not None:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self.is_slow = True
+        self._paused_s = self._now_s()
+
+    def resume_writing(self) -> None:
+        self.is_slow = False
+        if self._exchange is not None:
+            self._exchange.resume()
+
+    # The parser's side
+
+    def on_message_complete(self) -> None:
+        if self._discarding:
+            if self._transport is not None:
+                self._transport.close()
+            return
+        urls, parts, parser = self.urls, self.parts, self._parser
+        path = (urls[0] if len(urls) == 1 else b"".join(urls)).partition(b"?")[0]
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        urls.clear()
+        parts.clear()
+        self.headers.clear()
+        self.in_head.append(True)
+        self._head_bytes = self._body_bytes = 0
+        self._between = True
+        self._head_checked = False
+        if len(headers) > HEADERS_MOST:
+            self._refuse(Refusal(431, f"the request has more than {HEADERS_MOST} headers", code="too_many_headers"))
+        elif len(body) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        else:
+            self._waiting.append(
+                Exchange(
+                    self._lane, self, parser.get_method(), path, headers, body,
+                    parser.get_http_version() != "1.0", parser.should_keep_alive(),
+                )
+            )  # fmt: skip
+
+    # The exchange's side
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def done(self, *, keep: bool) -> None:
+        self._exchange = None
+        transport = self._transport
+        if transport is None:
+            return
+        self._since_s = self._now_s()
+        if self._buffered_bytes and not self._waiting:
+            self._forget_body()
+        if not keep or self._stopping:
+            transport.close()
+        elif self._waiting or self._ahead:
+            # Not from here: who ended the exchange may be in the middle of starting it.
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._start_next()
+        if self._exchange is None and self._ahead and self._transport is not None:
+            self._transport.resume_reading()
+            data, self._ahead = self._ahead, b""
+            self.data_received(data)
+
+    def cut(self) -> None:
+        self._exchange = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _forget_body(self) -> None:
+        self._lane.buffered_bytes -= self._buffered_bytes
+        self._buffered_bytes = 0
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Before there is an exchange. The client may still be sending: let it finish, within bounds, or it never
+        reads why."""
+        if self._transport is None or self._discarding:
+            return
+        if self._exchange is not None:
+            # Bad bytes behind a good request: it gets its answer, and then the connection ends.
+            self._stopping = True
+            return
+        self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
+        self._transport.write(simple_answer(refusal.status, refusal.headers(), refusal.body(), close=True))
+        self._forget_body()
+        self.parts.clear()
+        self._waiting.clear()
+        self._discarding = 1
+        self._since_s = self._now_s()
+
+    def tick(self, now_s: float) -> None:
+        """Looks at every deadline of this connection."""
+        limits, transport = self._lane.limits, self._transport
+        if transport is None:
+            return
+        waited_s = now_s - self._since_s
+        if self._exchange is not None:
+            if self.is_slow and now_s - self._paused_s > limits.stall_s:
+                transport.abort()
+            elif (
+                not self.is_slow
+                and self._exchange.awaits_replica
+                and now_s - self._exchange.active_s > limits.silence_s
+            ):
+                self._exchange.stop(
+                    Refusal(504, f"the replica sent nothing for {limits.silence_s:g} s", code="replica_silent")
+                )
+        elif self._discarding:
+            if waited_s > DISCARD_WITHIN_S:
+                transport.close()
+        elif self._between:
+            if waited_s > (limits.head_within_s if self._ahead else limits.idle_s):
+                transport.close()
+        elif waited_s > (limits.head_within_s if self.in_head else limits.body_within_s):
+            self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
+
+    def shutdown(self) -> None:
+        """The server stops: nothing new is taken on this connection."""
+        self._stopping = True
+        if self._exchange is None and self._transport is not None:
+            self._transport.close()
+
+    def end(self, refusal: Refusal) -> None:
+        if self._exchange is not None:
+            self._exchange.stop(refusal)
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,135 @@
+"""Who may use the lane: every key that is in force, in memory, following the store."""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from corral.core.errors import CorralError, Forbidden, Unavailable
+from corral.frontend.access import CLIENT_HEADER, Gate
+from corral.store.access import ApiKey
+
+log = structlog.get_logger()
+
+REFRESH_EVERY_S = 1.5
+REFRESH_WITHIN_S = 2.0
+# How long keys stay good while the store cannot be asked. Nothing can be revoked there meanwhile.
+GRACE_S = 60.0
+ASK_PER_S = 50.0
+ASK_BURST = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneKey:
+    id: str | None
+    name: str
+    models: frozenset[str] | None = None
+    """The models it may use; None is all."""
+
+    def may_use(self, model: str) -> bool:
+        return self.models is None or model in self.models
+
+
+NO_AUTH = LaneKey(None, "anyone (no-auth)")
+
+
+class TooManyGuesses(CorralError):
+    code = "too_many_guesses"
+
+
+class KeyRing(Protocol):
+    def find(self, authorization: bytes) -> LaneKey | None:
+        """From memory. None: ask."""
+        ...
+
+    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
+        """From the store: a key made a moment ago elsewhere, or a browser's session."""
+        ...
+
+
+class KeySource(Protocol):
+    async def read_ring(self) -> Mapping[str, ApiKey]:
+        """By the hash of the secret, those in force."""
+        ...
+
+
+def lane_key(key: ApiKey) -> LaneKey:
+    return LaneKey(key.id, key.name, None if key.models is None else frozenset(key.models))
+
+
+class StoredKeys:
+    def __init__(self, source: KeySource, gate: Gate, *, auth: bool) -> None:
+        self._source = source
+        self._gate = gate
+        self._auth = auth
+        self._ring: dict[str, LaneKey] = {}
+        self._by_id: dict[str, LaneKey] = {}
+        self._seen: dict[bytes, LaneKey] = {}
+        """Whole headers that were found good since the last refresh."""
+        self._fresh_until_s = 0.0
+        self._budget = ASK_BURST
+        self._loop = asyncio.get_running_loop()
+        self._budget_at_s = self._loop.time()
+
+    def find(self, authorization: bytes) -> LaneKey | None:
+        key = self._seen.get(authorization)
+        if key is not None:
+            return key
+        if not self._auth:
+            return NO_AUTH
+        if authorization[:7].lower() != b"bearer " or self._loop.time() > self._fresh_until_s:
+            return None
+        key = self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
+        if key is not None:
+            self._seen[authorization] = key
+        return key
+
+    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
+        if not headers.get("authorization") and not cookies:
+            return None
+        self._spend()
+        principal = await self._gate.identify(headers, cookies, "the lane")
+        if principal is None:
+            return None
+        if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
+            raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every request")
+        if principal.key_id is None:
+            return LaneKey(None, principal.name)
+        known = self._by_id.get(principal.key_id)
+        if known is None:
+            await self.refresh()
+            known = self._by_id.get(principal.key_id)
+        return known
+
+    def _spend(self) -> None:
+        """Each question costs the store a query: guessing keys must not cost others their answers."""
+        now_s = self._loop.time()
+        self._budget = min(ASK_BURST, self._budget + (now_s - self._budget_at_s) * ASK_PER_S)
+        self._budget_at_s = now_s
+        if self._budget < 1:
+            raise TooManyGuesses("too many requests with unknown keys; try again in a few seconds")
+        self._budget -= 1
+
+    async def refresh(self) -> None:
+        try:
+            async with asyncio.timeout(REFRESH_WITHIN_S):
+                keys = await self._source.read_ring()
+        except TimeoutError:
+            raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
+        self._ring = {key_hash: lane_key(key) for key_hash, key in keys.items()}
+        self._by_id = {key.id: key for key in self._ring.values() if key.id is not None}
+        self._seen = {}
+        self._fresh_until_s = self._loop.time() + GRACE_S
+
+    async def follow(self) -> None:
+        while True:
+            try:
+                await self.refresh()
+            except CorralError as error:
+                log.warning("keys.refresh_failed", error=str(error))
+                if self._loop.time() > self._fresh_until_s:
+                    self._seen = {}
+            await asyncio.sleep(REFRESH_EVERY_S)

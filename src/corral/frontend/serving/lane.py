@@ -1,0 +1,231 @@
+"""The lane and what all its connections share."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from corral.core.routing import ModelRoute, RouteReplica
+from corral.frontend.drivers import Driver
+from corral.frontend.serving.answers import Refusal
+from corral.frontend.serving.connection import LaneConnection, is_ours
+from corral.frontend.serving.inflight import InFlight
+from corral.frontend.serving.keys import KeyRing
+from corral.frontend.serving.ledger import Ledger
+from corral.frontend.serving.loads import Loads
+from corral.frontend.serving.meters import Meters
+from corral.frontend.serving.ports import RouteSource, UsageSink
+from corral.frontend.serving.table import RouteTable
+from corral.frontend.serving.targets import ServedModel, Target, Waiter, needs_driver
+from corral.system import Clock
+from corral.system.http_server import AsgiSide
+from corral.system.upstream import Upstream
+
+log = structlog.get_logger()
+
+TICK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLimits:
+    body_bytes: int = 32 << 20
+    bodies_bytes: int = 1 << 30
+    """Of all requests together."""
+    per_replica: int = 512
+    """Open requests at one replica, on all frontends, where its own capacity is not known."""
+    queue: int = 1000
+    """Requests in line for one model."""
+    queue_wait_s: float = 60.0
+    load_wait_s: float = 60.0
+    silence_s: float = 600.0
+    """How long a replica may send nothing."""
+    head_within_s: float = 15.0
+    body_within_s: float = 120.0
+    idle_s: float = 75.0
+    stall_s: float = 60.0
+    """How long a client may take nothing of what it was sent."""
+    show_node: bool = False
+
+
+class Lane:
+    """Entered before it serves; leaving ends what still runs."""
+
+    def __init__(
+        self,
+        *,
+        keys: KeyRing,
+        routes: RouteSource,
+        upstream: Upstream,
+        inflight: InFlight,
+        meters: Meters,
+        loads: Loads,
+        drivers: Mapping[str, Driver],
+        clock: Clock,
+        draw: Callable[[], float],
+        limits: LaneLimits,
+        usage: UsageSink | None = None,
+    ) -> None:
+        self.keys = keys
+        self.meters = meters
+        self.loads = loads
+        self.drivers = drivers
+        self.clock = clock
+        self.now_s = clock.monotonic_s
+        self.draw = draw
+        self.limits = limits
+        self.ledger = Ledger(usage)
+        self.inflight = inflight
+        self.table = RouteTable(routes, make_target=self._make_target)
+        self.connections: set[LaneConnection] = set()
+        self.buffered_bytes = 0
+        self.date_line = b""
+        self._upstream = upstream
+        self._tasks = asyncio.TaskGroup()
+        self._ticking: asyncio.Task[None] | None = None
+        self._spawned: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.table.on_change = self._on_routes
+        inflight.on_end = self._on_room
+        inflight.targets = self.table.targets
+        inflight.queues = self._queue_lengths
+        self._register_gauges()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._ticking = self._tasks.create_task(self._tick_for_ever(), name="lane.tick")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._ticking is not None
+        self._ticking.cancel()
+        self.end()
+        for task in self._spawned:
+            task.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def connect(self, asgi: AsgiSide) -> LaneConnection:
+        return LaneConnection(self, asgi)
+
+    def is_next(self, data: bytes) -> bool:
+        return is_ours(data) is True
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._tasks.create_task(_guarded(work))
+        self._spawned.add(task)
+        task.add_done_callback(self._spawned.discard)
+        return task
+
+    def _make_target(self, route: ModelRoute, replica: RouteReplica) -> Target:
+        node_head = b""
+        if self.limits.show_node:
+            node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n".encode(
+                "ascii", "replace"
+            )
+        return Target(
+            replica,
+            limit=replica.capacity or self.limits.per_replica,
+            link=None if needs_driver(replica) else self._upstream.open(replica.address),
+            meters=self.meters.of(route.model, replica.node_name),
+            node_head=node_head,
+            model=route.model,
+        )
+
+    def _on_room(self, target: Target) -> None:
+        served = self.table.find(target.model)
+        if served is not None and served.queue:
+            self._dispatch(served)
+
+    def _on_routes(self) -> None:
+        self.inflight.spread()
+        for served in self.table.models():
+            if served.queue:
+                self._dispatch(served)
+
+    def _dispatch(self, served: ServedModel) -> None:
+        """Each that waits gets at most one look: one that finds no place goes to the end of the line."""
+        for _ in range(len(served.queue)):
+            if served.targets and not any(target.outstanding < target.limit for target in served.targets):
+                return
+            waiter = served.queue.take()
+            if waiter is None:
+                return
+            waiter.owner.on_turn()
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(TICK_EVERY_S)
+
+    def _tick(self) -> None:
+        """All deadlines, twice a second, instead of a timer for each request."""
+        now_s = self.now_s()
+        self.ledger.fold()
+        self.date_line = f"date: {formatdate(self.clock.now_ms() / 1000, usegmt=True)}\r\n".encode()
+        for connection in list(self.connections):
+            connection.tick(now_s)
+        for served in self.table.models():
+            if served.queue:
+                late: list[Waiter] = [waiter for waiter in served.queue if waiter.deadline_s <= now_s]
+                for waiter in late:
+                    if waiter.leave():
+                        waiter.owner.on_waited_too_long()
+                # Room may also come from elsewhere: another frontend's requests, or a replica no longer avoided.
+                self._dispatch(served)
+
+    def stop(self) -> None:
+        """No connection is kept for another request; those that work go on for a moment."""
+        self._stopping = True
+        for connection in list(self.connections):
+            connection.shutdown()
+
+    def end(self) -> None:
+        for connection in list(self.connections):
+            connection.end(Refusal(503, "this frontend is stopping; send the request again", code="stopping"))
+
+    def _queue_lengths(self) -> dict[str, int]:
+        return {served.name: len(served.queue) for served in self.table.models() if served.queue}
+
+    def _register_gauges(self) -> None:
+        registry = self.meters.registry
+        registry.gauges(
+            "corral_in_flight",
+            "Requests that replicas work on for this frontend.",
+            "model",
+            "node",
+            read=lambda: _sum(
+                ((target.model, target.replica.node_name), target.local) for target in self.table.targets()
+            ),
+        )
+        registry.gauges(
+            "corral_queue_length",
+            "Requests in line, by model.",
+            "model",
+            read=lambda: (((served.name,), len(served.queue)) for served in self.table.models()),
+        )
+        registry.gauges(
+            "corral_connections",
+            "Client connections of the OpenAI address.",
+            read=lambda: (((), len(self.connections)),),
+        )
+        registry.gauges("corral_route_version", "Version of the route table.", read=lambda: (((), self.table.version),))
+
+
+def _sum(pairs: Any) -> list[tuple[tuple[str, ...], float]]:
+    sums: dict[tuple[str, ...], float] = {}
+    for labels, value in pairs:
+        sums[labels] = sums.get(labels, 0) + value
+    return list(sums.items())
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    """One request's crash is its own."""
+    try:
+        await work
+    except Exception:
+        log.exception("lane.task_crashed")

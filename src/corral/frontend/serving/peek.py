@@ -1,0 +1,82 @@
+"""Reads from a body what routing needs, and leaves the rest alone."""
+
+import re
+
+import msgspec
+
+from corral.core.errors import InvalidInput
+
+
+class Peek(msgspec.Struct):
+    model: str = ""
+    stream: bool | None = None
+
+
+_decode = msgspec.json.Decoder(Peek).decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_BOUNDARY = re.compile(rb'boundary="?([^";,\s]{1,200})"?', re.IGNORECASE)
+_NAME = re.compile(rb'content-disposition:[^\r\n]*[;\s]name="([^"\r\n]*)"', re.IGNORECASE)
+PART_HEAD_MOST_BYTES = 2048
+FIELD_MOST_BYTES = 1024
+PARTS_MOST = 64
+
+
+def peek_json(body: bytes) -> Peek:
+    try:
+        return _decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the request is not right: {error}") from None
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidInput("the body is nested too deeply") from None
+
+
+def rename_model(body: bytes, model: str) -> bytes:
+    """The same request under the model's own name; every other field keeps its bytes."""
+    fields = _decode_raw(body)
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)
+
+
+def peek_multipart(body: bytes, content_type: bytes) -> Peek:
+    fields = {
+        name: body[start:end] for name, start, end in _parts(body, content_type) if end - start <= FIELD_MOST_BYTES
+    }
+    try:
+        model = fields.get(b"model", b"").decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("the form field `model` is not UTF-8") from None
+    return Peek(model=model, stream=fields.get(b"stream", b"").lower() in (b"true", b"1"))
+
+
+def rename_model_in_form(body: bytes, content_type: bytes, model: str) -> bytes:
+    for name, start, end in _parts(body, content_type):
+        if name == b"model":
+            return body[:start] + model.encode() + body[end:]
+    return body
+
+
+def _parts(body: bytes, content_type: bytes) -> list[tuple[bytes, int, int]]:
+    """Name, and where its content starts and ends, for each part of a form."""
+    found = _BOUNDARY.search(content_type)
+    if found is None:
+        raise InvalidInput("the content type `multipart/form-data` names no boundary")
+    mark = b"--" + found[1]
+    parts: list[tuple[bytes, int, int]] = []
+    at = body.find(mark)
+    while at >= 0 and len(parts) < PARTS_MOST:
+        head = at + len(mark)
+        following = body.find(b"\r\n" + mark, head)
+        if following < 0:
+            break
+        content = body.find(b"\r\n\r\n", head, min(following, head + PART_HEAD_MOST_BYTES) + 4)
+        if content < 0 or content + 4 > following + 2:
+            raise InvalidInput("a part of the form has no headers, or too long ones")
+        name = _NAME.search(body, head, content)
+        if name is not None:
+            parts.append((name[1], content + 4, max(content + 4, following)))
+        at = following + 2
+    if not parts:
+        raise InvalidInput("the body is not the form that its content type says")
+    return parts

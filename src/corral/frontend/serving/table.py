@@ -1,0 +1,108 @@
+"""The route table in memory. It follows the store: a hint says when to look, a look each half second misses nothing."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from corral.core.errors import CorralError
+from corral.core.routing import ModelRoute, RouteReplica, RouteSnapshot, near_names
+from corral.frontend.serving.ports import RouteSource
+from corral.frontend.serving.targets import ServedModel, Target
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 0.5
+LOOK_WITHIN_S = 10.0
+
+
+class RouteTable:
+    def __init__(self, source: RouteSource, *, make_target: Callable[[ModelRoute, RouteReplica], Target]) -> None:
+        self._source = source
+        self._make_target = make_target
+        self.by_name: dict[str, ServedModel] = {}
+        self._models: dict[str, ServedModel] = {}
+        self._poked = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._failing = False
+        self.version = -1
+        self.on_change: Callable[[], None] = lambda: None
+
+    def find(self, name: str) -> ServedModel | None:
+        """By its name or an alias."""
+        return self.by_name.get(name)
+
+    def models(self) -> Iterable[ServedModel]:
+        return self._models.values()
+
+    def targets(self) -> Iterable[Target]:
+        return (target for served in self._models.values() for target in served.targets)
+
+    def near(self, name: str, *, allowed: frozenset[str] | None) -> list[str]:
+        known = [name for name, served in self.by_name.items() if allowed is None or served.name in allowed]
+        return near_names(name, known)
+
+    def poke(self) -> None:
+        self._poked.set()
+
+    async def wait_for_change(self) -> None:
+        await self._changed.wait()
+
+    def apply(self, snapshot: RouteSnapshot) -> None:
+        """What is not in the snapshot gets no more traffic from the next pick on; open requests go on."""
+        kept = {_identity(target.replica): target for target in self.targets()}
+        models: dict[str, ServedModel] = {}
+        for route in snapshot.routes:
+            served = self._models.get(route.model) or ServedModel(route)
+            served.route = route
+            served.targets = []
+            for replica in route.replicas:
+                target = kept.pop(_identity(replica), None)
+                served.targets.append(self._make_target(route, replica) if target is None else target)
+            models[route.model] = served
+        for name, served in self._models.items():
+            if name not in models:
+                served.targets = []
+        for target in kept.values():
+            if target.link is not None:
+                target.link.close()
+        self._models = models
+        aliases = {alias: served for served in models.values() for alias in served.route.aliases}
+        self.by_name = {**aliases, **models}
+        self.version = snapshot.version
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self.on_change()
+
+    async def follow(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._poked.wait()
+            except TimeoutError:
+                pass
+            self._poked.clear()
+            await self._look()
+
+    async def _look(self) -> None:
+        """A store that does not answer changes nothing: replicas serve on."""
+        try:
+            async with asyncio.timeout(LOOK_WITHIN_S):
+                if await self._source.read_version() != self.version:
+                    self.apply(await self._source.read_routes())
+                    log.info("routes.changed", version=self.version, models=len(self._models))
+        except (CorralError, TimeoutError) as error:
+            if not self._failing:
+                log.warning("routes.look_failed", error=str(error) or "the store did not answer in time")
+            self._failing = True
+            await asyncio.sleep(LOOK_EVERY_S)
+        else:
+            self._failing = False
+
+
+def _identity(replica: RouteReplica) -> tuple[object, ...]:
+    """Equal for one and the same process with the same limits."""
+    return (
+        replica.id, replica.address, replica.protocol, replica.token, replica.generation, replica.capacity,
+        replica.node_name, replica.revision,
+    )  # fmt: skip

@@ -1,0 +1,125 @@
+"""A model and its replicas as the lane sees them: what routes say, and how busy each one is now."""
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from corral.core.fair_queue import FairQueue
+from corral.core.picking import pick_by_hint, pick_least_of_two
+from corral.core.routing import OPENAI, ModelRoute, RouteReplica
+from corral.frontend.serving.meters import TargetMeters
+from corral.system.upstream import Link
+
+AVOID_S = 1.0
+AVOID_MOST_S = 15.0
+
+
+class Target:
+    """One replica. Kept over changes of the table for as long as it is the same process."""
+
+    __slots__ = (
+        "_failures", "avoid_until_s", "hash_key", "head", "limit", "link", "local", "meters",
+        "model",        "node_head", "outstanding", "remote", "replica",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        replica: RouteReplica,
+        *,
+        limit: int,
+        link: Link | None,
+        meters: TargetMeters,
+        node_head: bytes,
+        model: str,
+    ) -> None:
+        self.replica = replica
+        self.model = model
+        self.limit = limit
+        self.link = link
+        """None where a driver speaks to it."""
+        self.meters = meters
+        self.node_head = node_head
+        self.hash_key = replica.id.encode()
+        self.head = (
+            f"Host: {replica.address}\r\nAuthorization: Bearer {replica.token}\r\n"
+            f"X-Corral-Replica: {replica.id}\r\nX-Corral-Generation: {replica.generation}\r\n"
+        ).encode()
+        self.local = 0
+        self.remote = 0
+        self.outstanding = 0
+        self.avoid_until_s = 0.0
+        self._failures = 0
+
+    def note_failure(self, now_s: float) -> None:
+        self._failures += 1
+        self.avoid_until_s = now_s + min(AVOID_MOST_S, AVOID_S * 2.0 ** min(self._failures - 1, 8))
+
+    def note_success(self) -> None:
+        if self._failures:
+            self._failures = 0
+            self.avoid_until_s = 0.0
+
+    def set_remote(self, count: int) -> None:
+        self.remote = count
+        self.outstanding = self.local + count
+
+
+class ServedModel:
+    """One route, its targets, and who waits for one of them."""
+
+    def __init__(self, route: ModelRoute) -> None:
+        self.route = route
+        self.targets: list[Target] = []
+        self.queue: FairQueue[Waiter] = FairQueue()
+
+    @property
+    def name(self) -> str:
+        return self.route.model
+
+    def pick(self, failed: Collection[Target], hint: bytes, now_s: float, draw: Callable[[], float]) -> Target | None:
+        """None when there is none with room that has not failed this request already."""
+        targets = self.targets
+        if not targets:
+            return None
+        if not hint:
+            # The usual case without a list: two at random, and the better one has room.
+            chosen = pick_least_of_two(targets, draw)
+            if chosen.outstanding < chosen.limit and chosen.avoid_until_s <= now_s and chosen not in failed:
+                return chosen
+        free = [target for target in targets if target.outstanding < target.limit and target not in failed]
+        steady = [target for target in free if target.avoid_until_s <= now_s]
+        candidates = steady or free
+        if not candidates:
+            return None
+        hinted = pick_by_hint(candidates, hint, self.route.policy) if hint else None
+        return hinted or pick_least_of_two(candidates, draw)
+
+    def is_hopeless(self, failed: Collection[Target]) -> bool:
+        """Every replica there is has failed this request."""
+        return all(target in failed for target in self.targets)
+
+
+class Waits(Protocol):
+    def on_turn(self) -> None: ...
+
+    def on_waited_too_long(self) -> None: ...
+
+
+class Waiter:
+    """A place in line."""
+
+    __slots__ = ("_served", "_who", "deadline_s", "owner", "position", "since_s")
+
+    def __init__(self, served: ServedModel, who: str, owner: Waits, *, now_s: float, deadline_s: float) -> None:
+        self._served = served
+        self._who = who
+        self.owner = owner
+        self.since_s = now_s
+        self.deadline_s = deadline_s
+        self.position = served.queue.put(who, self) + 1
+
+    def leave(self) -> bool:
+        return self._served.queue.remove(self._who, self)
+
+
+def needs_driver(replica: RouteReplica) -> bool:
+    return replica.protocol != OPENAI

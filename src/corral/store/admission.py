@@ -1,0 +1,244 @@
+"""Admitting an operation: all its rows, or none. What was acknowledged is here from then on, for every frontend."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from corral.core.errors import Conflict, OutcomeUnknown
+from corral.core.intents import Verb
+from corral.core.nodes import NodeId
+from corral.core.operations import Admission, NodeProgressStatus, Order
+from corral.core.policies import Ensure, OnDrift, PolicyChange
+from corral.store.database import Database, Row, Tx
+from corral.store.events import append_event
+from corral.store.intent_rows import encode_wish, finish_operations, lock_operations, show_ended, touch_operations
+from corral.store.operation_rows import encode_target
+from corral.store.policies import encode_selector
+from corral.store.rows import places
+from corral.system import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    id: str
+    again: bool = False
+    """The same request came before; this is what came of it then."""
+
+
+class AdmissionStore:
+    def __init__(self, database: Database, ids: Ids) -> None:
+        self._database, self._ids = database, ids
+
+    async def find(self, idempotency_key: str, request_hash: str) -> Admitted | None:
+        """What an earlier request with this key led to. Raises Conflict when it was another request."""
+
+        async def body(tx: Tx) -> Admitted | None:
+            return await _find_again(tx, idempotency_key, request_hash)
+
+        return await self._database.read(body)
+
+    async def admit(self, admission: Admission) -> Admitted:
+        async def body(tx: Tx) -> Admitted:
+            if admission.idempotency_key is not None:
+                again = await _find_again(tx, admission.idempotency_key, admission.request_hash)
+                if again is not None:
+                    return again
+            if await tx.fetch_one("SELECT id FROM operations WHERE id = $1", admission.id):
+                return Admitted(id=admission.id)
+            await self._admit(tx, admission)
+            return Admitted(id=admission.id)
+
+        try:
+            return await self._database.write(body)
+        except OutcomeUnknown:
+            # The id was made before the commit: if it is there, it was done; if not, asking again does no harm.
+            return await self._database.write(body)
+
+    async def _admit(self, tx: Tx, admission: Admission) -> None:
+        generation = await next_generation(tx)
+        orders = await _valid_orders(tx, admission)
+        replaced = await _supersede(tx, admission, orders)
+        await _insert_operation(tx, admission, generation)
+        await _insert_nodes(tx, admission, orders)
+        await tx.execute_many(
+            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, wish, digest, state,"
+            " live, newest, attempts, due_at, last_error, cancel_wanted, fence, lease_until, created_at, changed_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
+            " now_ms(), now_ms())",
+            [
+                (
+                    self._ids.uuid(),
+                    order.node_id,
+                    order.backend,
+                    admission.verb.value,
+                    generation,
+                    admission.id,
+                    order.wave,
+                    encode_wish(order.wish),
+                    order.wish.digest,
+                )
+                for order in orders
+            ],
+        )
+        if admission.policy is not None:
+            await self._change_policy(tx, admission, admission.policy, generation)
+        await append_event(
+            tx,
+            actor=admission.actor,
+            action=f"backend.{admission.verb.value}",
+            subject=admission.backend,
+            detail={"operation": admission.id, "nodes": len(orders), "cause": admission.cause},
+        )
+        await touch_operations(tx, replaced)
+        await finish_operations(tx, [admission.id, *replaced])
+
+    async def _change_policy(self, tx: Tx, admission: Admission, change: PolicyChange, generation: int) -> None:
+        """A wish for all nodes replaces every wish for some; one for some stands beside the one for all."""
+        selector = encode_selector(change.selector)
+        before = await tx.fetch(
+            "SELECT id, selector, on_drift FROM backend_policies WHERE backend = $1 AND ended_at IS NULL FOR UPDATE",
+            admission.backend,
+        )
+        kept = next((OnDrift(row["on_drift"]) for row in before if row["selector"] == selector), OnDrift.HEAL)
+        for row in before:
+            if not change.selector or row["selector"] == selector:
+                await tx.execute(
+                    "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
+                    " WHERE id = $1",
+                    row["id"],
+                    f"replaced by operation {admission.id}",
+                )
+        on_drift = change.on_drift or (kept if change.ensure is Ensure.PRESENT else OnDrift.HEAL)
+        await tx.execute(
+            "INSERT INTO backend_policies (id, backend, selector, ensure, wish, on_drift, generation, operation_id,"
+            " created_by, created_at, changed_at, ended_because)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now_ms(), now_ms(), '')",
+            self._ids.uuid(),
+            admission.backend,
+            selector,
+            change.ensure.value,
+            encode_wish(change.wish),
+            on_drift.value,
+            generation,
+            admission.id,
+            admission.actor,
+        )
+
+
+async def next_generation(tx: Tx) -> int:
+    """Higher than every one before, in the whole fleet. Who admits holds this row, so admissions have one order.
+
+    From the store's clock, so that a store begun anew still goes before what its workers remember of the old one."""
+    row = await tx.fetch_one(
+        "INSERT INTO fleet_generation (id, generation) VALUES (1, now_ms()) ON CONFLICT (id) DO UPDATE SET generation ="
+        " CASE WHEN fleet_generation.generation >= now_ms() THEN fleet_generation.generation + 1 ELSE now_ms() END"
+        " RETURNING generation"
+    )
+    assert row is not None
+    generation: int = row["generation"]
+    return generation
+
+
+async def _find_again(tx: Tx, key: str, request_hash: str) -> Admitted | None:
+    row = await tx.fetch_one("SELECT id, request_hash FROM operations WHERE idempotency_key = $1", key)
+    if row is None:
+        return None
+    if row["request_hash"] != request_hash:
+        raise Conflict(f"the idempotency key {key!r} was used for another request ({row['id']}); take a new one")
+    return Admitted(id=row["id"], again=True)
+
+
+async def _valid_orders(tx: Tx, admission: Admission) -> list[Order]:
+    """Without nodes that went meanwhile, and without orders nobody asked for that newer ones have overtaken."""
+    if not admission.orders:
+        return []
+    ids = sorted({order.node_id for order in admission.orders})
+    rows = await tx.fetch(
+        f"SELECT id FROM nodes WHERE id IN ({places(len(ids))})"  # noqa: S608
+        " AND removed_at IS NULL AND approved AND node_type = 'backend'",
+        *ids,
+    )
+    there = {NodeId(row["id"]) for row in rows}
+    orders = [order for order in admission.orders if order.node_id in there]
+    if admission.cause == "request" and not any(order.only_if_wanted for order in orders):
+        return orders
+    newest = await _newest_orders(tx, orders)
+    return [order for order in orders if _still_wanted(admission, order, newest.get((order.node_id, order.backend)))]
+
+
+def _still_wanted(admission: Admission, order: Order, newest: Row | None) -> bool:
+    if admission.cause != "request":
+        return (newest["generation"] if newest is not None else None) == order.expected_generation
+    return not order.only_if_wanted or (newest is not None and newest["verb"] != Verb.DELETE.value)
+
+
+async def _newest_orders(tx: Tx, orders: Sequence[Order]) -> Mapping[tuple[NodeId, str], Row]:
+    found: dict[tuple[NodeId, str], Row] = {}
+    for backend, ids in _by_backend(orders).items():
+        rows = await tx.fetch(
+            "SELECT node_id, generation, verb FROM intents"  # noqa: S608
+            f" WHERE newest AND backend = $1 AND node_id IN ({places(len(ids), first=2)})",
+            backend,
+            *ids,
+        )
+        found.update({(NodeId(row["node_id"]), backend): row for row in rows})
+    return found
+
+
+def _by_backend(orders: Sequence[Order]) -> dict[str, list[NodeId]]:
+    grouped: dict[str, list[NodeId]] = {}
+    for order in orders:
+        grouped.setdefault(order.backend, []).append(order.node_id)
+    return {backend: sorted(ids) for backend, ids in sorted(grouped.items())}
+
+
+async def _supersede(tx: Tx, admission: Admission, orders: Sequence[Order]) -> list[str]:
+    """Ends what these orders replace; the operations that lost an order by it."""
+    because = f"replaced by operation {admission.id} ({admission.verb.value})"
+    ends: list[tuple[str, str]] = []
+    for backend, ids in _by_backend(orders).items():
+        where = f"backend = $1 AND node_id IN ({places(len(ids), first=2)})"
+        live = await tx.fetch(f"SELECT id, operation_id, node_id FROM intents WHERE live AND {where}", backend, *ids)  # noqa: S608
+        await lock_operations(tx, [row["operation_id"] for row in live])
+        if live:
+            gone = await tx.fetch(
+                "UPDATE intents SET state = 'superseded', live = false, claim_token = NULL, last_error = $1,"  # noqa: S608
+                " finished_at = now_ms(), changed_at = now_ms()"
+                f" WHERE live AND id IN ({places(len(live), first=2)}) RETURNING operation_id, node_id",
+                because,
+                *(row["id"] for row in live),
+            )
+            ends += [(row["operation_id"], row["node_id"]) for row in gone]
+        await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND {where}", backend, *ids)  # noqa: S608
+    await show_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
+    return sorted({operation_id for operation_id, _ in ends})
+
+
+async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> None:
+    await tx.execute(
+        "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
+        " idempotency_key, request_hash, state, cancel_wanted, error, created_at, changed_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'running', false, '', now_ms(), now_ms())",
+        admission.id,
+        admission.verb.value,
+        admission.backend,
+        admission.element,
+        admission.node_id,
+        encode_target(admission.target),
+        generation,
+        admission.actor,
+        admission.cause,
+        admission.plan,
+        admission.idempotency_key,
+        admission.request_hash,
+    )
+
+
+async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[Order]) -> None:
+    ordered = [(order.node_id, order.node_name, "queued", "", order.wish.name, order.wish.digest) for order in orders]
+    left_out = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
+    await tx.execute_many(
+        "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
+        " file_name, percentage, sequence, attempts, changed_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, '', '', 0, 0, 0, now_ms())",
+        [(admission.id, *values) for values in (*ordered, *left_out)],
+    )

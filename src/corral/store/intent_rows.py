@@ -1,0 +1,111 @@
+"""Intent rows: between the table and the value `Intent`; and what every change of them owes the operations."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from corral.core.intents import Intent, IntentState, Verb, Wish
+from corral.core.nodes import NodeId
+from corral.core.operations import NodeProgressStatus, conclude
+from corral.store.database import Row, Tx
+from corral.store.operation_rows import read_progress_rows
+from corral.store.rows import places
+
+COLUMNS = (
+    "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "wish", "state", "newest", "attempts",
+    "due_at", "last_error", "cancel_wanted", "claim_token", "fence", "finished_at",
+)  # fmt: skip
+SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
+decode_wish = msgspec.json.Decoder(Wish).decode
+
+
+def encode_wish(wish: Wish) -> str:
+    return msgspec.json.encode(wish).decode()
+
+
+def read_intent_row(row: Row) -> Intent:
+    return Intent(
+        id=row["id"],
+        node_id=NodeId(row["node_id"]),
+        backend=row["backend"],
+        verb=Verb(row["verb"]),
+        generation=row["generation"],
+        operation_id=row["operation_id"],
+        wave=row["wave"],
+        wish=decode_wish(row["wish"]),
+        state=IntentState(row["state"]),
+        newest=bool(row["newest"]),
+        attempts=row["attempts"],
+        due_at=row["due_at"],
+        last_error=row["last_error"],
+        cancel_wanted=bool(row["cancel_wanted"]),
+        claim_token=row["claim_token"],
+        fence=row["fence"],
+        finished_at=row["finished_at"],
+    )
+
+
+async def lock_operations(tx: Tx, ids: Iterable[str]) -> None:
+    """First in every transaction that may end one: of two that end its last two orders, one sees the other's."""
+    ordered = sorted(set(ids))
+    if ordered:
+        await tx.fetch(
+            f"SELECT id FROM operations WHERE id IN ({places(len(ordered))}) ORDER BY id FOR UPDATE",  # noqa: S608
+            *ordered,
+        )
+
+
+async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:
+    """Ends those of these operations that have no open order left; answers which."""
+    ordered = sorted(set(ids))
+    if not ordered:
+        return []
+    rows = await tx.fetch(
+        "SELECT id, verb, cancel_wanted FROM operations"  # noqa: S608
+        f" WHERE id IN ({places(len(ordered))}) AND finished_at IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live)",
+        *ordered,
+    )
+    if not rows:
+        return []
+    ended = [row["id"] for row in rows]
+    holding = {
+        row["operation_id"]
+        for row in await tx.fetch(
+            f"SELECT operation_id FROM backend_policies WHERE operation_id IN ({places(len(ended))})",  # noqa: S608
+            *ended,
+        )
+    }
+    progress = await read_progress_rows(tx, ended)
+    for row in rows:
+        state, error = conclude(
+            progress.get(row["id"], ()),
+            verb=Verb(row["verb"]),
+            cancel_wanted=bool(row["cancel_wanted"]),
+            holds=row["id"] in holding,
+        )
+        await tx.execute(
+            "UPDATE operations SET state = $2, error = $3, finished_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+            row["id"],
+            state.value,
+            error,
+        )
+    return ended
+
+
+async def touch_operations(tx: Tx, ids: Iterable[str]) -> None:
+    ordered = sorted(set(ids))
+    if ordered:
+        await tx.execute(
+            f"UPDATE operations SET changed_at = now_ms() WHERE id IN ({places(len(ordered))})",  # noqa: S608
+            *ordered,
+        )
+
+
+async def show_ended(tx: Tx, ends: Iterable[tuple[str, str]], *, status: NodeProgressStatus, error: str) -> None:
+    """Of (operation, node) pairs whose order has ended by itself."""
+    await tx.execute_many(
+        "UPDATE operation_nodes SET status = $3, error = $4, next_attempt_at = NULL, changed_at = now_ms()"
+        " WHERE operation_id = $1 AND node_id = $2",
+        [(operation_id, node_id, status.value, error) for operation_id, node_id in ends],
+    )

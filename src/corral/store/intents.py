@@ -1,0 +1,278 @@
+"""Claims and results of intents. A claim is a lease with a token and a fence: a late holder's results are void."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from corral.core.intents import Intent, NextStep, Wish
+from corral.core.nodes import NodeId
+from corral.core.observed import ObservedBackend
+from corral.core.operations import status_after
+from corral.store.admission import next_generation
+from corral.store.database import Database, Row, Tx
+from corral.store.intent_rows import (
+    COLUMNS,
+    SELECT_INTENT,
+    decode_wish,
+    finish_operations,
+    lock_operations,
+    read_intent_row,
+    touch_operations,
+)
+from corral.store.observed import read_node_backends
+from corral.store.prune import has_prunable, prune_intents
+from corral.store.rows import places
+
+_HEALTHY = (
+    "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL AND nodes.approved"
+    " AND nodes.node_type = 'backend' AND nodes.presence = 'live' AND NOT nodes.drain_wanted"
+    " AND NOT nodes.worker_draining)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    intent: Intent
+    node_name: str
+    is_localai: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    intent: Intent
+    """As it was claimed."""
+    step: NextStep
+
+
+class IntentStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, token: str, *, lease_s: float, limit: int) -> list[Claim]:
+        """Due orders of healthy nodes, and those to be called off wherever their node is; oldest first."""
+
+        async def body(tx: Tx) -> list[Claim]:
+            due = await tx.fetch(
+                "SELECT id FROM intents WHERE live AND due_at <= now_ms() AND lease_until <= now_ms()"  # noqa: S608
+                f" AND (cancel_wanted OR {_HEALTHY}) ORDER BY due_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
+                limit,
+            )
+            if not due:
+                return []
+            ids = [row["id"] for row in due]
+            rows = await tx.fetch(
+                "UPDATE intents SET state = CASE WHEN state = 'pending' THEN 'running' ELSE state END,"  # noqa: S608
+                " claim_token = $1, fence = fence + 1, lease_until = now_ms() + $2, changed_at = now_ms()"
+                f" WHERE live AND id IN ({places(len(ids), first=3)}) RETURNING {', '.join(COLUMNS)}",
+                token,
+                int(lease_s * 1000),
+                *ids,
+            )
+            intents = [read_intent_row(row) for row in rows]
+            await _show_started(tx, intents)
+            return await _with_nodes(tx, intents)
+
+        return await self._database.write(body)
+
+    async def renew(self, token: str, ids: Iterable[str], *, lease_s: float) -> set[str]:
+        """Keeps these claims; answers which of them are still ours."""
+        ordered = sorted(ids)
+        if not ordered:
+            return set()
+
+        async def body(tx: Tx) -> set[str]:
+            rows = await tx.fetch(
+                "UPDATE intents SET lease_until = now_ms() + $2"  # noqa: S608
+                f" WHERE claim_token = $1 AND live AND id IN ({places(len(ordered), first=3)}) RETURNING id",
+                token,
+                int(lease_s * 1000),
+                *ordered,
+            )
+            return {row["id"] for row in rows}
+
+        return await self._database.write(body)
+
+    async def release(self, token: str) -> None:
+        """Whoever is next need not wait until these claims have run out."""
+
+        async def body(tx: Tx) -> None:
+            await tx.execute("UPDATE intents SET lease_until = 0 WHERE claim_token = $1 AND live", token)
+
+        await self._database.write(body)
+
+    async def read_held(self, token: str) -> dict[str, bool]:
+        """What this token still holds, and whether it is to be called off."""
+
+        async def body(tx: Tx) -> dict[str, bool]:
+            rows = await tx.fetch("SELECT id, cancel_wanted FROM intents WHERE claim_token = $1 AND live", token)
+            return {row["id"]: bool(row["cancel_wanted"]) for row in rows}
+
+        return await self._database.read(body)
+
+    async def record(self, results: Sequence[Result]) -> set[str]:
+        """Writes what came of claims that are still held, all at once; answers the ids of those that were."""
+        by_id = {result.intent.id: result for result in results}
+
+        async def body(tx: Tx) -> set[str]:
+            await lock_operations(tx, [result.intent.operation_id for result in results])
+            held = await tx.fetch(
+                "SELECT id, claim_token, fence FROM intents"  # noqa: S608
+                f" WHERE live AND id IN ({places(len(by_id))}) ORDER BY id FOR UPDATE",
+                *sorted(by_id),
+            )
+            valid = [by_id[row["id"]] for row in held if _is_held(row, by_id[row["id"]].intent)]
+            await _write_results(tx, valid)
+            operations = [result.intent.operation_id for result in valid]
+            await touch_operations(tx, operations)
+            await finish_operations(tx, operations)
+            return {result.intent.id for result in valid}
+
+        return await self._database.write(body)
+
+    async def read_background(self) -> list[tuple[Intent, list[ObservedBackend]]]:
+        """Orders somebody may be carrying out, with what their nodes have, for those that have told."""
+
+        async def body(tx: Tx) -> list[tuple[Intent, list[ObservedBackend]]]:
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE state = 'in_background' AND lease_until <= now_ms()")
+            intents = [read_intent_row(row) for row in rows]
+            observed = await read_node_backends(tx, [intent.node_id for intent in intents])
+            return [(intent, observed[intent.node_id]) for intent in intents if intent.node_id in observed]
+
+        return await self._database.read(body)
+
+    async def read_newest(self, *, node_id: NodeId | None = None) -> list[Intent]:
+        """The last wish for every backend on every node, open or ended."""
+
+        async def body(tx: Tx) -> list[Intent]:
+            if node_id is not None:
+                rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND node_id = $1", node_id)
+            else:
+                rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest")
+            return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_some(
+        self, *, node_id: str | None, backend: str | None, state: str | None, limit: int
+    ) -> list[Intent]:
+        """Open and ended ones that fit, newest first."""
+        wanted = {"node_id": node_id, "backend": backend, "state": state}
+        given = [(column, value) for column, value in wanted.items() if value is not None]
+        where = " AND ".join(f"{column} = ${position}" for position, (column, _) in enumerate(given, 2)) or "true"
+
+        async def body(tx: Tx) -> list[Intent]:
+            rows = await tx.fetch(
+                f"{SELECT_INTENT} WHERE {where} ORDER BY generation DESC, id LIMIT $1",
+                limit,
+                *(value for _, value in given),
+            )
+            return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def find_wishes(self, backend: str) -> dict[str, Wish]:
+        """By digest: how each version of it that some node got was last asked for."""
+
+        async def body(tx: Tx) -> dict[str, Wish]:
+            rows = await tx.fetch(
+                "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
+                " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
+                backend,
+            )
+            return {row["digest"]: decode_wish(row["wish"]) for row in rows}
+
+        return await self._database.read(body)
+
+    async def finish_idle(self) -> list[str]:
+        """Ends orders for nodes that have gone, and operations that somebody left open without an open order."""
+
+        async def find(tx: Tx) -> tuple[bool, list[str]]:
+            rows = await tx.fetch(
+                "SELECT id FROM operations WHERE finished_at IS NULL AND NOT EXISTS"
+                " (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live) LIMIT 100"
+            )
+            return await has_prunable(tx), [row["id"] for row in rows]
+
+        prunable, idle = await self._database.read(find)
+        if not prunable and not idle:
+            return []
+
+        async def body(tx: Tx) -> list[str]:
+            if prunable:
+                await prune_intents(tx)
+            await lock_operations(tx, idle)
+            return await finish_operations(tx, idle)
+
+        return await self._database.write(body)
+
+
+def _is_held(row: Row, intent: Intent) -> bool:
+    return bool(row["claim_token"] == intent.claim_token and row["fence"] == intent.fence)
+
+
+async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
+    await tx.execute_many(
+        "UPDATE operation_nodes SET status = CASE WHEN status = 'running_on_worker' THEN status ELSE 'downloading' END,"
+        " sequence = 0, next_attempt_at = NULL, changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
+        [(intent.operation_id, intent.node_id) for intent in intents if not intent.cancel_wanted],
+    )
+    await touch_operations(tx, [intent.operation_id for intent in intents])
+
+
+async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[Claim]:
+    ids = sorted({intent.node_id for intent in intents})
+    rows = await tx.fetch(f"SELECT id, name, key_hash FROM nodes WHERE id IN ({places(len(ids))})", *ids)  # noqa: S608
+    nodes = {row["id"]: row for row in rows}
+    return [
+        Claim(
+            intent=intent,
+            node_name=nodes[intent.node_id]["name"],
+            is_localai=nodes[intent.node_id]["key_hash"] is None,
+        )
+        for intent in intents
+    ]
+
+
+async def _write_results(tx: Tx, results: Sequence[Result]) -> None:
+    for result in results:
+        if result.step.higher_generation:
+            await tx.execute(
+                "UPDATE intents SET generation = $2 WHERE id = $1", result.intent.id, await next_generation(tx)
+            )
+    await tx.execute_many(
+        "UPDATE intents SET state = $2, live = $3, attempts = $4, due_at = now_ms() + $5, last_error = $6,"
+        " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
+        " finished_at = CASE WHEN $3 THEN NULL ELSE now_ms() END,"
+        " digest = CASE WHEN $7 = '' THEN digest ELSE $7 END WHERE id = $1",
+        [
+            (
+                result.intent.id,
+                result.step.state.value,
+                result.step.state.live,
+                result.step.attempts,
+                int(result.step.due_in_s * 1000),
+                result.step.error,
+                result.step.digest,
+            )
+            for result in results
+        ],
+    )
+    await tx.execute_many(
+        "UPDATE operation_nodes SET status = $3, error = $4, attempts = $5,"
+        " next_attempt_at = CASE WHEN $6 > 0 THEN now_ms() + $6 ELSE NULL END,"
+        " percentage = CASE WHEN $3 = 'success' THEN 100 ELSE percentage END,"
+        " phase = CASE WHEN $3 = 'success' THEN 'ready' ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
+        " digest = CASE WHEN $7 = '' THEN digest ELSE $7 END, changed_at = now_ms()"
+        " WHERE operation_id = $1 AND node_id = $2",
+        [
+            (
+                result.intent.operation_id,
+                result.intent.node_id,
+                status_after(result.step).value,
+                result.step.error,
+                result.step.attempts,
+                int(result.step.due_in_s * 1000) if result.step.state.live else 0,
+                result.step.digest,
+            )
+            for result in results
+        ],
+    )

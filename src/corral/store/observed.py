@@ -1,0 +1,146 @@
+"""What every node was last seen to have. A newer report replaces an older one, whole; an unchanged one is free."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from corral.core.nodes import NodeId
+from corral.core.observed import Observation, ObservedBackend, ObservedProcess
+from corral.store.database import Database, Row, Tx
+from corral.store.rows import places
+
+SEEN_EVERY_MS = 15_000
+"""An unchanged report only says that the node was seen; written down at most this often."""
+
+_decode_processes = msgspec.json.Decoder(tuple[ObservedProcess, ...]).decode
+_decode_versions = msgspec.json.Decoder(tuple[str, ...]).decode
+_COLUMNS = (
+    "name", "is_meta", "is_system", "concrete", "alias", "version", "digest", "uri", "gallery_url", "installed_at",
+    "generation", "versions", "problem",
+)  # fmt: skip
+SELECT_BACKEND = f"SELECT node_id, {', '.join(_COLUMNS)} FROM observed_backends"  # noqa: S608  column names are ours
+
+
+def fingerprint(observation: Observation) -> str:
+    """Of what was observed; the same table told again has the same one."""
+    content = (observation.instance, observation.epoch, observation.backends, observation.processes)
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+
+
+def read_backend_row(row: Row) -> ObservedBackend:
+    values = {column: row[column] for column in _COLUMNS}
+    values["is_meta"], values["is_system"] = bool(values["is_meta"]), bool(values["is_system"])
+    values["versions"] = _decode_versions(values["versions"])
+    return ObservedBackend(**values)
+
+
+async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dict[NodeId, list[ObservedBackend]]:
+    """Of all nodes, or of these. A node that has never reported is not in it."""
+    chosen = None if ids is None else sorted(set(ids))
+    if chosen == []:
+        return {}
+    where = "" if chosen is None else f" WHERE node_id IN ({places(len(chosen))})"
+    arguments = chosen or []
+    known = await tx.fetch(f"SELECT node_id FROM observed_nodes{where}", *arguments)  # noqa: S608
+    found: dict[NodeId, list[ObservedBackend]] = {NodeId(row["node_id"]): [] for row in known}
+    for row in await tx.fetch(f"{SELECT_BACKEND}{where} ORDER BY node_id, name", *arguments):
+        found.setdefault(NodeId(row["node_id"]), []).append(read_backend_row(row))
+    return found
+
+
+class ObservedStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, observations: Sequence[Observation]) -> list[NodeId]:
+        """Writes those that are newer than what is stored; answers whose table changed."""
+        newest = {observation.node_id: observation for observation in sorted(observations, key=lambda o: o.order)}
+        if not newest:
+            return []
+
+        async def body(tx: Tx) -> list[NodeId]:
+            ids = sorted(newest)
+            rows = await tx.fetch(
+                "SELECT node_id, epoch, sequence, fingerprint, seen_at, now_ms() AS now FROM observed_nodes"  # noqa: S608
+                f" WHERE node_id IN ({places(len(ids))}) ORDER BY node_id FOR UPDATE",
+                *ids,
+            )
+            stored = {NodeId(row["node_id"]): row for row in rows}
+            changed = []
+            for node_id in ids:
+                row, observation = stored.get(node_id), newest[node_id]
+                if row is not None and (row["epoch"], row["sequence"]) >= observation.order:
+                    continue
+                mark = fingerprint(observation)
+                if row is not None and row["fingerprint"] == mark:
+                    if row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
+                        await _touch(tx, observation)
+                    continue
+                await _replace(tx, observation, mark)
+                changed.append(node_id)
+            return changed
+
+        return await self._database.write(body)
+
+    async def read_backends(self, ids: Iterable[NodeId] | None = None) -> dict[NodeId, list[ObservedBackend]]:
+        async def body(tx: Tx) -> dict[NodeId, list[ObservedBackend]]:
+            return await read_node_backends(tx, ids)
+
+        return await self._database.read(body)
+
+    async def read_processes(self) -> dict[NodeId, tuple[ObservedProcess, ...]]:
+        async def body(tx: Tx) -> dict[NodeId, tuple[ObservedProcess, ...]]:
+            rows = await tx.fetch("SELECT node_id, processes FROM observed_nodes")
+            return {NodeId(row["node_id"]): _decode_processes(row["processes"]) for row in rows}
+
+        return await self._database.read(body)
+
+    async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]:
+        """By node: the epoch it last reported in, and how long ago that was, to about fifteen seconds."""
+
+        async def body(tx: Tx) -> dict[NodeId, tuple[int, float]]:
+            rows = await tx.fetch("SELECT node_id, epoch, now_ms() - seen_at AS age FROM observed_nodes")
+            return {NodeId(row["node_id"]): (row["epoch"], row["age"] / 1000) for row in rows}
+
+        return await self._database.read(body)
+
+
+async def _touch(tx: Tx, observation: Observation) -> None:
+    await tx.execute(
+        "UPDATE observed_nodes SET sequence = $2, seen_at = now_ms() WHERE node_id = $1",
+        observation.node_id,
+        observation.sequence,
+    )
+
+
+async def _replace(tx: Tx, observation: Observation, mark: str) -> None:
+    await tx.execute(
+        "INSERT INTO observed_nodes (node_id, instance, epoch, sequence, fingerprint, processes, seen_at, changed_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, now_ms(), now_ms()) ON CONFLICT (node_id) DO UPDATE SET"
+        " instance = excluded.instance, epoch = excluded.epoch, sequence = excluded.sequence,"
+        " fingerprint = excluded.fingerprint, processes = excluded.processes, seen_at = excluded.seen_at,"
+        " changed_at = excluded.changed_at",
+        observation.node_id,
+        observation.instance,
+        observation.epoch,
+        observation.sequence,
+        mark,
+        msgspec.json.encode(observation.processes).decode(),
+    )
+    await tx.execute("DELETE FROM observed_backends WHERE node_id = $1", observation.node_id)
+    columns = ("node_id", *_COLUMNS)
+    await tx.execute_many(
+        f"INSERT INTO observed_backends ({', '.join(columns)}, seen_at)"  # noqa: S608
+        f" VALUES ({places(len(columns))}, now_ms())",
+        [
+            (
+                observation.node_id,
+                *(
+                    msgspec.json.encode(backend.versions).decode() if column == "versions" else getattr(backend, column)
+                    for column in _COLUMNS
+                ),
+            )
+            for backend in observation.backends
+        ],
+    )

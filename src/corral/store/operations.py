@@ -1,0 +1,254 @@
+"""Operations as people see and steer them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from corral.core.errors import Conflict, InvalidInput, NotFound
+from corral.core.intents import Intent, IntentState
+from corral.core.nodes import NodeId
+from corral.core.operations import NodeProgress, NodeProgressStatus, Operation
+from corral.store.database import Database, Tx
+from corral.store.events import append_event
+from corral.store.intent_rows import (
+    SELECT_INTENT,
+    finish_operations,
+    lock_operations,
+    read_intent_row,
+    show_ended,
+    touch_operations,
+)
+from corral.store.operation_rows import SELECT_OPERATION, read_operation_row, read_progress_rows
+
+HISTORY_MOST = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    operation: Operation
+    running: tuple[tuple[NodeId, str], ...]
+    """Nodes whose workers may be at it, and must be told; with the backend's name."""
+
+
+def _unknown(operation_id: str) -> NotFound:
+    return NotFound(f"there is no operation {operation_id!r}; `corral ops list` shows the ones there are")
+
+
+class OperationStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_one(self, operation_id: str) -> Operation:
+        async def body(tx: Tx) -> Operation:
+            return await _read_one(tx, operation_id)
+
+        return await self._database.read(body)
+
+    async def read_open(self) -> list[Operation]:
+        """Those that run, and those that failed and that nobody has dismissed."""
+
+        async def body(tx: Tx) -> list[Operation]:
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE finished_at IS NULL"  # noqa: S608
+                " UNION ALL"
+                f" SELECT * FROM ({SELECT_OPERATION} WHERE finished_at IS NOT NULL AND state = 'failed'"
+                " AND dismissed_at IS NULL AND cleared_at IS NULL ORDER BY created_at DESC LIMIT 100) AS failed"
+            )
+            progress = await read_progress_rows(tx, [row["id"] for row in rows])
+            return [read_operation_row(row, progress.get(row["id"], ())) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_history(self, *, limit: int = HISTORY_MOST) -> list[Operation]:
+        """Ended ones, newest first, without their nodes."""
+
+        async def body(tx: Tx) -> list[Operation]:
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE finished_at IS NOT NULL AND cleared_at IS NULL"
+                " ORDER BY finished_at DESC LIMIT $1",
+                limit,
+            )
+            return [read_operation_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_changes(self, since_ms: int) -> tuple[int, list[Operation]]:
+        """The store's time now, and operations changed since, whole."""
+
+        async def body(tx: Tx) -> tuple[int, list[Operation]]:
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE changed_at >= $1 ORDER BY changed_at DESC LIMIT 500", since_ms
+            )
+            progress = await read_progress_rows(tx, [row["id"] for row in rows])
+            now = await tx.fetch_one("SELECT now_ms() AS now")
+            assert now is not None
+            return now["now"], [read_operation_row(row, progress.get(row["id"], ())) for row in rows]
+
+        return await self._database.read(body)
+
+    async def clear_history(self, *, actor: str) -> int:
+        """They are not shown any more; the audit log keeps what happened."""
+
+        async def body(tx: Tx) -> int:
+            count = await tx.execute(
+                "UPDATE operations SET cleared_at = now_ms(), changed_at = now_ms()"
+                " WHERE finished_at IS NOT NULL AND cleared_at IS NULL"
+            )
+            await append_event(
+                tx, actor=actor, action="operations.cleared", subject="history", detail={"operations": count}
+            )
+            return count
+
+        return await self._database.write(body)
+
+    async def dismiss(self, operation_id: str, *, actor: str) -> Operation:
+        async def body(tx: Tx) -> Operation:
+            operation = await _read_one(tx, operation_id)
+            if operation.finished_at is None:
+                raise Conflict(f"operation {operation_id} is still running; cancel it instead")
+            await tx.execute(
+                "UPDATE operations SET dismissed_at = now_ms(), changed_at = now_ms() WHERE id = $1", operation_id
+            )
+            await append_event(tx, actor=actor, action="operation.dismissed", subject=operation_id)
+            return operation
+
+        return await self._database.write(body)
+
+    async def cancel(self, operation_id: str, *, actor: str) -> Cancelled:
+        """Orders nobody has begun end here and now; the others are to be called off by whoever holds them.
+
+        A policy this operation set goes with it."""
+
+        async def body(tx: Tx) -> Cancelled:
+            await lock_operations(tx, [operation_id])
+            operation = await _read_one(tx, operation_id)
+            if operation.finished_at is not None:
+                return Cancelled(operation=operation, running=())
+            rows = await tx.fetch(
+                f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id
+            )
+            intents = [read_intent_row(row) for row in rows]
+            waiting = [intent for intent in intents if intent.state is IntentState.PENDING]
+            begun = [intent for intent in intents if intent.state is not IntentState.PENDING]
+            why = f"cancelled by {actor}"
+            await tx.execute_many(
+                "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
+                " changed_at = now_ms() WHERE id = $1",
+                [(intent.id, why) for intent in waiting],
+            )
+            await tx.execute_many(
+                "UPDATE intents SET cancel_wanted = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+                [(intent.id,) for intent in begun],
+            )
+            await show_ended(
+                tx,
+                [(operation_id, intent.node_id) for intent in waiting],
+                status=NodeProgressStatus.CANCELLED,
+                error=why,
+            )
+            await tx.execute(
+                "UPDATE operations SET cancel_wanted = true, changed_at = now_ms() WHERE id = $1", operation_id
+            )
+            await tx.execute(
+                "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
+                " WHERE operation_id = $1 AND ended_at IS NULL",
+                operation_id,
+                why,
+            )
+            await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id)
+            await finish_operations(tx, [operation_id])
+            return Cancelled(
+                operation=await _read_one(tx, operation_id),
+                running=tuple((intent.node_id, intent.backend) for intent in begun),
+            )
+
+        return await self._database.write(body)
+
+    async def retry(self, operation_id: str, *, node_id: str | None, actor: str) -> Operation:
+        """Failed orders, of one node or of all, are due now, with all their attempts before them."""
+
+        async def body(tx: Tx) -> Operation:
+            await lock_operations(tx, [operation_id])
+            operation = await _read_one(tx, operation_id)
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 ORDER BY id FOR UPDATE", operation_id)
+            chosen = _retryable(operation, [read_intent_row(row) for row in rows], node_id)
+            await tx.execute_many(
+                "UPDATE intents SET state = 'pending', live = true, attempts = 0, due_at = now_ms(), last_error = '',"
+                " cancel_wanted = false, finished_at = NULL, changed_at = now_ms() WHERE id = $1",
+                [(intent.id,) for intent in chosen],
+            )
+            await tx.execute_many(
+                "UPDATE operation_nodes SET status = 'queued', error = '', attempts = 0, next_attempt_at = NULL,"
+                " changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
+                [(operation_id, intent.node_id) for intent in chosen],
+            )
+            await tx.execute(
+                "UPDATE operations SET state = 'running', error = '', cancel_wanted = false, finished_at = NULL,"
+                " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
+                operation_id,
+            )
+            detail = {"nodes": [intent.node_id for intent in chosen]}
+            await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
+            return await _read_one(tx, operation_id)
+
+        return await self._database.write(body)
+
+    async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None:
+        """How far open orders are; never over something newer, never over an end."""
+        rows: Sequence[tuple[object, ...]] = [
+            (
+                operation_id,
+                node.node_id,
+                node.sequence,
+                node.phase,
+                node.file_name,
+                node.bytes_done,
+                node.bytes_total,
+                node.percentage,
+                node.rate_bytes_per_s,
+                node.eta_s,
+            )
+            for operation_id, node in progress
+        ]
+        if not rows:
+            return
+
+        async def body(tx: Tx) -> None:
+            await tx.execute_many(
+                "UPDATE operation_nodes SET sequence = $3, phase = $4, file_name = $5, bytes_done = $6,"
+                " bytes_total = $7, percentage = CASE WHEN percentage > $8 THEN percentage ELSE $8 END,"
+                " rate_bytes_per_s = $9, eta_s = $10, changed_at = now_ms()"
+                " WHERE operation_id = $1 AND node_id = $2 AND sequence < $3"
+                " AND status IN ('downloading', 'running_on_worker')",
+                rows,
+            )
+            await touch_operations(tx, [str(row[0]) for row in rows])
+
+        await self._database.write(body)
+
+
+async def _read_one(tx: Tx, operation_id: str) -> Operation:
+    row = await tx.fetch_one(f"{SELECT_OPERATION} WHERE id = $1", operation_id)
+    if row is None:
+        raise _unknown(operation_id)
+    return read_operation_row(row, (await read_progress_rows(tx, [operation_id])).get(operation_id, ()))
+
+
+def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | None) -> list[Intent]:
+    chosen = [intent for intent in intents if node_id is None or intent.node_id == node_id]
+    if node_id is not None and not chosen:
+        raise NotFound(f"operation {operation.id} has no order for node {node_id}")
+    failed = [
+        intent
+        for intent in chosen
+        if intent.state in (IntentState.DEAD_LETTERED, IntentState.CANCELLED)
+        or (intent.state is IntentState.PENDING and intent.attempts > 0)
+    ]
+    if not failed:
+        raise InvalidInput(f"nothing of operation {operation.id} has failed, so there is nothing to try again")
+    outdated = [intent for intent in failed if not intent.newest]
+    if outdated:
+        raise Conflict(
+            f"a newer operation has replaced what operation {operation.id} wanted of node {outdated[0].node_id};"
+            " ask anew instead"
+        )
+    return failed

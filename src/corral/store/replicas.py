@@ -1,0 +1,313 @@
+"""Replicas: what requests may be routed to, what is being ended, what a node's silence or word means for its rows."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from corral.core.labels import effective_labels
+from corral.core.nodes import Node, NodeStatus
+from corral.core.placement import NodeRoom
+from corral.core.replicas import Replica, ReplicaState
+from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
+from corral.core.scaling import Scheduling
+from corral.store.database import Database, Tx
+from corral.store.events import append_event
+from corral.store.models import StoredModel, read_served_models
+from corral.store.node_rows import SELECT_NODE, read_node_row, store_now_ms
+from corral.store.replica_rows import (
+    InFlight,
+    lock_replicas,
+    read_groups,
+    read_replicas,
+    room_of,
+    set_states,
+)
+from corral.store.scheduling import read_all_scheduling
+from corral.store.versions import ROUTES, bump_version, read_version
+
+STOP_LEASE_MS = 45_000
+
+
+async def read_nodes(tx: Tx) -> list[Node]:
+    return [read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL ORDER BY name")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """Nodes, replicas and wishes on one snapshot."""
+
+    now_ms: int
+    nodes: tuple[Node, ...]
+    replicas: tuple[Replica, ...]
+    scheduling: Mapping[str, Scheduling]
+    rooms: tuple[NodeRoom, ...]
+
+
+async def read_fleet(tx: Tx, in_flight: InFlight) -> FleetView:
+    nodes, replicas = await read_nodes(tx), await read_replicas(tx)
+    scheduling = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
+    ready = Counter(replica.model for replica in replicas if replica.state is ReplicaState.READY)
+    groups = await read_groups(tx)
+    now_ms = await store_now_ms(tx)
+
+    def evictable(replica: Replica) -> bool:
+        wanted = scheduling.get(replica.model)
+        return wanted is None or (not wanted.spread_all and ready[replica.model] > wanted.min_replicas)
+
+    by_node: dict[str, list[Replica]] = {}
+    for replica in replicas:
+        by_node.setdefault(replica.node_id, []).append(replica)
+    rooms = tuple(
+        room_of(
+            node,
+            by_node.get(node.id, ()),
+            now_ms=now_ms,
+            in_flight=in_flight,
+            groups=groups,
+            evictable=evictable,
+        )
+        for node in nodes
+    )
+    return FleetView(now_ms=now_ms, nodes=tuple(nodes), replicas=tuple(replicas), scheduling=scheduling, rooms=rooms)
+
+
+class ReplicaStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Routes
+
+    async def read_version(self) -> int:
+        async def body(tx: Tx) -> int:
+            return await read_version(tx, ROUTES)
+
+        return await self._database.read(body)
+
+    async def read_routes(self) -> RouteSnapshot:
+        async def body(tx: Tx) -> RouteSnapshot:
+            version = await read_version(tx, ROUTES)
+            models = await read_served_models(tx)
+            nodes: dict[str, Node] = {node.id: node for node in await read_nodes(tx)}
+            records = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
+            by_model: dict[str, list[Replica]] = {}
+            for replica in await read_replicas(tx, "WHERE state = 'ready'"):
+                by_model.setdefault(replica.model, []).append(replica)
+            routes = tuple(
+                _route(model, by_model.get(model.name, []), nodes, records.get(model.name)) for model in models
+            )
+            return RouteSnapshot(version=version, routes=routes)
+
+        return await self._database.read(body)
+
+    # Reading
+
+    async def read_all(self) -> list[Replica]:
+        async def body(tx: Tx) -> list[Replica]:
+            return await read_replicas(tx)
+
+        return await self._database.read(body)
+
+    async def read_of_node(self, node_id: str) -> list[Replica]:
+        async def body(tx: Tx) -> list[Replica]:
+            return await read_replicas(tx, "WHERE node_id = $1", node_id)
+
+        return await self._database.read(body)
+
+    async def read_of_model(self, model: str) -> list[Replica]:
+        async def body(tx: Tx) -> list[Replica]:
+            return await read_replicas(tx, "WHERE model = $1", model)
+
+        return await self._database.read(body)
+
+    async def read_fleet(self, in_flight: InFlight) -> FleetView:
+        async def body(tx: Tx) -> FleetView:
+            return await read_fleet(tx, in_flight)
+
+        return await self._database.read(body)
+
+    async def touch(self, ages_ms: Mapping[ReplicaId, int]) -> None:
+        async def body(tx: Tx) -> None:
+            now = await store_now_ms(tx)
+            await tx.execute_many(
+                "UPDATE replicas SET last_used = $2 WHERE id = $1 AND last_used < $2",
+                [(identity, now - age_ms) for identity, age_ms in sorted(ages_ms.items())],
+            )
+
+        if ages_ms:
+            await self._database.write(body)
+
+    # Ending
+
+    async def drain(self, ids: Collection[str], *, why: str) -> None:
+        """They get nothing new from the next look at the routes on."""
+
+        async def body(tx: Tx) -> None:
+            ready = [row.id for row in await lock_replicas(tx, ids) if row.state is ReplicaState.READY]
+            if ready:
+                await set_states(tx, ready, ReplicaState.DRAINING, why)
+                await bump_version(tx, ROUTES)
+
+        await self._database.write(body)
+
+    async def want_stopped(self, ids: Collection[str], *, why: str) -> list[Replica]:
+        """A durable order: whoever is there carries it out, again and again until the node says it is gone."""
+
+        async def body(tx: Tx) -> list[Replica]:
+            rows = [row for row in await lock_replicas(tx, ids) if row.state is not ReplicaState.STOPPING]
+            if rows:
+                await set_states(tx, [row.id for row in rows], ReplicaState.STOPPING, why)
+                await bump_version(tx, ROUTES)
+            return rows
+
+        return await self._database.write(body)
+
+    async def claim_stops(self, *, most: int = 64) -> list[Replica]:
+        """Due ones, for us alone for a while."""
+
+        async def body(tx: Tx) -> list[Replica]:
+            rows = await tx.fetch(
+                "SELECT id FROM replicas WHERE state = 'stopping' AND stop_due_at <= now_ms()"
+                " ORDER BY stop_due_at, id LIMIT $1 FOR UPDATE",
+                most,
+            )
+            ids = [row["id"] for row in rows]
+            await tx.execute_many(
+                "UPDATE replicas SET stop_due_at = now_ms() + $2 WHERE id = $1",
+                [(identity, STOP_LEASE_MS) for identity in ids],
+            )
+            return await lock_replicas(tx, ids)
+
+        return await self._database.write(body)
+
+    async def stopped(self, replica: Replica) -> None:
+        """The node says that the process is gone: only now the place is free."""
+
+        async def body(tx: Tx) -> None:
+            gone = await tx.execute("DELETE FROM replicas WHERE id = $1 AND state = 'stopping'", replica.id)
+            if gone:
+                await _wake_loads(tx)
+                await bump_version(tx, ROUTES)
+
+        await self._database.write(body)
+
+    async def stop_failed(self, replica: Replica, error: str, *, again_in_ms: int) -> None:
+        async def body(tx: Tx) -> None:
+            await tx.execute(
+                "UPDATE replicas SET stop_attempts = stop_attempts + 1, stop_error = $2, changed_at = now_ms(),"
+                " stop_due_at = now_ms() + $3 WHERE id = $1 AND state = 'stopping'",
+                replica.id,
+                error[:2000],
+                again_in_ms,
+            )
+
+        await self._database.write(body)
+
+    async def drop(self, ids: Collection[str], *, why: str) -> list[Replica]:
+        """Rows whose process cannot exist any more: the node is dead, or says so itself."""
+
+        async def body(tx: Tx) -> list[Replica]:
+            rows = await lock_replicas(tx, ids)
+            for row in rows:
+                detail = {"node": row.node_id, "slot": row.slot, "why": why}
+                await append_event(tx, actor="corral", action="replica.lost", subject=row.model, detail=detail)
+            if rows:
+                await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in rows])
+                await _wake_loads(tx)
+                await bump_version(tx, ROUTES)
+            return rows
+
+        return await self._database.write(body)
+
+    async def note_missed(self, ids: Iterable[str]) -> None:
+        async def body(tx: Tx) -> None:
+            await tx.execute_many("UPDATE replicas SET missed = missed + 1 WHERE id = $1", [(one,) for one in ids])
+
+        await self._database.write(body)
+
+    async def note_seen(self, replica_id: str, *, epoch: int, address: str, token: str | None) -> None:
+        """The same process under a worker that was started again: what leads to it may have changed."""
+
+        async def body(tx: Tx) -> None:
+            rows = await lock_replicas(tx, [replica_id])
+            if not rows:
+                return
+            row = rows[0]
+            moved = row.address != address or (token is not None and row.token != token)
+            await tx.execute(
+                "UPDATE replicas SET missed = 0, epoch = $2, address = $3, token = $4 WHERE id = $1",
+                replica_id,
+                epoch,
+                address,
+                row.token if token is None else token,
+            )
+            if moved:
+                version = await bump_version(tx, ROUTES)
+                await tx.execute("UPDATE replicas SET generation = $2 WHERE id = $1", replica_id, version)
+
+        await self._database.write(body)
+
+
+async def _wake_loads(tx: Tx) -> None:
+    """There is room that was not there before."""
+    await tx.execute("UPDATE load_jobs SET due_at = now_ms() WHERE state = 'pending' AND due_at > now_ms()")
+
+
+def _route(
+    model: StoredModel, replicas: list[Replica], nodes: Mapping[str, Node], wanted: Scheduling | None
+) -> ModelRoute:
+    return ModelRoute(
+        model=model.name,
+        aliases=model.aliases,
+        revision=model.revision,
+        replicas=tuple(
+            RouteReplica(
+                id=ReplicaId(replica.id),
+                node_id=replica.node_id,
+                node_name=nodes[replica.node_id].name,
+                slot=replica.slot,
+                address=replica.address,
+                protocol=replica.protocol,
+                token=replica.token,
+                generation=replica.generation,
+                capacity=replica.capacity,
+                revision=replica.revision,
+            )
+            for replica in _routable(model, replicas, nodes, wanted)
+        ),
+        policy=_policy(wanted),
+    )
+
+
+def _routable(
+    model: StoredModel, replicas: list[Replica], nodes: Mapping[str, Node], wanted: Scheduling | None
+) -> list[Replica]:
+    """On healthy nodes that match. One on a node that is being drained serves only until another can."""
+    selector = wanted.selector if wanted is not None else {}
+    good, leaving = [], []
+    for replica in replicas:
+        node = nodes.get(replica.node_id)
+        if node is None or replica.revision != model.revision or not _matches(node, selector):
+            continue
+        if node.status is NodeStatus.HEALTHY:
+            good.append(replica)
+        elif node.status is NodeStatus.DRAINING and not node.worker_draining:
+            leaving.append(replica)
+    return good or leaving
+
+
+def _matches(node: Node, selector: Mapping[str, str]) -> bool:
+    if not selector:
+        return True
+    labels = effective_labels(node)
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _policy(wanted: Scheduling | None) -> RoutePolicy:
+    if wanted is None:
+        return RoutePolicy()
+    plain = RoutePolicy()
+    return RoutePolicy(
+        prefix_affinity=wanted.route_policy == "prefix_cache",
+        balance_abs_threshold=wanted.balance_abs_threshold or plain.balance_abs_threshold,
+        balance_rel_threshold=wanted.balance_rel_threshold or plain.balance_rel_threshold,
+    )

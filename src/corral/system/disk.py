@@ -1,0 +1,112 @@
+"""The disk, as far as roles keep things on it themselves. What is fetched and unpacked has adapters of its own."""
+
+import os
+import shutil
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from corral.system.lock import is_locked, lock_directory
+
+
+class Disk(Protocol):
+    """Blocking, and short. Raises OSError for whatever stands in the way."""
+
+    def read(self, path: Path) -> bytes | None:
+        """None when there is no such file."""
+        ...
+
+    def write(self, path: Path, content: bytes) -> None:
+        """For its owner's eyes only. Whole or not at all, and on the platter when this returns."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """It is gone afterwards; it need not have been there."""
+        ...
+
+    def make_directory(self, path: Path, *, private: bool = True) -> None: ...
+
+    def list(self, path: Path) -> list[Path]:
+        """Sorted; nothing when there is no such directory."""
+        ...
+
+    def make_executable(self, path: Path) -> None:
+        """Does nothing when there is no such file, or when it is executable already."""
+        ...
+
+    def let_through(self, directory: Path) -> None:
+        """Others may walk through it, and see nothing on the way."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """On the file system of `path`, or of the nearest directory above that exists."""
+        ...
+
+    def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
+        """One process of a kind per directory. Raises Conflict when another one has it, Unavailable when it cannot
+        be used."""
+        ...
+
+    def is_held(self, directory: Path, what: str) -> bool: ...
+
+
+class SystemDisk:
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: Path, content: bytes) -> None:
+        self.make_directory(path.parent)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        _flush_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path, *, private: bool = True) -> None:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
+
+    def list(self, path: Path) -> list[Path]:
+        try:
+            return sorted(path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def make_executable(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            if not os.access(path, os.X_OK):
+                path.chmod(0o700)
+
+    def let_through(self, directory: Path) -> None:
+        directory.chmod(0o711)
+
+    def free_bytes(self, path: Path) -> int:
+        while not path.exists():
+            path = path.parent
+        return shutil.disk_usage(path).free
+
+    def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
+        return lock_directory(directory, what)
+
+    def is_held(self, directory: Path, what: str) -> bool:
+        return is_locked(directory, what)
+
+
+def _flush_directory(path: Path) -> None:
+    """A rename is on the platter only when its directory is."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

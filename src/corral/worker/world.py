@@ -1,0 +1,66 @@
+"""Everything outside this process that a worker works with. Its main hands in the real things; a simulation its own."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from corral.artifacts import BackendRequest, CancelToken, Catalogue, InstalledBackend, InstalledVersion
+from corral.artifacts.galleries.entries import ModelFile
+from corral.artifacts.progress import OnProgress
+from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.artifacts.weights import PlacedFile
+from corral.system import Clock, Disk, Ids
+from corral.worker.areas import Area
+from corral.worker.hardware.nvml import Nvml
+from corral.worker.processes.local import LocalSettings
+from corral.worker.processes.port import Processes
+
+
+class Fetch(Protocol):
+    """Brings backends onto this machine: finds, fetches, verifies, unpacks and keeps versions of them."""
+
+    async def read_catalogue(self, galleries: tuple[GallerySettings, ...] | None = None) -> Catalogue: ...
+
+    def request_for(
+        self,
+        catalogue: Catalogue,
+        name: str,
+        capability: str,
+        *,
+        substitute: bool = False,
+        galleries: tuple[GallerySettings, ...] | None = None,
+    ) -> BackendRequest: ...
+
+    async def install(
+        self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
+    ) -> InstalledVersion: ...
+
+    async def list_backends(self) -> Sequence[InstalledBackend]: ...
+
+    async def rollback(self, name: str, *, to: str | None = None) -> InstalledVersion: ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def install_files(
+        self,
+        files: Sequence[ModelFile],
+        *,
+        target_dir: Path | None = None,
+        on_progress: OnProgress | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[PlacedFile]: ...
+
+    def find_blob(self, digest: str) -> Path | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    clock: Clock
+    ids: Ids
+    disk: Disk
+    open_area: Callable[[Path], Area]
+    """A directory that strangers name files in."""
+    open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]
+    open_processes: Callable[[LocalSettings, Nvml | None], Processes]

@@ -1,0 +1,200 @@
+"""`corral chat`, as a person uses it: on a terminal, in a pipe, with Ctrl-C."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from harness.openai_upstream import OpenAiUpstream
+from harness.programs import clean_environment
+from harness.waiting import wait_until
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def upstream() -> Iterator[OpenAiUpstream]:
+    server = OpenAiUpstream()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def run(upstream: OpenAiUpstream, tmp_path: object) -> Run:
+    def start(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "corral", "chat", *arguments, "--url", upstream.url, "--data-dir", str(tmp_path)],
+            input=given, capture_output=True, text=True, env=clean_environment(), timeout=60,
+        )  # fmt: skip
+
+    return start
+
+
+class Terminal:
+    """A `corral chat` on a terminal of its own."""
+
+    def __init__(self, url: str, data_dir: object, *arguments: str) -> None:
+        self.output = ""
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "corral", "chat", *arguments, "--url", url, "--data-dir", str(data_dir)],
+            stdin=slave, stdout=slave, stderr=slave, env=clean_environment(TERM="dumb"), start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+        os.set_blocking(self._master, False)
+
+    def expect(self, text: str, *, times: int = 1) -> None:
+        def look() -> bool | None:
+            with suppress(BlockingIOError, OSError):
+                self.output += os.read(self._master, 65536).decode(errors="replace")
+            return self.output.count(text) >= times or None
+
+        try:
+            wait_until(look, what=text, within_s=20)
+        except Exception:
+            raise AssertionError(f"{text!r} not {times} times in {self.output!r}") from None
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminals(tmp_path: object) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def open_one(url: str, *arguments: str) -> Terminal:
+        opened.append(Terminal(url, tmp_path, *arguments))
+        return opened[-1]
+
+    yield open_one
+    for terminal in opened:
+        terminal.close()
+
+
+def test_a_question_is_answered_once_and_nothing_else_is_printed(run: Run) -> None:
+    done = run("tiny", "how", "are you")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "you said how are you\n", "")
+
+
+def test_the_input_is_the_question_when_nobody_sits_there(run: Run) -> None:
+    assert run("tiny", given="from a pipe").stdout == "you said from a pipe\n"
+    empty = run("tiny")
+    assert (empty.returncode, "no question" in empty.stderr) == (2, True)
+
+
+def test_verbose_tells_tokens_speed_and_machine(run: Run) -> None:
+    done = run("tiny", "slow", "-v")
+    assert "7 tokens in, 3 out" in done.stderr
+    assert "tokens/s" in done.stderr
+    assert "from worker-1" in done.stderr
+
+
+def test_json_has_the_answer_and_its_facts(run: Run) -> None:
+    answer = json.loads(run("tiny", "hello", "--json").stdout)
+    assert (answer["answer"], answer["node"], answer["finish_reason"]) == ("you said hello", "worker-1", "stop")
+    assert answer["usage"]["completion_tokens"] == 3
+
+
+def test_what_the_model_is_told_first_and_how_it_shall_answer_is_sent(run: Run, upstream: OpenAiUpstream) -> None:
+    run("tiny", "hi", "--system", "be brief", "--max-tokens", "9", "--temperature", "0.5")
+    request = upstream.requests[-1][1]
+    assert request["messages"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert (request["max_tokens"], request["temperature"], request["stream"]) == (9, 0.5, True)
+
+
+def test_a_model_that_is_being_loaded_is_waited_for(run: Run, upstream: OpenAiUpstream) -> None:
+    upstream.loading = 2
+    done = run("tiny", "hi")
+    assert (done.returncode, done.stdout) == (0, "you said hi\n")
+    assert "tiny: staging, 50 %, on worker-1" in done.stderr
+    upstream.loading = 2
+    impatient = run("tiny", "hi", "--wait", "0")
+    assert (impatient.returncode, "is being loaded" in impatient.stderr) == (3, True)
+
+
+def test_errors_are_told_in_the_servers_words(run: Run) -> None:
+    failed = run("tiny", "fail")
+    assert (failed.returncode, "the model fell over" in failed.stderr) == (1, True)
+    broken = run("tiny", "break it? break")
+    assert broken.returncode == 0
+    broken = run("tiny", "break")
+    assert (broken.returncode, "broke off" in broken.stderr) == (1, True)
+
+
+def test_the_only_model_needs_no_name_and_several_are_listed(run: Run, upstream: OpenAiUpstream) -> None:
+    upstream.models.append("other")
+    several = run("", given="x")
+    assert (several.returncode, "There are: tiny, other" in several.stderr) == (2, True)
+    upstream.models.clear()
+    none = run("", given="x")
+    assert (none.returncode, "corral models install smollm2" in none.stderr) == (1, True)
+
+
+def test_a_conversation_remembers_what_was_said(upstream: OpenAiUpstream, terminals: Callable[..., Terminal]) -> None:
+    chat = terminals(upstream.url)
+    chat.expect("> ")
+    chat.type("first\n")
+    chat.expect("you said first")
+    chat.expect("> ", times=2)
+    chat.type("second\n")
+    chat.expect("you said second")
+    assert [message["content"] for message in upstream.requests[-1][1]["messages"]] == [
+        "first",
+        "you said first",
+        "second",
+    ]
+    chat.type("/exit\n")
+    assert chat.process.wait(10) == 0
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(
+    upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
+) -> None:
+    chat = terminals(upstream.url, "tiny")
+    chat.expect("> ")
+    chat.type("hang\n")
+    wait_until(lambda: upstream.open == 1, what="the question to arrive", within_s=10)
+    chat.interrupt()
+    chat.expect("(stopped)")
+    chat.expect("> ", times=2)
+    chat.interrupt()
+    chat.expect("Ctrl-D or /exit ends the conversation")
+    chat.type("again\n")
+    chat.expect("you said again")
+    chat.type("fail\n")
+    chat.expect("the model fell over")
+    chat.expect("> ", times=5)
+    chat.type("\x04")
+    assert chat.process.wait(10) == 0
+
+
+def test_without_any_model_the_demo_model_is_offered(
+    upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
+) -> None:
+    upstream.models.clear()
+    chat = terminals(upstream.url)
+    chat.expect("Install smollm2")
+    chat.type("y\n")
+    chat.expect("smollm2 listens")
+    assert upstream.models == ["smollm2"]
+    upstream.models.clear()
+    other = terminals(upstream.url)
+    other.expect("Install smollm2")
+    other.type("n\n")
+    assert other.process.wait(10) == 130
+    assert upstream.models == []

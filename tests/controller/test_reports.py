@@ -1,0 +1,131 @@
+"""Reports of nodes on a real bus, written to both databases."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from corral.bus.client import Bus
+from corral.bus.messages import (
+    ListedBackend,
+    ListReply,
+    ModelsRunningReply,
+    NodeReport,
+    ReportedProcess,
+    RunningModel,
+    encode,
+)
+from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
+from corral.controller.reports import Reports
+from corral.core.errors import NoResponders
+from corral.store.stores import Stores
+from corral.system import SystemClock
+
+NODE = "node-1"
+Connect = Callable[..., "asyncio.Future[Bus]"]
+
+
+def report(sequence: int, *backends: str, epoch: int = 1, **fields: object) -> NodeReport:
+    listed = [ListedBackend(name=name, is_system=False, is_meta=False, digest=f"sha256:{name}") for name in backends]
+    return NodeReport(node=NODE, instance="i", epoch=epoch, sequence=sequence, backends=listed, processes=[], **fields)  # type: ignore[arg-type]
+
+
+class Heard:
+    """What listeners were told."""
+
+    def __init__(self) -> None:
+        self.reports: asyncio.Queue[NodeReport] = asyncio.Queue()
+
+    async def __call__(self, news: NodeReport) -> None:
+        self.reports.put_nowait(news)
+
+    async def next(self) -> NodeReport:
+        async with asyncio.timeout(5):
+            return await self.reports.get()
+
+
+@asynccontextmanager
+async def taking_in(stores: Stores, bus: Bus) -> AsyncIterator[tuple[Reports, Heard]]:
+    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=SystemClock())
+    heard = Heard()
+    reports.listen(heard)
+    await reports.start()
+    running = asyncio.ensure_future(reports.run())
+    try:
+        yield reports, heard
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def names(stores: Stores) -> list[str]:
+    return [backend.name for backend in (await stores.observed.read_backends()).get(NODE, [])]  # type: ignore[call-overload]
+
+
+async def test_a_report_is_written_and_a_stale_one_is_dropped(stores: Stores, connect: Connect) -> None:
+    bus, node = await connect("fe"), await connect("node")
+    async with taking_in(stores, bus) as (_, heard):
+        for news in (report(5, "a", "b"), report(4, "old"), report(6, "b"), report(1, "c", epoch=2)):
+            await node.publish(node_subject(NODE, REPORT), encode(news))
+        last = await heard.next()
+        while last.epoch < 2:
+            last = await heard.next()
+        assert await names(stores) == ["c"]
+        await node.publish(node_subject(NODE, REPORT), encode(report(9, "a")), confirmed=True)
+        await node.publish(node_subject(NODE, REPORT), encode(report(2, "c", "d", epoch=2)))
+        assert [backend.name for backend in (await heard.next()).backends] == ["c", "d"]
+        assert await names(stores) == ["c", "d"]
+
+
+async def test_a_frontend_that_starts_anew_does_not_go_back(stores: Stores, connect: Connect) -> None:
+    bus, node = await connect("fe"), await connect("node")
+    async with taking_in(stores, bus) as (_, heard):
+        await node.publish(node_subject(NODE, REPORT), encode(report(5, "a")))
+        await heard.next()
+    other = await connect("fe2")
+    async with taking_in(stores, other) as (_, heard):
+        await node.publish(node_subject(NODE, REPORT), encode(report(4, "stale")))
+        await heard.next()
+        assert await names(stores) == ["a"]
+
+
+async def test_a_node_that_is_asked_answers_with_its_tokens_and_they_are_not_stored(
+    stores: Stores, connect: Connect
+) -> None:
+    bus, node = await connect("fe"), await connect("node")
+
+    async def answer(_: object) -> bytes:
+        return encode(report(1, "a", http_token="secret-http-token"))
+
+    await node.serve(node_subject(NODE, REPORT_NOW), answer, concurrency=1)
+    async with taking_in(stores, bus) as (reports, _):
+        assert (await reports.ask(NODE)).http_token == "secret-http-token"
+        assert await names(stores) == ["a"], "it is written when ask returns"
+
+
+async def test_a_localai_worker_is_asked_what_it_can_tell(stores: Stores, connect: Connect) -> None:
+    bus, node = await connect("fe"), await connect("node")
+
+    async def listed(_: object) -> bytes:
+        return encode(ListReply(backends=[ListedBackend(name="piper", is_system=False, is_meta=False)]))
+
+    async def running(_: object) -> bytes:
+        return encode(ModelsRunningReply(models=[RunningModel(model_id="m", replica_index=1)]))
+
+    await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
+    await node.serve(node_subject(NODE, MODELS_RUNNING), running, concurrency=1)
+    async with taking_in(stores, bus) as (reports, _):
+        told = await reports.ask(NODE)
+        assert told.processes == [
+            ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state="ready")
+        ]
+        assert await names(stores) == ["piper"]
+
+
+async def test_a_node_that_is_not_there_is_told_apart_from_one_that_knows_no_reports(
+    stores: Stores, connect: Connect
+) -> None:
+    async with taking_in(stores, await connect("fe")) as (reports, _):
+        with pytest.raises(NoResponders):
+            await reports.ask(NODE)

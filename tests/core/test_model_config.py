@@ -1,0 +1,125 @@
+"""LocalAI's YAML form of a model: what is understood, what is kept, what is refused and how that is said."""
+
+from typing import Any
+
+import pytest
+
+from corral.core.errors import InvalidInput
+from corral.core.model_config import (
+    ConfigFile,
+    Template,
+    canonical_json,
+    config_revision,
+    deleted_revision,
+    parse_model_config,
+)
+from corral.system.yaml import load_yaml
+
+FULL = """
+name: qwen3-4b
+backend: llama-cpp
+description: A model
+context_size: 8192
+f16: true
+flash_attention: on
+known_usecases: [chat, vision]
+parameters:
+  model: qwen/qwen3-4b.gguf
+  temperature: 0.7
+  top_k: 20
+  logit_bias: {50256: -100}
+mmproj: qwen/mmproj.gguf
+template:
+  use_tokenizer_template: true
+  join_chat_messages_by_character: ""
+stopwords: ["<|im_end|>", 2]
+options: ["parallel:4"]
+roles: {user: USER, assistant: 7}
+aliases: [gpt-4, small]
+download_files:
+- filename: qwen/qwen3-4b.gguf
+  uri: huggingface://owner/repo/qwen3-4b.gguf
+  sha256: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+limits: {max_concurrent: 3}
+made_up_by_a_later_localai: {deep: [1]}
+"""
+
+
+def parse(text: str) -> Any:
+    return parse_model_config(load_yaml(text))
+
+
+def test_a_whole_configuration_is_understood() -> None:
+    config = parse(FULL)
+    assert (config.name, config.backend, config.model) == ("qwen3-4b", "llama-cpp", "qwen/qwen3-4b.gguf")
+    assert config.template == Template(use_tokenizer_template=True, join_chat_messages_by_character="")
+    assert config.aliases == ("gpt-4", "small")
+    assert config.stopwords == ("<|im_end|>", "2")
+    assert config.roles == {"user": "USER", "assistant": "7"}
+    assert config.weight_paths == ("qwen/qwen3-4b.gguf", "qwen/mmproj.gguf")
+    assert config.files == (ConfigFile("qwen/qwen3-4b.gguf", "huggingface://owner/repo/qwen3-4b.gguf", "a" * 64),)
+    assert (config.context_size_or_default, config.max_concurrent) == (8192, 3)
+    assert config.document["flash_attention"] == "on"
+
+
+def test_what_is_not_known_is_kept_and_can_be_named() -> None:
+    config = parse(FULL)
+    assert config.unknown_fields == ("made_up_by_a_later_localai",)
+    assert config.document["made_up_by_a_later_localai"] == {"deep": [1]}
+
+
+def test_what_is_not_set_is_not_invented() -> None:
+    config = parse("name: tiny\ncontext_size:\nparameters:\ntemplate:\n")
+    assert (config.context_size, config.context_size_or_default, config.backend) == (None, 4096, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "is a map of fields"),
+        ("name:", "no name"),
+        ("backend: llama-cpp", "no name"),
+        ("name: a\ncontext_size: big", "context_size must be a whole number, not 'big'"),
+        ("name: a\ncontext_size: true", "context_size must be a whole number, not True"),
+        ("name: a\nembeddings: yes", "embeddings must be true or false, not 'yes'"),
+        ("name: a\nstopwords: end", "stopwords must be a list of texts, not 'end'"),
+        ("name: a\ntemplate: chatml", "template must be a map, not 'chatml'"),
+        ("name: a\nparameters: {top_p: much, top_k: [1]}", "2 wrong fields: parameters.top_p must be a number"),
+        ("name: a\nparameters: {model: ../../etc/shadow}", "within the models directory"),
+        ("name: a\nparameters: {model: /etc/shadow}", "within the models directory"),
+        ("name: a\nmmproj: a/../../b", "within the models directory"),
+        ("name: a\nlora_adapters: [ok, ~/x]", "within the models directory"),
+        ("name: a/../b", "cannot be a model's"),
+        ("name: 'a#1'", "cannot be a model's"),
+        ('name: "a\\nb"', "cannot be a model's"),
+        ("name: a\nbackend: 'rm -rf'", "not a backend's name"),
+        ("name: a\naliases: [a]", "an alias of itself"),
+        ("name: a\nalias: a", "an alias of itself"),
+        ("name: a\nalias: b\nbackend: c", "no backend, model or aliases"),
+        ("name: a\ncontext_size: -2", "context_size must be"),
+        ("name: a\nseed: .nan", "the number nan"),
+        ("name: a\ndownload_files: x", "download_files must be a list"),
+        ("name: a\ndownload_files: [{filename: ../x, uri: 'https://h/x'}]", "within the models directory"),
+        ("name: a\ndownload_files: [{filename: x}]", "no uri"),
+        ("name: a\ndownload_files: [{filename: x, uri: 'https://h/x', sha256: abc}]", "64 hexadecimal digits"),
+        ("name: a\nblob: !!binary aGk=", "a bytes, which has no place"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse(text)
+    assert said in str(refused.value)
+
+
+def test_the_revision_follows_what_is_said_not_how_it_is_written() -> None:
+    one = parse("name: a\nbackend: b\nparameters: {model: m, top_k: 1}\n")
+    same = parse("# a comment\nparameters:\n  top_k: 1\n  model: 'm'\nbackend: b\nname: a\n")
+    other = parse("name: a\nbackend: b\nparameters: {model: m, top_k: 2}\n")
+    assert config_revision(one) == config_revision(same) != config_revision(other)
+    assert len(config_revision(one)) == 64
+    assert deleted_revision("a") not in (config_revision(one), deleted_revision("b"))
+
+
+def test_what_is_stored_is_read_back_as_the_same_configuration() -> None:
+    config = parse(FULL)
+    assert parse_model_config(load_yaml(canonical_json(config))) == config

@@ -1,0 +1,254 @@
+"""Where a replica goes, as tables; and what must hold for any herd, as properties."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corral.core.nodes import NodeStatus
+from corral.core.placement import (
+    GIB,
+    Decision,
+    HeldReplica,
+    Need,
+    NodeRoom,
+    Placed,
+    Verdict,
+    Waiting,
+    place,
+)
+
+
+def room(name: str = "a", **changes: object) -> NodeRoom:
+    plain = NodeRoom(
+        id=name,
+        name=name,
+        status=NodeStatus.HEALTHY,
+        labels={"tier": "fast"},
+        capability="cpu",
+        device="cpu",
+        slots_per_model=1,
+        free_memory=16 * GIB,
+        free_disk=100 * GIB,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def held(identity: str, model: str = "other", **changes: object) -> HeldReplica:
+    plain = HeldReplica(id=identity, model=model, slot=0, memory_bytes=4 * GIB, evictable=True)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def chosen(decision: Decision) -> Placed:
+    assert isinstance(decision.outcome, Placed), decision
+    return decision.outcome
+
+
+NEED = Need(model="m", weights_bytes=4 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("need", "node", "reason"),
+    [
+        pytest.param(NEED, room(status=NodeStatus.PENDING), "it is pending", id="not-approved"),
+        pytest.param(NEED, room(status=NodeStatus.UNHEALTHY), "it is unhealthy", id="not-healthy"),
+        pytest.param(NEED, room(status=NodeStatus.DRAINING), "it is draining", id="draining"),
+        pytest.param(
+            replace(NEED, selector={"tier": "slow"}), room(), "label tier is fast, not slow", id="selector-differs"
+        ),
+        pytest.param(
+            replace(NEED, selector={"gpu": "x"}), room(), "label gpu is not set, not x", id="selector-names-no-label"
+        ),
+        pytest.param(
+            replace(NEED, variant_problems={"a": "no build for cpu"}), room(), "no build for cpu", id="no-variant"
+        ),
+        pytest.param(
+            NEED, room(replicas=(held("1", "m"),)), "it runs 1 of this model already, as many as it may", id="no-slot"
+        ),
+        pytest.param(
+            NEED,
+            room(free_disk=4 * GIB),
+            "its disk has 4.0 GiB free and 5.0 GiB are needed",
+            id="disk-has-the-size-but-no-headroom",
+        ),
+        pytest.param(
+            replace(NEED, weights_bytes=100 * GIB),
+            room(free_disk=104 * GIB, free_memory=None),
+            "its disk has 104.0 GiB free and 105.0 GiB are needed",
+            id="headroom-of-large-weights-is-a-share",
+        ),
+        pytest.param(
+            NEED,
+            room(free_memory=4 * GIB, replicas=(held("1", evictable=False),)),
+            "4.0 GiB of memory are free and 5.0 GiB are needed, and what runs there is busy or must stay",
+            id="memory-and-nothing-to-evict",
+        ),
+        pytest.param(
+            replace(NEED, groups=frozenset({"big"})),
+            room(replicas=(held("1", "rival", groups=frozenset({"big"}), evictable=False),)),
+            "rival runs there and shares concurrency group big, and what runs there is busy or must stay",
+            id="concurrency-group",
+        ),
+        pytest.param(replace(NEED, only_node="b"), room(), "the replica is meant for another node", id="one-per-node"),
+    ],
+)
+def test_what_rules_a_node_out(need: Need, node: NodeRoom, reason: str) -> None:
+    decision = place(need, [node])
+    assert isinstance(decision.outcome, Waiting)
+    assert [(candidate.verdict, candidate.reason) for candidate in decision.candidates] == [(Verdict.RULED_OUT, reason)]
+    assert reason in decision.outcome.reason
+
+
+def test_without_nodes_the_way_on_is_told() -> None:
+    outcome = place(NEED, []).outcome
+    assert isinstance(outcome, Waiting)
+    assert "corral worker --join" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("nodes", "best"),
+    [
+        pytest.param(
+            [room("busy", replicas=(held("1"),), free_memory=60 * GIB), room("idle")], "idle", id="idle-first"
+        ),
+        pytest.param(
+            [room("a", replicas=(held("1", in_flight=3),), in_flight=3), room("b", replicas=(held("2"),))],
+            "b",
+            id="then-least-loaded",
+        ),
+        pytest.param([room("a", free_memory=8 * GIB), room("b", free_memory=9 * GIB)], "b", id="then-most-free"),
+        pytest.param([room("a", free_memory=None), room("b", free_memory=6 * GIB)], "b", id="unknown-is-not-free"),
+        pytest.param([room("a", free_memory=None), room("b", free_memory=GIB)], "a", id="unknown-is-not-full-either"),
+        pytest.param([room("a"), room("b")], "a", id="by-name-when-all-else-is-equal"),
+    ],
+)
+def test_the_order_of_nodes(nodes: list[NodeRoom], best: str) -> None:
+    assert chosen(place(NEED, nodes)).node_id == best
+
+
+def test_a_measured_footprint_goes_before_the_estimate() -> None:
+    node = room(free_memory=3 * GIB)
+    assert isinstance(place(NEED, [node]).outcome, Waiting)
+    assert chosen(place(replace(NEED, measured_bytes={"cpu": 2 * GIB}), [node])).memory_bytes == 2 * GIB
+    assert isinstance(place(replace(NEED, measured_bytes={"nvidia": 2 * GIB}), [node]).outcome, Waiting)
+
+
+def test_weights_that_are_there_need_no_disk() -> None:
+    node = room(free_disk=0)
+    assert isinstance(place(NEED, [node]).outcome, Waiting)
+    assert chosen(place(replace(NEED, staged_on=frozenset({"a"})), [node])).disk_bytes == 0
+    assert chosen(place(replace(NEED, shared_directory=True), [node])).disk_bytes == 0
+
+
+def test_the_least_recently_used_idle_replica_makes_room() -> None:
+    replicas = (
+        held("young", "x", idle_ms=1_000),
+        held("old", "y", idle_ms=90_000),
+        held("busy", "z", in_flight=1, evictable=False, idle_ms=99_000),
+    )
+    outcome = chosen(place(NEED, [room(free_memory=2 * GIB, replicas=replicas)]))
+    assert outcome.evict == ("old",)
+
+
+def test_as_few_as_possible_are_evicted() -> None:
+    small = (held("1", "x", memory_bytes=2 * GIB, idle_ms=90_000), held("2", "y", memory_bytes=2 * GIB, idle_ms=80_000))
+    nodes = [
+        room("two-go", free_memory=2 * GIB, replicas=small),
+        room("one-goes", free_memory=2 * GIB, replicas=(held("3", "z", idle_ms=1_000),)),
+    ]
+    assert chosen(place(NEED, nodes)).evict == ("3",)
+
+
+def test_nobody_is_evicted_where_there_is_room_elsewhere() -> None:
+    nodes = [room("full", free_memory=GIB, replicas=(held("1"),)), room("unknown", free_memory=None)]
+    outcome = chosen(place(NEED, nodes))
+    assert (outcome.node_id, outcome.evict) == ("unknown", ())
+
+
+def test_an_idle_rival_of_the_group_makes_way() -> None:
+    need = replace(NEED, groups=frozenset({"big"}))
+    outcome = chosen(place(need, [room(replicas=(held("rival", groups=frozenset({"big"})),))]))
+    assert outcome.evict == ("rival",)
+
+
+def test_a_successor_may_stand_beside_the_one_it_replaces() -> None:
+    node = room(replicas=(held("1", "m"),))
+    assert isinstance(place(NEED, [node]).outcome, Waiting)
+    assert chosen(place(replace(NEED, surge=True), [node])).slot == 1
+
+
+def optional_gib(most: int) -> st.SearchStrategy[int | None]:
+    return st.none() | st.integers(0, most).map(lambda count: count * GIB)
+
+
+@st.composite
+def rooms(draw: st.DrawFn) -> list[NodeRoom]:
+    found = []
+    for number in range(draw(st.integers(0, 6))):
+        replicas = []
+        for index in range(draw(st.integers(0, 4))):
+            busy = draw(st.booleans())
+            replicas.append(
+                HeldReplica(
+                    id=f"{number}-{index}",
+                    model=draw(st.sampled_from("mnop")),
+                    slot=index,
+                    in_flight=int(busy),
+                    idle_ms=draw(st.integers(0, 10)) * 1000,
+                    memory_bytes=draw(optional_gib(8)),
+                    groups=draw(st.sampled_from([frozenset(), frozenset({"g"})])),
+                    evictable=not busy and draw(st.booleans()),
+                )
+            )
+        found.append(
+            room(
+                f"n{number}",
+                status=draw(st.sampled_from(NodeStatus)),
+                slots_per_model=draw(st.integers(1, 3)),
+                free_memory=draw(optional_gib(16)),
+                free_disk=draw(optional_gib(16)),
+                replicas=tuple(replicas),
+            )
+        )
+    return found
+
+
+needs = st.builds(
+    Need,
+    model=st.just("m"),
+    weights_bytes=optional_gib(8),
+    groups=st.sampled_from([frozenset(), frozenset({"g"})]),
+    surge=st.booleans(),
+)
+
+
+@given(needs, rooms())
+def test_any_decision_is_sound(need: Need, nodes: list[NodeRoom]) -> None:
+    decision = place(need, nodes)
+    assert len(decision.candidates) == len(nodes)
+    assert all(candidate.reason for candidate in decision.candidates if candidate.verdict is Verdict.RULED_OUT)
+    if isinstance(decision.outcome, Waiting):
+        assert decision.outcome.reason
+        assert all(candidate.verdict is Verdict.RULED_OUT for candidate in decision.candidates)
+        return
+    placed = decision.outcome
+    [node] = [node for node in nodes if node.id == placed.node_id]
+    victims = [replica for replica in node.replicas if replica.id in placed.evict]
+    stay = [replica for replica in node.replicas if replica.id not in placed.evict]
+    assert node.status is NodeStatus.HEALTHY
+    assert len(victims) == len(placed.evict)
+    assert all(victim.evictable and victim.in_flight == 0 for victim in victims)
+    assert placed.slot not in {replica.slot for replica in node.replicas if replica.model == "m"}
+    assert not any(need.groups & replica.groups for replica in stay if replica.model != "m")
+    if node.free_memory is not None and placed.memory_bytes is not None:
+        assert placed.memory_bytes <= node.free_memory + sum(victim.memory_bytes or 0 for victim in victims)
+    if node.free_disk is not None:
+        assert placed.disk_bytes <= node.free_disk
+
+
+@given(needs, rooms())
+def test_the_order_in_which_nodes_are_listed_does_not_matter(need: Need, nodes: list[NodeRoom]) -> None:
+    assert place(need, nodes).outcome == place(need, nodes[::-1]).outcome or isinstance(
+        place(need, nodes).outcome, Waiting
+    )

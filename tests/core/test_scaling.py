@@ -1,0 +1,159 @@
+"""How many replicas, as tables; and that a plan carried out leaves nothing to do."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corral.core.errors import InvalidInput
+from corral.core.scaling import (
+    COOL_DOWN_MS,
+    DRAIN_WITHIN_MS,
+    IDLE_BEFORE_SCALE_DOWN_MS,
+    ModelView,
+    ReplicaView,
+    Scheduling,
+    plan_scaling,
+)
+
+LONG_IDLE = IDLE_BEFORE_SCALE_DOWN_MS
+
+
+def ready(identity: str, **changes: object) -> ReplicaView:
+    plain = ReplicaView(id=identity, node_id=f"n{identity}", slot=0, state="ready")
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def view(*replicas: ReplicaView, low: int = 0, high: int = 0, spread: bool = False, **changes: object) -> ModelView:
+    scheduling = Scheduling(model="m", min_replicas=low, max_replicas=high, spread_all=spread)
+    return replace(ModelView(scheduling=scheduling, replicas=replicas), **changes)  # type: ignore[arg-type]
+
+
+BUSY = {"in_flight": 1}
+OLD = {"why_not": "its node is drained"}
+
+
+@pytest.mark.parametrize(
+    ("model", "add", "drain", "stop"),
+    [
+        pytest.param(view(), 0, [], [], id="nobody-asked-for-it"),
+        pytest.param(view(low=2), 2, [], [], id="the-minimum-needs-no-traffic"),
+        pytest.param(view(ready("1"), low=3, loads=1), 1, [], [], id="loads-under-way-count"),
+        pytest.param(view(ready("1", state="starting"), low=1), 0, [], [], id="one-that-starts-counts"),
+        pytest.param(view(ready("1", **BUSY)), 0, [], [], id="an-unmanaged-model-does-not-grow"),
+        pytest.param(view(ready("1", **BUSY), low=1), 1, [], [], id="all-busy"),
+        pytest.param(view(ready("1", **BUSY), ready("2"), low=1), 0, [], [], id="one-is-free"),
+        pytest.param(view(ready("1", **BUSY), ready("2"), low=1, waiting=2), 1, [], [], id="requests-wait"),
+        pytest.param(view(ready("1", **BUSY), low=1, high=1), 0, [], [], id="the-maximum-holds"),
+        pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=1), 0, [], [], id="one-action-per-cool-down"),
+        pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=COOL_DOWN_MS), 1, [], [], id="cooled-down"),
+        pytest.param(view(ready("1", **BUSY), low=1, loads=1), 0, [], [], id="one-at-a-time"),
+        pytest.param(view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=1), 0, [], ["2"], id="down-when-idle"),
+        pytest.param(view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=2), 0, [], [], id="not-below-the-minimum"),
+        pytest.param(view(ready("1", idle_ms=LONG_IDLE)), 0, [], [], id="the-last-one-stays-without-an-idle-limit"),
+        pytest.param(view(ready("1", idle_ms=9), idle_ttl_ms=9), 0, [], ["1"], id="scaled-to-zero-when-allowed"),
+        pytest.param(view(ready("1", idle_ms=9, **BUSY), idle_ttl_ms=9), 0, [], [], id="a-busy-one-is-not-idle"),
+        pytest.param(view(ready("1"), ready("2"), high=1), 0, [], ["1"], id="above-the-maximum-goes-at-once"),
+        pytest.param(view(ready("1", **OLD)), 1, [], [], id="a-successor-first"),
+        pytest.param(view(ready("1", **OLD, successor=True), loads=1), 0, [], [], id="and-only-one"),
+        pytest.param(view(ready("1", **OLD, routed=False)), 1, ["1"], [], id="an-old-revision-serves-nobody-meanwhile"),
+        pytest.param(view(ready("1", state="draining", **OLD)), 0, [], ["1"], id="drained-and-idle"),
+        pytest.param(view(ready("1", state="draining", **BUSY, **OLD)), 0, [], [], id="drained-but-answering"),
+        pytest.param(
+            view(ready("1", state="draining", **BUSY, **OLD, draining_ms=DRAIN_WITHIN_MS)),
+            0,
+            [],
+            ["1"],
+            id="drained-for-long-enough",
+        ),
+        pytest.param(view(ready("1", state="loading", **OLD), low=1), 1, [], ["1"], id="nobody-waits-for-an-old-load"),
+        pytest.param(view(ready("1", state="failed"), low=1), 1, [], ["1"], id="failed"),
+        pytest.param(view(spread=True, matching_nodes=("n1", "n2")), 2, [], [], id="one-on-every-node"),
+        pytest.param(
+            view(ready("1"), ready("2", node_id="n1", slot=1), spread=True, matching_nodes=("n1", "n2")),
+            1,
+            [],
+            ["2"],
+            id="two-on-one-node-are-not-one-on-each",
+        ),
+        pytest.param(view(ready("1"), spread=True), 0, [], ["1"], id="its-node-does-not-match-any-more"),
+        pytest.param(
+            view(spread=True, matching_nodes=("n1",), loads_for_nodes=frozenset({"n1"})), 0, [], [], id="on-its-way"
+        ),
+    ],
+)
+def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[str]) -> None:
+    plan = plan_scaling(model)
+    assert (len(plan.add), [remove.replica_id for remove in plan.drain]) == (add, drain)
+    assert [remove.replica_id for remove in plan.stop] == stop
+    assert all(remove.why for remove in (*plan.drain, *plan.stop))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": ""},
+        {"min_replicas": -1},
+        {"min_replicas": 3, "max_replicas": 2},
+        {"spread_all": True, "min_replicas": 1},
+        {"route_policy": "fastest"},
+        {"balance_rel_threshold": 0.5},
+        {"min_prefix_match": 1.5},
+    ],
+)
+def test_scheduling_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        Scheduling(**{"model": "m", **wrong})  # type: ignore[arg-type]
+
+
+replica_views = st.builds(
+    ReplicaView,
+    id=st.uuids().map(str),
+    node_id=st.sampled_from(["a", "b", "c"]),
+    slot=st.integers(0, 3),
+    state=st.sampled_from(["starting", "loading", "ready", "draining", "stopping", "failed"]),
+    in_flight=st.integers(0, 2),
+    idle_ms=st.integers(0, 2 * LONG_IDLE),
+    why_not=st.sampled_from(["", "its node is drained"]),
+)
+
+
+@st.composite
+def model_views(draw: st.DrawFn) -> ModelView:
+    low = draw(st.integers(0, 3))
+    return view(
+        *draw(st.lists(replica_views, max_size=6)),
+        low=low,
+        high=draw(st.sampled_from([0, low + 1, low + 2])),
+        loads=draw(st.integers(0, 2)),
+        since_action_ms=draw(st.sampled_from([None, 0, COOL_DOWN_MS])),
+        idle_ttl_ms=draw(st.sampled_from([None, 1000])),
+    )
+
+
+@given(model_views())
+def test_a_plan_never_ends_a_busy_replica_that_serves_nor_goes_below_the_minimum(model: ModelView) -> None:
+    plan = plan_scaling(model)
+    ended = {remove.replica_id for remove in plan.stop}
+    serving = [replica for replica in model.replicas if replica.serves]
+    assert not any(replica.in_flight for replica in serving if replica.id in ended)
+    left = [replica for replica in serving if replica.id not in ended]
+    assert len(left) >= min(len(serving), model.scheduling.min_replicas)
+
+
+@given(model_views())
+def test_a_plan_carried_out_leaves_nothing_to_add(model: ModelView) -> None:
+    plan = plan_scaling(model)
+    replaced = {add.replaces for add in plan.add}
+    gone = {remove.replica_id for remove in plan.stop}
+    after = replace(
+        model,
+        loads=model.loads + len(plan.add),
+        replicas=tuple(
+            replace(replica, successor=replica.successor or replica.id in replaced)
+            for replica in model.replicas
+            if replica.id not in gone
+        ),
+    )
+    assert plan_scaling(after).add == ()

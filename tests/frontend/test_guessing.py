@@ -1,0 +1,146 @@
+"""Guessing keys and tokens is slow for who guesses and for nobody else (S-07); the audit log tells and stays small."""
+
+import http.client
+import json
+import statistics
+import time
+from typing import Any
+
+import pytest
+
+from harness.programs import Admin, call, run_cli
+from harness.waiting import wait_until
+
+GUESSER = "127.0.0.2"
+ELSEWHERE = "127.0.0.3"
+
+
+class From:
+    """Calls from one address, on one connection."""
+
+    def __init__(self, frontend: Any, address: str) -> None:
+        host, _, port = frontend.url.removeprefix("http://").partition(":")
+        self._connection = http.client.HTTPConnection(host, int(port), timeout=20, source_address=(address, 0))
+
+    def call(self, method: str, path: str, key: str, body: Any = None) -> http.client.HTTPResponse:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._connection.request(method, path, body=json.dumps(body) if body is not None else None, headers=headers)
+        response = self._connection.getresponse()
+        response.read()
+        return response
+
+    def status(self, method: str, path: str, key: str, body: Any = None) -> int:
+        return self.call(method, path, key, body).status
+
+
+@pytest.fixture
+def guesser(frontend: Any) -> From:
+    return From(frontend, GUESSER)
+
+
+def exhaust(guesser: From) -> http.client.HTTPResponse:
+    for number in range(200):
+        answer = guesser.call("GET", "/api/nodes", f"corral-guess-{time.monotonic_ns()}-{number}")
+        if answer.status == 429:
+            return answer
+        assert answer.status == 401
+    raise AssertionError("200 wrong keys were all looked at")
+
+
+def test_who_guesses_is_told_to_wait_and_others_are_not(frontend: Any, guesser: From) -> None:
+    answer = exhaust(guesser)
+    assert 1 <= int(answer.headers["Retry-After"]) <= 5
+    assert From(frontend, ELSEWHERE).status("GET", "/api/nodes", frontend.admin.key) == 200
+
+
+def test_a_key_that_was_right_from_there_before_goes_on(frontend: Any, guesser: From) -> None:
+    wait_until(lambda: guesser.status("GET", "/api/nodes", frontend.admin.key) == 200, what="let in")
+    exhaust(guesser)
+    time.sleep(2.1)  # the gate's own memory is two seconds; this must not be it
+    exhaust(guesser)
+    assert guesser.status("GET", "/api/nodes", frontend.admin.key) == 200
+
+
+def test_a_right_key_never_seen_there_gets_in_soon_after_the_guessing_ends(frontend: Any, guesser: From) -> None:
+    key = frontend.admin.call("POST", "/api/keys", body={"name": "newcomer", "scope": "admin"}).json()["key"]
+    exhaust(guesser)
+    assert guesser.status("GET", "/api/nodes", key) == 429
+    wait_until(lambda: guesser.status("GET", "/api/nodes", key) == 200, what="let in", within_s=5)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/session", {"api_key": "wrong"}),
+        ("/api/node/register", {"name": "x", "address": "127.0.0.1:1", "token": "wrong"}),
+    ],
+)
+def test_sign_in_and_registration_are_limited_alike(guesser: From, path: str, body: dict[str, str]) -> None:
+    exhaust(guesser)
+    field = "token" if "token" in body else "api_key"
+    guess = f"wrong-{time.monotonic_ns()}"
+    assert guesser.status("POST", path, guess, {**body, field: guess}) == 429
+
+
+def test_heartbeats_arrive_whatever_a_neighbour_guesses(frontend: Any, guesser: From) -> None:
+    node = frontend.register(name="steady").json()
+    exhaust(guesser)
+    for _ in range(5):
+        status = guesser.status("POST", f"/api/node/{node['id']}/heartbeat", "test-registration-token", {})
+        assert status == 200
+
+
+def test_a_flood_of_guesses_does_not_slow_the_others_down(frontend: Any, guesser: From) -> None:
+    other = From(frontend, ELSEWHERE)
+    took_s = []
+    for number in range(40):
+        for _ in range(10):
+            guesser.status("GET", "/api/nodes", f"corral-flood-{number}-{time.monotonic_ns()}")
+        began_s = time.monotonic()
+        assert other.status("GET", "/healthz", "none") == 200
+        took_s.append(time.monotonic() - began_s)
+    assert statistics.median(took_s) < 0.05
+
+
+def test_the_audit_log_names_the_address_once_in_a_while(frontend: Any, guesser: From) -> None:
+    exhaust(guesser)
+    for number in range(60):
+        guesser.status("GET", "/api/nodes", f"corral-more-{number}")
+    entries = frontend.admin.call("GET", "/api/audit?limit=1000&since=1h").json()
+    told = [entry for entry in entries if entry["actor"] == f"address {GUESSER}"]
+    assert 1 <= len(told) <= 25
+
+
+def test_a_user_key_cannot_flood_the_audit_log(frontend: Any) -> None:
+    made = frontend.admin.call("POST", "/api/keys", body={"name": "flooder", "scope": "user"}).json()
+    user = Admin(frontend.url, made["key"])
+    assert {user.call("GET", "/api/nodes").status for _ in range(100)} == {403}
+    entries = frontend.admin.call("GET", "/api/audit?limit=1000").json()
+    told = [entry for entry in entries if entry["actor"] == "key flooder"]
+    assert 1 <= len(told) <= 25
+
+
+@pytest.mark.parametrize(("since", "status"), [("2h", 200), ("2020-01-01T00:00:00Z", 200), ("yesterday", 400)])
+def test_the_audit_log_is_asked_for_since_a_time(frontend: Any, since: str, status: int) -> None:
+    answer = frontend.admin.call("GET", f"/api/audit?since={since}")
+    assert answer.status == status
+    assert answer.json() if status == 200 else "2h" in answer.message
+
+
+def test_the_command_line_shows_the_audit_log(frontend: Any) -> None:
+    frontend.admin.call("POST", "/api/keys", body={"name": "for-the-log", "scope": "user"})
+    where = ("--url", frontend.url, "--data-dir", str(frontend.data))
+    shown = run_cli("audit", "--limit", "1000", *where)
+    assert shown.returncode == 0, shown.stderr
+    assert "key.created" in shown.stdout
+    assert "for-the-log" in shown.stdout
+    listed = json.loads(run_cli("audit", "--json", "--limit", "3", "--since", "1h", *where).stdout)
+    assert len(listed) == 3
+    assert listed == frontend.admin.call("GET", "/api/audit?limit=3&since=1h").json()
+    wrong = run_cli("audit", "--since", "soon", *where)
+    assert (wrong.returncode, "soon" in wrong.stderr) == (2, True)
+
+
+def test_nobody_else_was_hurt(frontend: Any) -> None:
+    assert call("GET", f"{frontend.url}/readyz").status == 200
+    assert "Traceback" not in frontend.program.output()

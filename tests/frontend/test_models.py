@@ -1,0 +1,221 @@
+"""Model configurations over HTTP, on a real frontend with a gallery of its own."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from harness.frontend import Frontend
+from harness.nats import Nats
+from harness.programs import Answer, call
+from harness.web_files import WebFiles
+
+TINY = "name: {name}\nbackend: llama-cpp\ncontext_size: 512\nparameters: {{model: tiny.gguf}}\n"
+
+INDEX = """
+- name: from-base
+  url: {url}/base.yaml
+  description: has a base file
+  tags: [chat]
+  overrides:
+    parameters: {{model: over.gguf, top_k: 7}}
+  files:
+  - {{filename: over.gguf, uri: "https://host/over.gguf", sha256: {sha}}}
+- name: inline
+  config_file: {{backend: piper, parameters: {{model: voice.onnx}}}}
+- name: broken
+  overrides: {{backend: llama-cpp, context_size: many}}
+"""
+BASE = """
+name: base
+config_file: |
+  backend: llama-cpp
+  context_size: 4096
+  parameters: {top_k: 40, temperature: 0.2}
+  template: {chat: kept-apart}
+  stopwords: ["</s>"]
+prompt_templates:
+- name: kept-apart
+  content: "{{.Input}} answer:"
+"""
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[WebFiles]:
+    server = WebFiles({"/base.yaml": BASE})
+    server.files["/index.yaml"] = INDEX.format(url=server.url, sha="b" * 64)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def frontend(
+    tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats, web: WebFiles, models_dir: Path
+) -> Iterator[Frontend]:
+    galleries = json.dumps([{"name": "mine", "url": f"{web.url}/index.yaml"}])
+    running = Frontend(
+        tmp_path_factory.mktemp("frontend"), nats_for_module, "--models-dir", str(models_dir),
+        "--model-galleries", galleries, "--trusted-hosts", "127.0.0.0/8",
+    )  # fmt: skip
+    yield running
+    running.program.stop()
+
+
+def add(frontend: Frontend, name: str, more: str = "") -> dict[str, Any]:
+    answer = frontend.admin.call("POST", "/api/models", body={"config": TINY.format(name=name) + more})
+    assert answer.status == 201, answer.body
+    added: dict[str, Any] = answer.json()
+    return added
+
+
+def put(frontend: Frontend, name: str, text: str, **headers: str) -> Answer:
+    path = f"/api/models/{quote(name, safe='')}"
+    return frontend.admin.call("PUT", path, body={"config": text}, headers=headers)
+
+
+def test_a_model_is_added_shown_listed_and_deleted(frontend: Frontend) -> None:
+    added = add(frontend, "one", "made_up: 1\n")
+    shown = frontend.admin.call("GET", "/api/models/one")
+    assert shown.json() == added
+    assert shown.headers["etag"] == f'"{added["revision"]}"'
+    assert (added["backend"], added["model"], added["unknown_fields"]) == ("llama-cpp", "tiny.gguf", ["made_up"])
+    assert "one" in [model["name"] for model in frontend.admin.call("GET", "/api/models").json()]
+    assert frontend.admin.call("DELETE", "/api/models/one").status == 200
+    gone = frontend.admin.call("GET", "/api/models/one")
+    assert gone.status == 404
+
+
+def test_a_name_may_hold_slashes_and_spaces(frontend: Frontend) -> None:
+    add(frontend, "org/with space")
+    path = "/api/models/" + quote("org/with space", safe="")
+    assert frontend.admin.call("GET", path).json()["name"] == "org/with space"
+    assert len(frontend.admin.call("GET", f"{path}/revisions").json()) == 1
+    assert frontend.admin.call("DELETE", path).status == 200
+
+
+def test_adding_what_is_there_is_a_conflict(frontend: Frontend) -> None:
+    add(frontend, "two")
+    again = frontend.admin.call("POST", "/api/models", body={"config": TINY.format(name="two")})
+    assert (again.status, "already" in again.message) == (409, True)
+
+
+def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
+    first = add(frontend, "three")
+    edited = put(frontend, "three", first["config"] + "threads: 2\n", **{"If-Match": f'"{first["revision"]}"'})
+    assert edited.status == 200
+    assert edited.json()["revision"] != first["revision"]
+    late = put(frontend, "three", first["config"] + "threads: 3\n", **{"If-Match": f'"{first["revision"]}"'})
+    assert (late.status, "changed meanwhile" in late.message) == (409, True)
+    late = frontend.admin.call("DELETE", "/api/models/three", headers={"If-Match": first["revision"]})
+    assert late.status == 409
+    history = frontend.admin.call("GET", "/api/models/three/revisions").json()
+    assert [item["revision"] for item in history] == [edited.json()["revision"], first["revision"]]
+    assert put(frontend, "three", first["config"], **{"If-Match": "*"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: [", "cannot be read"),
+        ("name: other\n", "not of 'four'"),
+        ("name: four\ncontext_size: x\ntemplate: 3\n", "2 wrong fields: context_size must be a whole number"),
+        ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
+    ],
+)
+def test_a_bad_edit_changes_nothing_and_says_what_is_wrong(frontend: Frontend, text: str, said: str) -> None:
+    if frontend.admin.call("GET", "/api/models/four").status == 404:
+        add(frontend, "four")
+    before = frontend.admin.call("GET", "/api/models/four").json()
+    refused = put(frontend, "four", text)
+    assert refused.status == 400
+    assert said in refused.message
+    assert frontend.admin.call("GET", "/api/models/four").json() == before
+
+
+def test_what_is_sent_beside_the_configuration_is_refused(frontend: Frontend) -> None:
+    body = {"config": TINY.format(name="five"), "revision": "mine", "changed_by": "someone"}
+    assert frontend.admin.call("POST", "/api/models", body=body).status == 400
+
+
+def test_a_user_may_not_change_or_see_configurations(frontend: Frontend) -> None:
+    key = frontend.admin.call("POST", "/api/keys", body={"name": "u"}).json()["key"]
+    for method, path in (("GET", "/api/models"), ("POST", "/api/models/install"), ("DELETE", "/api/models/two")):
+        assert call(method, frontend.url + path, key=key, body={}).status == 403
+        assert call(method, frontend.url + path).status == 401
+
+
+def test_galleries_offer_models_beside_corrals_own(frontend: Frontend) -> None:
+    page = frontend.admin.call("GET", "/api/models/available").json()
+    offered = {(model["gallery"], model["name"]) for model in page["models"]}
+    assert offered == {("corral", "smollm2"), ("mine", "from-base"), ("mine", "inline"), ("mine", "broken")}
+    found = frontend.admin.call("GET", "/api/models/available?term=BASE+file&limit=1").json()
+    assert (found["total"], found["models"][0]["name"]) == (1, "from-base")
+
+
+def test_a_gallerys_model_is_installed_with_base_overrides_files_and_templates(frontend: Frontend) -> None:
+    body = {"name": "mine@from-base", "as": "renamed", "overrides": {"parameters": {"temperature": 0.9}}}
+    installed = frontend.admin.call("POST", "/api/models/install", body=body)
+    assert installed.status == 201, installed.body
+    model = installed.json()
+    assert (model["name"], model["backend"], model["model"]) == ("renamed", "llama-cpp", "over.gguf")
+    assert model["files"] == [{"filename": "over.gguf", "uri": "https://host/over.gguf", "sha256": "b" * 64}]
+    assert "top_k: 7" in model["config"]
+    assert "temperature: 0.9" in model["config"]
+    assert "{{.Input}} answer:" in model["config"]
+    assert model["unknown_fields"] == []
+
+
+def test_the_demo_model_is_installed_by_its_name_alone(frontend: Frontend) -> None:
+    model = frontend.admin.call("POST", "/api/models/install", body={"name": "smollm2"}).json()
+    assert model["backend"] == "llama-cpp"
+    assert [file["sha256"][:8] for file in model["files"]] == ["b179c952"]
+    again = frontend.admin.call("POST", "/api/models/install", body={"name": "smollm2"})
+    assert again.status == 409
+
+
+def test_what_no_gallery_has_or_what_is_broken_there_is_told(frontend: Frontend) -> None:
+    unknown = frontend.admin.call("POST", "/api/models/install", body={"name": "from-bace"})
+    assert (unknown.status, "did you mean from-base" in unknown.message) == (404, True)
+    broken = frontend.admin.call("POST", "/api/models/install", body={"name": "broken"})
+    assert (broken.status, "context_size must be" in broken.message) == (400, True)
+    assert frontend.admin.call("GET", "/api/models/broken").status == 404
+
+
+def test_a_directory_of_configurations_is_imported(frontend: Frontend, models_dir: Path) -> None:
+    (models_dir / "a-alias.yaml").write_text("name: nick\nalias: imported\n")
+    (models_dir / "imported.yaml").write_text(
+        "name: imported\nbackend: llama-cpp\nparameters: {model: x.gguf}\ntemplate: {chat: my-chat}\n"
+    )
+    (models_dir / "my-chat.tmpl").write_text("<{{.Input}}>")
+    (models_dir / "bad.yml").write_text("name: bad\ncontext_size: x\n")
+    (models_dir / "._gallery_imported.yaml").write_text("name: record\n")
+    (models_dir / "weights.gguf").write_bytes(b"\x00")
+    answer = frontend.admin.call("POST", "/api/models/import", body={}).json()
+    assert (answer["saved"], answer["unchanged"]) == (["imported", "nick"], [])
+    assert [item["file"] for item in answer["refused"]] == ["bad.yml"]
+    assert "context_size" in answer["refused"][0]["reason"]
+    assert "<{{.Input}}>" in frontend.admin.call("GET", "/api/models/imported").json()["config"]
+    assert frontend.admin.call("GET", "/api/models/imported").json()["aliases"] == ["nick"]
+    again = frontend.admin.call("POST", "/api/models/import", body={"replace": True}).json()
+    assert (again["saved"], again["unchanged"]) == ([], ["imported", "nick"])
+
+
+@pytest.mark.parametrize("directory", ["/etc", "../..", "a/../../b", "~"])
+def test_nothing_outside_the_models_directory_is_imported(frontend: Frontend, directory: str) -> None:
+    refused = frontend.admin.call("POST", "/api/models/import", body={"directory": directory})
+    assert (refused.status, "within the models directory" in refused.message) == (400, True)
+
+
+def test_every_change_is_in_the_audit_log(frontend: Frontend) -> None:
+    entries = frontend.admin.call("GET", "/api/audit?limit=200").json()
+    by_model = [entry["action"] for entry in entries if entry["subject"] == "three"]
+    assert by_model == ["model.changed", "model.changed", "model.added"]
+    assert all(entry["actor"].startswith("key ") for entry in entries if entry["action"].startswith("model."))

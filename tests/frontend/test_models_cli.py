@@ -1,0 +1,150 @@
+"""`corral models`, `keys` and `usage` against a real frontend."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.frontend import Frontend
+from harness.nats import Nats
+from harness.programs import call, clean_environment, run_cli
+
+TINY = "name: {name}\nbackend: llama-cpp\nparameters: {{model: tiny.gguf}}\n"
+
+
+@pytest.fixture(scope="module")
+def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def frontend(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats, models_dir: Path) -> Iterator[Frontend]:
+    running = Frontend(
+        tmp_path_factory.mktemp("frontend"), nats_for_module, "--models-dir", str(models_dir), "--model-galleries", "[]"
+    )
+    yield running
+    assert running.program.stop() == 0
+
+
+@pytest.fixture
+def environment(frontend: Frontend) -> dict[str, str]:
+    return clean_environment(CORRAL_URL=frontend.url, CORRAL_API_KEY=frontend.admin.key)
+
+
+def test_a_model_lives_from_install_to_delete(environment: dict[str, str], tmp_path: Path) -> None:
+    empty = run_cli("models", "list", environment=environment)
+    assert "corral models install smollm2" in empty.stdout
+    assert "smollm2" in run_cli("models", "available", environment=environment).stdout
+    installed = run_cli("models", "install", "smollm2", environment=environment)
+    assert installed.stdout == "smollm2: added, for backend llama-cpp\n", installed.stderr
+    assert "llama-cpp" in run_cli("models", "list", environment=environment).stdout
+    shown = run_cli("models", "show", "smollm2", environment=environment).stdout
+    assert "use_tokenizer_template: true" in shown
+    file = tmp_path / "new.yaml"
+    file.write_text(shown + "threads: 2\n")
+    edited = run_cli("models", "edit", "smollm2", "--file", str(file), environment=environment)
+    assert "now revision" in edited.stdout, edited.stderr
+    history = run_cli("models", "show", "smollm2", "--history", environment=environment).stdout
+    assert len(history.splitlines()) == 3
+    unsure = run_cli("models", "delete", "smollm2", environment=environment)
+    assert (unsure.returncode, "--yes" in unsure.stderr) == (2, True)
+    assert run_cli("models", "delete", "smollm2", "--yes", environment=environment).stdout == "smollm2: deleted\n"
+    assert json.loads(run_cli("models", "list", "--json", environment=environment).stdout) == []
+
+
+def test_a_file_and_a_directory_can_be_installed_and_what_is_wrong_is_told(
+    environment: dict[str, str], tmp_path: Path, models_dir: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(TINY.format(name="mine") + "made_up: 1\n")
+    added = run_cli("models", "install", "--file", str(file), environment=environment)
+    assert (added.returncode, "not known to Corral: made_up" in added.stderr) == (0, True)
+    file.write_text("name: bad\ncontext_size: x\n")
+    refused = run_cli("models", "install", "--file", str(file), environment=environment)
+    assert (refused.returncode, "context_size must be a whole number" in refused.stderr) == (2, True)
+    assert run_cli("models", "install", "--file", "/none", environment=environment).returncode == 2
+    assert run_cli("models", "install", environment=environment).returncode == 2
+    (models_dir / "a.yaml").write_text(TINY.format(name="a"))
+    (models_dir / "bad.yaml").write_text("name: bad\ncontext_size: x\n")
+    imported = run_cli("models", "install", "--directory", "", environment=environment)
+    assert (imported.returncode, "1 added or changed" in imported.stdout) == (1, True)
+    assert "bad.yaml" in imported.stderr
+    unknown = run_cli("models", "show", "mime", environment=environment)
+    assert (unknown.returncode, "did you mean mine" in unknown.stderr) == (1, True)
+
+
+def test_an_editor_is_used_and_asked_again_when_what_it_wrote_is_wrong(
+    environment: dict[str, str], frontend: Frontend, tmp_path: Path
+) -> None:
+    frontend.admin.call("POST", "/api/models", body={"config": TINY.format(name="edited")})
+    editor = tmp_path / "editor"
+    editor.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n"
+        f"count = pathlib.Path({str(tmp_path / 'count')!r})\n"
+        "turn = len(count.read_text()) if count.exists() else 0\ncount.write_text('x' * (turn + 1))\n"
+        "text = file.read_text()\n"
+        "file.write_text(text + 'threads: x\\n' if turn == 0 else text.replace('threads: x', 'threads: 3'))\n"
+    )
+    editor.chmod(0o755)
+    master, slave = os.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "corral", "models", "edit", "edited"],
+            stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**environment, "EDITOR": str(editor)},
+        )  # fmt: skip
+        os.write(master, b"y\n")
+        out, err = process.communicate(timeout=60)
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert (process.returncode, "threads must be a whole number" in err) == (0, True)
+    assert "now revision" in out
+    assert "threads: 3" in frontend.admin.call("GET", "/api/models/edited").json()["config"]
+
+
+def test_a_key_can_be_held_to_some_models(environment: dict[str, str], frontend: Frontend) -> None:
+    for name in ("one", "two"):
+        frontend.admin.call("POST", "/api/models", body={"config": TINY.format(name=name)})
+    frontend.admin.call("POST", "/api/models", body={"config": "name: nick\nalias: two\n"})
+    made = run_cli("keys", "create", "--name", "held", "--models", "one,nick", "--json", environment=environment)
+    assert json.loads(made.stdout)["models"] == ["one", "two"]
+    wrong = run_cli("keys", "create", "--name", "x", "--models", "oen", environment=environment)
+    assert (wrong.returncode, "did you mean one" in wrong.stderr) == (2, True)
+    assert "one,two" in run_cli("keys", "list", environment=environment).stdout
+    changed = run_cli("keys", "models", "held", "two", environment=environment)
+    assert changed.stdout == "held may use: two\n"
+    assert run_cli("keys", "models", "held", "--all", environment=environment).stdout == "held may use: all\n"
+    assert run_cli("keys", "models", "held", environment=environment).returncode == 2
+    none = run_cli("keys", "create", "--name", "nothing", "--models", "", "--json", environment=environment)
+    assert json.loads(none.stdout)["models"] == []
+
+
+def test_usage_is_told_by_key_model_and_node(environment: dict[str, str], frontend: Frontend) -> None:
+    assert "No request" in run_cli("usage", environment=environment).stdout
+    key_id = frontend.admin.call("GET", "/api/keys").json()[0]["id"]
+    with sqlite3.connect(frontend.data / "corral.db") as store:
+        store.executemany(
+            "INSERT INTO usage VALUES (CAST(unixepoch() / 86400 - ? AS INTEGER), ?, ?, ?, ?, ?, ?)",
+            [(0, key_id, "one", "gone-node", 2, 30, 40), (1, key_id, "two", "gone-node", 1, 1, 1),
+             (5, "", "one", "gone-node", 1, 1, 1)],
+        )  # fmt: skip
+    store.close()
+    rows = frontend.admin.call("GET", "/api/usage?days=3&by=model").json()
+    assert rows == [
+        {"model": "one", "requests": 2, "tokens_in": 30, "tokens_out": 40},
+        {"model": "two", "requests": 1, "tokens_in": 1, "tokens_out": 1},
+    ]
+    shown = run_cli("usage", "--days", "10", "--by", "key", environment=environment).stdout.splitlines()
+    assert [line.split() for line in shown] == [
+        ["KEY", "REQUESTS", "TOKENS", "IN", "TOKENS", "OUT"],
+        ["none", "1", "1", "1"],
+        ["admin", "3", "31", "41"],
+    ]
+    assert frontend.admin.call("GET", "/api/usage?by=colour").status == 400
+    assert call("GET", f"{frontend.url}/api/usage").status == 401

@@ -1,0 +1,84 @@
+"""Small things people meet in their first hour."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.bus.client import connect_bus
+from corral.bus.credentials import make_key
+from corral.core.errors import Unavailable
+from corral.system import SystemIds
+from harness.programs import Program, clean_environment
+from harness.waiting import free_port
+
+
+def test_a_node_goes_by_its_name_too(frontend: Any) -> None:
+    node = frontend.register(name="by name").json()
+    for path in (f"/api/nodes/{node['id']}", "/api/nodes/by%20name"):
+        assert frontend.admin.call("GET", path).json()["id"] == node["id"]
+    assert frontend.admin.call("POST", "/api/nodes/by%20name/approve").json()["id"] == node["id"]
+    assert frontend.admin.call("PATCH", "/api/nodes/by%20name/labels", body={"room": "b2"}).json() == {"room": "b2"}
+    assert frontend.admin.call("DELETE", "/api/nodes/by%20name").status == 200
+    assert frontend.admin.call("GET", "/api/nodes/by%20name").status == 404
+
+
+@pytest.mark.parametrize("key", ["node.name", "node.replica-slots", "gpu.vendor", "gpu.vram"])
+def test_what_a_machine_is_nobody_can_label_otherwise(frontend: Any, key: str) -> None:
+    node = frontend.register(name="labelled", labels={key: "told by the worker"}).json()
+    for method in ("PUT", "PATCH"):
+        answer = frontend.admin.call(method, f"/api/nodes/{node['id']}/labels", body={key: "x"})
+        assert answer.status == 400
+        assert key in answer.message
+    shown = frontend.admin.call("GET", f"/api/nodes/{node['id']}").json()["labels"]
+    assert shown["node.name"] == "labelled"
+    assert shown["node.replica-slots"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "raw", "words"),
+    [
+        ("POST", "/api/keys", b"{", "the body is not JSON"),
+        ("POST", "/api/keys", b"{}", "name: is missing"),
+        ("POST", "/api/keys", b'{"name":""}', "name: must not be empty"),
+        ("POST", "/api/keys", b'{"name":7}', "name: must be text"),
+        ("POST", "/api/keys", b'{"name":"x","scope":"king"}', "scope: must be 'admin' or 'user'"),
+        ("GET", "/api/audit?limit=many", None, "query.limit: must be a whole number"),
+        ("GET", "/api/audit?limit=0", None, "query.limit: must be at least 1"),
+    ],
+)
+def test_wrong_input_is_told_in_plain_words(frontend: Any, method: str, path: str, raw: bytes, words: str) -> None:
+    answer = frontend.admin.call(method, path, raw=raw)
+    assert (answer.status, answer.message) == (400, words)
+
+
+def test_every_change_is_logged_once(frontend: Any) -> None:
+    node = frontend.register(name="logged").json()
+    frontend.register(name="logged")
+    frontend.admin.call("POST", f"/api/nodes/{node['id']}/approve")
+    frontend.admin.call("GET", f"/api/nodes/{node['id']}")
+    lines = frontend.program.output().splitlines()
+    assert len([line for line in lines if "node.registered" in line and node["id"] in line]) == 1
+    changes = [line for line in lines if "api.change" in line and node["id"] in line]
+    assert len(changes) == 1
+    assert "/approve" in changes[0]
+    assert "key admin" in changes[0]
+
+
+def test_a_seed_the_bus_does_not_trust_is_called_that(frontend: Any, tmp_path: Path) -> None:
+    seed = tmp_path / "seed"
+    seed.write_text(make_key("account", SystemIds().seed()).seed)
+    secrets = {**frontend.nats.secrets(), "CORRAL_BUS_ACCOUNT_SEED_FILE": str(seed)}
+    program = Program(
+        "frontend", "--data-dir", str(tmp_path / "f"), "--listen", f"127.0.0.1:{free_port()}",
+        log=tmp_path / "log", environment=clean_environment(**secrets),
+    )  # fmt: skip
+    assert program.wait(30) == 3
+    assert "signed with a seed that this nats-server does not trust" in program.output()
+    assert "bus_account_seed" in program.output()
+
+
+async def test_a_bus_that_wants_credentials_says_so(frontend: Any) -> None:
+    with pytest.raises(Unavailable, match="wants credentials, and there are none"):
+        async with connect_bus(frontend.nats.options(None, inbox="_INBOX.x")):
+            pass

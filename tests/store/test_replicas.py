@@ -1,0 +1,386 @@
+"""Replicas, their loads and the places they take, on both databases."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from corral.core.errors import Conflict, Fenced, InvalidInput
+from corral.core.load_jobs import LoadProgress, LoadState
+from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.placement import GIB, Decision, Need, Placed, place
+from corral.core.presence import Presence
+from corral.core.replicas import Replica, ReplicaState
+from corral.core.routing import ReplicaId
+from corral.core.scaling import Add, Scheduling
+from corral.store.database import Tx
+from corral.store.load_jobs import Loaded, LoadJob
+from corral.store.load_memory import LoadInfo
+from corral.store.node_rows import insert_node
+from corral.store.stores import Stores
+from corral.system import SystemIds
+from harness.databases import Rig
+
+IDS = SystemIds()
+TINY = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
+LEASE_S = 10.0
+
+
+def nobody(_replica: str) -> int:
+    return 0
+
+
+def make_node(name: str, **changes: object) -> Node:
+    plain = Node(
+        id=NodeId(name),
+        name=name,
+        node_type=NodeType.BACKEND,
+        approved=True,
+        drain_wanted=False,
+        worker_draining=False,
+        presence=Presence.LIVE,
+        presence_reason="",
+        address=f"{name}:1",
+        http_address=f"{name}:2",
+        key_hash=None,
+        instance="i",
+        epoch=1,
+        total_vram=None,
+        available_vram=None,
+        total_ram=64 * GIB,
+        available_ram=32 * GIB,
+        total_disk=100 * GIB,
+        available_disk=50 * GIB,
+        gpu_vendor=None,
+        gpu_compute_capability=None,
+        capability="cpu",
+        max_replicas_reported=1,
+        max_replicas_override=None,
+        vram_budget_reported=None,
+        vram_budget_override=None,
+        worker_labels={},
+        operator_labels={},
+        facts=None,
+        conflict_message=None,
+        conflict_at=None,
+        last_heartbeat=None,
+        bus_answered=True,
+        bus_failures=0,
+        bus_no_responders=False,
+        created_at=0,
+        changed_at=0,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+async def add_nodes(stores: Stores, *nodes: Node) -> None:
+    async def body(tx: Tx) -> None:
+        for node in nodes:
+            await insert_node(tx, node)
+
+    await stores.database.write(body)
+
+
+async def start(stores: Stores, model: str = "tiny", text: str = TINY, owner: str = "f1") -> LoadJob:
+    stored = await stores.models.save(text, "ann")
+    await stores.load_jobs.ask(model, stored.revision, cause="a request", ids=IDS)
+    [job] = await stores.load_jobs.claim(owner, lease_s=LEASE_S, most=9)
+    return job
+
+
+async def decide(stores: Stores, need: Need) -> Decision:
+    return place(need, (await stores.replicas.read_fleet(nobody)).rooms)
+
+
+async def reserve(stores: Stores, job: LoadJob, need: Need | None = None) -> Replica:
+    wanted = need or Need(model=job.model)
+    return await stores.load_jobs.reserve(job, wanted, await decide(stores, wanted), nobody, ids=IDS)
+
+
+def loaded(**changes: object) -> Loaded:
+    plain = Loaded(
+        address="10.0.0.1:9000",
+        protocol="openai",
+        token="secret",
+        process_key="tiny#0",
+        backend="llama-cpp",
+        backend_digest="sha256:1",
+        epoch=1,
+        capacity=4,
+        load_options='{"context":2048}',
+        load_ms=1500,
+        device="cpu",
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+async def serve(stores: Stores, model: str = "tiny", text: str = TINY) -> Replica:
+    job = await start(stores, model, text)
+    await reserve(stores, job)
+    return await stores.load_jobs.finish(job, loaded(process_key=f"{model}#0"))
+
+
+async def routed(stores: Stores, model: str = "tiny") -> list[str]:
+    routes = {route.model: route for route in (await stores.replicas.read_routes()).routes}
+    return [replica.node_id for replica in routes[model].replicas]
+
+
+async def test_a_load_becomes_a_route(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    before = (await stores.replicas.read_routes()).version
+    assert await routed(stores) == [], "known, but cold"
+    replica = await reserve(stores, job)
+    assert (replica.node_id, replica.slot, replica.state) == ("a", 0, ReplicaState.STARTING)
+    assert await routed(stores) == [], "a place is no process"
+    await stores.load_jobs.finish(job, loaded())
+    snapshot = await stores.replicas.read_routes()
+    [route] = snapshot.routes
+    [found] = route.replicas
+    assert snapshot.version > before
+    assert (found.address, found.token, found.capacity, found.node_name) == ("10.0.0.1:9000", "secret", 4, "a")
+    assert await stores.load_jobs.read_all() == [], "success removes the job"
+    info = await stores.load_memory.find_load_info("tiny")
+    assert info is not None
+    assert (info.backend, info.load_options) == ("llama-cpp", '{"context":2048}')
+    [decision] = await stores.load_memory.read_decisions(model="tiny")
+    assert decision.outcome["placed"]["node_id"] == "a"
+
+
+async def test_all_who_ask_get_the_same_load(stores: Stores, rig: Rig) -> None:
+    revision = (await stores.models.save(TINY, "ann")).revision
+    others = [Stores(await rig.open()) for _ in range(4)]
+    jobs = await asyncio.gather(
+        *(others[number % 4].load_jobs.ask("tiny", revision, cause="r", ids=IDS) for number in range(40))
+    )
+    assert len({job.id for job in jobs}) == 1
+    claims = await asyncio.gather(*(one.load_jobs.claim(f"f{n}", lease_s=9, most=9) for n, one in enumerate(others)))
+    assert [len(claim) for claim in claims if claim] == [1], "one frontend does the work"
+
+
+async def test_a_dead_frontends_load_is_taken_over_and_its_late_writes_are_void(stores: Stores, rig: Rig) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores, owner="dead")
+    await reserve(stores, job)
+    assert await stores.load_jobs.claim("next", lease_s=LEASE_S, most=9) == []
+    await rig.advance(LEASE_S + 1)
+    [taken] = await stores.load_jobs.claim("next", lease_s=LEASE_S, most=9)
+    assert (taken.id, taken.replica_id is not None, taken.fence) == (job.id, True, job.fence + 1)
+    progress = LoadProgress(model="tiny", state=LoadState.STAGING)
+    for late in (
+        stores.load_jobs.note_progress(job, progress, lease_s=LEASE_S),
+        stores.load_jobs.finish(job, loaded()),
+        stores.load_jobs.fail(job, "late", again_in_s=1, stop=True),
+    ):
+        with pytest.raises(Fenced):
+            await late
+    await stores.load_jobs.finish(taken, loaded())
+    assert await routed(stores) == ["a"]
+
+
+async def test_a_failed_load_is_answered_with_its_cause_and_not_tried_before_it_is_due(
+    stores: Stores, rig: Rig
+) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    await reserve(stores, job)
+    await stores.load_jobs.fail(job, "no space left", again_in_s=60, stop=False)
+    again = await stores.load_jobs.ask("tiny", job.revision, cause="another request", ids=IDS)
+    assert (again.id, again.state, again.last_error) == (job.id, LoadState.FAILED, "no space left")
+    assert await stores.load_jobs.claim("f1", lease_s=LEASE_S, most=9) == []
+    assert await stores.replicas.read_all() == []
+    await rig.advance(61)
+    fresh = await stores.load_jobs.ask("tiny", job.revision, cause="another request", ids=IDS)
+    assert (fresh.state, fresh.attempts) == (LoadState.PENDING, 1)
+
+
+async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: Stores) -> None:
+    job = await start(stores)
+    await stores.load_jobs.fail(job, "bad weights", again_in_s=300, stop=False)
+    revision = (await stores.models.save(TINY + "threads: 2\n", "ann")).revision
+    fresh = await stores.load_jobs.ask("tiny", revision, cause="r", ids=IDS)
+    assert (fresh.state, fresh.revision, fresh.attempts) == (LoadState.PENDING, revision, 0)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+async def test_places_are_never_given_twice(stores: Stores, rig: Rig, nodes: int) -> None:
+    """Twelve loads of 12 GiB each for nodes with 32 GiB: two on each, whoever asks when."""
+    await add_nodes(stores, *(make_node(f"n{number}", max_replicas_reported=9) for number in range(nodes)))
+    revision = (await stores.models.save(TINY, "ann")).revision
+    await stores.load_jobs.ask_more("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
+    jobs = await stores.load_jobs.claim("f1", lease_s=60, most=99)
+    need = Need(model="tiny", measured_bytes={"cpu": 12 * GIB})
+    others = [Stores(await rig.open()) for _ in range(3)]
+
+    async def run(number: int, job: LoadJob) -> bool:
+        mine = others[number % 3]
+        while True:
+            decision = await decide(mine, need)
+            if not isinstance(decision.outcome, Placed):
+                return False
+            try:
+                await mine.load_jobs.reserve(job, need, decision, nobody, ids=IDS)
+            except Conflict:
+                continue
+            return True
+
+    results = await asyncio.gather(*(run(number, job) for number, job in enumerate(jobs)))
+    assert sum(results) == 2 * nodes
+    rows = await stores.replicas.read_all()
+    assert len({(row.node_id, row.slot) for row in rows}) == 2 * nodes
+
+
+async def test_a_load_without_a_place_waits_with_a_reason_and_wakes_on_new_capacity(stores: Stores, rig: Rig) -> None:
+    job = await start(stores)
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    decision = await decide(stores, Need(model="tiny"))
+    await stores.load_jobs.wait(job, decision, "there are no nodes", again_in_s=300)
+    [waiting] = await stores.load_jobs.read_all()
+    assert (waiting.state, waiting.reason) == (LoadState.PENDING, "there are no nodes")
+    record = await stores.scheduling.read("tiny")
+    assert (record.state.unsatisfiable_reason, record.state.unsatisfiable_ticks) == ("there are no nodes", 1)
+    assert await stores.load_jobs.claim("f1", lease_s=9, most=9) == [], "one try per cool-down"
+    await stores.load_jobs.wake()
+    assert len(await stores.load_jobs.claim("f1", lease_s=9, most=9)) == 1
+    assert (await stores.scheduling.read("tiny")).state.unsatisfiable_until is None
+
+
+async def test_an_edit_takes_the_old_revision_off_the_routes_at_once(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    await serve(stores)
+    assert await routed(stores) == ["a"]
+    await stores.models.save(TINY + "threads: 2\n", "ann")
+    assert await routed(stores) == []
+
+
+async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    await reserve(stores, job)
+    await stores.models.save(TINY + "threads: 2\n", "ann")
+    with pytest.raises(Conflict, match="changed while it was loaded"):
+        await stores.load_jobs.finish(job, loaded())
+
+
+async def test_a_successor_takes_the_place_of_the_one_it_replaces(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    first = await serve(stores)
+    await stores.load_jobs.ask_more("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
+    [job] = await stores.load_jobs.claim("f1", lease_s=9, most=9)
+    await reserve(stores, job, Need(model="tiny", avoid=frozenset({first.node_id})))
+    assert await routed(stores) == [first.node_id]
+    await stores.load_jobs.finish(job, loaded())
+    [now] = await routed(stores)
+    assert now != first.node_id
+    states = {row.id: row.state for row in await stores.replicas.read_all()}
+    assert states[first.id] is ReplicaState.DRAINING
+
+
+async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_the_version(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    await serve(stores)
+    await stores.load_jobs.ask_more("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)
+    [job] = await stores.load_jobs.claim("f1", lease_s=9, most=9)
+    await reserve(stores, job, Need(model="tiny"))
+    await stores.load_jobs.finish(job, loaded())
+    assert sorted(await routed(stores)) == ["a", "b"]
+    version = await stores.replicas.read_version()
+    await stores.nodes.set_drain("a", True, actor="ann")
+    assert await routed(stores) == ["b"], "as soon as there is another"
+    await stores.nodes.set_drain("b", True, actor="ann")
+    assert sorted(await routed(stores)) == ["a", "b"], "but nobody is left without an answer"
+    await stores.nodes.set_drain("a", False, actor="ann")
+    await stores.nodes.set_drain("b", False, actor="ann")
+    await stores.scheduling.save(
+        Scheduling(model="tiny", selector={"node.name": "b"}, min_replicas=1), actor="ann", ids=IDS
+    )
+    assert await routed(stores) == ["b"]
+    await stores.nodes.remove("b", actor="ann")
+    assert await routed(stores) == []
+    assert await stores.replicas.read_version() == version + 6
+
+
+async def test_a_stop_is_an_order_that_is_repeated_until_the_node_confirms(stores: Stores, rig: Rig) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    await stores.replicas.want_stopped([replica.id], why="unloaded")
+    assert await routed(stores) == []
+    [claimed] = await stores.replicas.claim_stops()
+    assert await stores.replicas.claim_stops() == [], "one frontend at a time"
+    await stores.replicas.stop_failed(claimed, "no answer", again_in_ms=5_000)
+    assert await stores.replicas.claim_stops() == []
+    await rig.advance(6)
+    [again] = await stores.replicas.claim_stops()
+    assert (again.stop_attempts, again.stop_error) == (1, "no answer")
+    await stores.replicas.stopped(again)
+    assert await stores.replicas.read_all() == []
+
+
+async def test_last_used_only_moves_forward(stores: Stores, rig: Rig) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    await rig.advance(100)
+    await stores.replicas.touch({ReplicaId(replica.id): 10_000})
+    await stores.replicas.touch({ReplicaId(replica.id): 50_000})
+    [row] = await stores.replicas.read_all()
+    assert row.last_used == replica.last_used + 90_000
+
+
+async def test_load_infos_outlive_replicas_and_an_older_copy_is_found(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    await stores.replicas.drop([replica.id], why="its node is dead")
+    assert (await stores.load_memory.find_load_info("tiny")) is not None
+    info = LoadInfo(model="m", backend="b", backend_digest="d", load_options="{}", revision="r", loaded_at=0)
+    await stores.load_memory.save_load_info(info)
+    await stores.load_memory.save_load_info(replace(info, backend="c"))
+    found = await stores.load_memory.find_load_info("m")
+    assert found is not None
+    assert found.backend == "c", "the last write wins"
+    for wrong in (replace(info, model=""), replace(info, backend="")):
+        with pytest.raises(InvalidInput):
+            await stores.load_memory.save_load_info(wrong)
+
+    async def forget(tx: Tx) -> None:
+        await tx.execute("DELETE FROM model_load_infos")
+
+    await serve(stores)
+    await stores.database.write(forget)
+    copy = await stores.load_memory.find_load_info("tiny")
+    assert copy is not None
+    assert (copy.backend, copy.load_options) == ("llama-cpp", '{"context":2048}')
+
+
+async def test_footprints_only_grow(stores: Stores) -> None:
+    for peak in (100, 300, 200):
+        await stores.load_memory.note_peak("m", "r", "d", "cpu", peak)
+    await stores.load_memory.note_peak("m", "r", "d2", "nvidia", 50)
+    assert await stores.load_memory.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
+    assert await stores.load_memory.read_peaks("m", "other") == {}
+
+
+async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    await stores.load_memory.note_staged("a", "tiny", replica.revision, 100)
+    await stores.load_memory.want_deleted("tiny")
+    assert await stores.load_memory.claim_deletions(lease_ms=1000) == []
+    await stores.replicas.drop([replica.id], why="gone")
+    [deletion] = await stores.load_memory.claim_deletions(lease_ms=1000)
+    assert await stores.load_memory.claim_deletions(lease_ms=1000) == []
+    await stores.load_memory.deleted(deletion)
+    assert await stores.load_memory.read_staged("tiny") == {}
+
+
+async def test_scheduling_is_kept_as_it_was_given(stores: Stores) -> None:
+    wanted = Scheduling(
+        model="tiny", selector={"b": "2", "a": "1"}, min_replicas=1, max_replicas=3, route_policy="prefix_cache"
+    )
+    first = await stores.scheduling.save(wanted, actor="ann", ids=IDS)
+    again = await stores.scheduling.save(replace(wanted, min_replicas=2), actor="ann", ids=IDS)
+    assert (first.scheduling, again.id, again.scheduling.min_replicas) == (wanted, first.id, 2)
+    records: Sequence[object] = await stores.scheduling.read_all()
+    assert len(records) == 1
+    await stores.scheduling.delete("tiny", actor="ann")
+    assert await stores.scheduling.read_all() == []

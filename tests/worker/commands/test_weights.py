@@ -1,0 +1,65 @@
+"""The worker brings weights to its own disk: by reference, verified, once."""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.fleet_worker import FleetWorker
+from harness.nats import Nats
+from harness.tiny_model import Shelf
+
+WEIGHTS = bytes(range(256)) * 4096
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    shelf = Shelf(WEIGHTS)
+    yield shelf
+    shelf.close()
+
+
+@pytest.fixture
+def worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
+    worker = FleetWorker(tmp_path, nats)
+    yield worker
+    worker.close()
+
+
+def wanted(shelf: Shelf, **changes: Any) -> dict[str, Any]:
+    file = {"filename": "tiny/weights.gguf", "uri": shelf.url, "sha256": hashlib.sha256(WEIGHTS).hexdigest()}
+    return {"model": "tiny", "files": [{**file, **changes}], "paths": ["tiny/weights.gguf", "other.gguf"]}
+
+
+async def test_weights_are_fetched_once_verified_and_told_by_path(worker: FleetWorker, shelf: Shelf) -> None:
+    async with worker.frontend() as frontend:
+        replies = await asyncio.gather(*(frontend.ask("corral.model.fetch", **wanted(shelf)) for _ in range(5)))
+        replies.append(await frontend.ask("corral.model.fetch", **wanted(shelf)))
+        assert all(reply["success"] for reply in replies), replies
+        path = Path(replies[0]["files"][0]["path"])
+        assert await asyncio.to_thread(path.read_bytes) == WEIGHTS
+        assert replies[0]["found"] == {"tiny/weights.gguf": {"path": str(path), "size": len(WEIGHTS)}}
+        assert shelf.gets == 1, "five at once and one later: one download"
+
+
+async def test_wrong_bytes_are_not_placed_and_the_cause_is_told(worker: FleetWorker, shelf: Shelf) -> None:
+    async with worker.frontend() as frontend:
+        reply = await frontend.ask("corral.model.fetch", **wanted(shelf, sha256="0" * 64))
+        assert not reply["success"]
+        assert "sha256" in reply["error"]
+        found = await frontend.ask("corral.model.fetch", model="tiny", paths=["tiny/weights.gguf"])
+        assert found.get("found", {}) == {}
+
+
+async def test_a_name_that_leads_out_of_the_models_directory_is_refused(worker: FleetWorker, shelf: Shelf) -> None:
+    async with worker.frontend() as frontend:
+        reply = await frontend.ask("corral.model.fetch", **wanted(shelf, filename="../../escaped"))
+        assert not reply["success"]
+        (worker.data_dir / "models").mkdir(exist_ok=True)
+        (worker.data_dir / "models" / "link").symlink_to("/etc/passwd")
+        paths = ["../http.token", "/etc/passwd", "link"]
+        found = await frontend.ask("corral.model.fetch", model="tiny", paths=paths)
+        assert found.get("found", {}) == {}
