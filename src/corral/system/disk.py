@@ -26,6 +26,10 @@ class Disk(Protocol):
 
     def make_directory(self, path: Path, *, private: bool = True) -> None: ...
 
+    def let_through(self, path: Path) -> None:
+        """Other users may walk through the directory to what is theirs, and see nothing on the way."""
+        ...
+
     def list(self, path: Path) -> list[Path]:
         """Sorted; nothing when there is no such directory."""
         ...
@@ -72,6 +76,9 @@ class SystemDisk:
 
     def make_directory(self, path: Path, *, private: bool = True) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
+
+    def let_through(self, path: Path) -> None:
+        path.chmod(0o711)
 
     def list(self, path: Path) -> list[Path]:
         try:
