@@ -107,7 +107,8 @@ class Commander:
             while True:
                 assert program.process.poll() is None, program.output()
                 try:
-                    await self.ask("models.running", within_s=1)
+                    # The last one the worker begins to listen on.
+                    await self.ask("corral.logs", within_s=1, process_key="none")
                     return
                 except Exception:
                     await asyncio.sleep(0.05)
