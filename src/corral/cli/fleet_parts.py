@@ -6,10 +6,11 @@ from corral.artifacts import Artifacts
 from corral.bus.client import Bus
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
-from corral.controller.intents import IntentController, NoReplicas, OrderLimits
+from corral.controller.intents import IntentController, OrderLimits
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
+from corral.controller.switch import ReplicaSwitch
 from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
@@ -27,6 +28,7 @@ class FleetParts:
         artifacts: Artifacts,
         galleries: Galleries,
         reports: Reports,
+        replicas: ReplicaSwitch,
         *,
         hint: Callable[[str], Awaitable[None]],
         clock: Clock,
@@ -37,7 +39,7 @@ class FleetParts:
         async def changed() -> None:
             await hint("operations")
 
-        resolver = Resolver(galleries, artifacts)
+        resolver = self.resolver = Resolver(galleries, artifacts)
         self.fleet = Fleet(
             nodes=stores.nodes,
             observed=stores.observed,
@@ -55,7 +57,7 @@ class FleetParts:
             reports=reports,
             progress=self.progress,
             suspicion=stores.health,
-            replicas=NoReplicas(),
+            replicas=replicas,
             limits=OrderLimits(
                 install_s=settings.backend_install_timeout_s,
                 upgrade_s=settings.backend_upgrade_timeout_s,

@@ -26,16 +26,16 @@ class Disk(Protocol):
 
     def make_directory(self, path: Path, *, private: bool = True) -> None: ...
 
-    def let_through(self, path: Path) -> None:
-        """Other users may walk through the directory to what is theirs, and see nothing on the way."""
-        ...
-
     def list(self, path: Path) -> list[Path]:
         """Sorted; nothing when there is no such directory."""
         ...
 
     def make_executable(self, path: Path) -> None:
         """Does nothing when there is no such file, or when it is executable already."""
+        ...
+
+    def let_through(self, directory: Path) -> None:
+        """Others may walk through it, and see nothing on the way."""
         ...
 
     def free_bytes(self, path: Path) -> int:
@@ -77,9 +77,6 @@ class SystemDisk:
     def make_directory(self, path: Path, *, private: bool = True) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
 
-    def let_through(self, path: Path) -> None:
-        path.chmod(0o711)
-
     def list(self, path: Path) -> list[Path]:
         try:
             return sorted(path.iterdir())
@@ -90,6 +87,9 @@ class SystemDisk:
         with suppress(FileNotFoundError):
             if not os.access(path, os.X_OK):
                 path.chmod(0o700)
+
+    def let_through(self, directory: Path) -> None:
+        directory.chmod(0o711)
 
     def free_bytes(self, path: Path) -> int:
         while not path.exists():

@@ -132,7 +132,7 @@ def _supervisor(
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
     if settings.backend_user is not None:
-        world.disk.let_through(settings.data_dir)  # backends to the version they are started from
+        world.disk.let_through(settings.data_dir)  # backends walk to their version
     local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
     processes = world.open_processes(local, nvml)
     ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
