@@ -457,6 +457,6 @@ def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtra
         uris=list(build.uris) or None,
         version=build.version or None,
         sha256=build.sha256 or None,
-        manifest=msgspec.Raw(build.manifest.encode()) if build.manifest else None,
+        manifest=msgspec.json.decode(build.manifest) if build.manifest else None,
         start=start,
     )
