@@ -1,6 +1,6 @@
 """A worker of LocalAI's, as far as a frontend can tell: an older one, without `backend.upgrade` and without progress.
 
-It registers and beats over HTTP, and answers on the bus with the credentials it was given. Its backends exist in memory.
+It registers and beats over HTTP, and answers on the bus with the credentials it was given. Its backends are in memory.
 """
 
 import asyncio
