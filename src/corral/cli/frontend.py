@@ -240,7 +240,7 @@ class FrontendRole:
             self._health.poke()
             self._reports.poke()
             self._replication.poke()
-        self._fleet.poke()
+        self._fleet.poke(kind)
 
     async def _report(self) -> None:
         settings = self._me.settings
