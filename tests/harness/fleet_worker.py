@@ -72,21 +72,24 @@ class FleetWorker:
             await commander.until_there(self.program)
             yield commander
 
-    def markers(self) -> list[str]:
-        root = self.data_dir / "run" / "processes"
-        return [path.name for path in root.iterdir()] if root.is_dir() else []
-
     def close(self) -> list[int]:
         """Ends everything; answers which backends were still there."""
         with contextlib.suppress(Exception):
             self.program.stop(20)
         self.registrar.close()
-        left = [pid for marker in self.markers() for pid in find_marked(marker)]
-        for pid in left:
-            with contextlib.suppress(psutil.Error):
-                psutil.Process(pid).kill()
-        wait_until(lambda: not any(map(psutil.pid_exists, left)) or None, what="the backends are gone")
-        return left
+        return end_marked(self.data_dir)
+
+
+def end_marked(data_dir: Path) -> list[int]:
+    """Ends every backend of the worker whose data are there."""
+    root = data_dir / "run" / "processes"
+    markers = [path.name for path in root.iterdir()] if root.is_dir() else []
+    left = [pid for marker in markers for pid in find_marked(marker)]
+    for pid in left:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(pid).kill()
+    wait_until(lambda: not any(map(psutil.pid_exists, left)) or None, what="the backends are gone")
+    return left
 
 
 class Commander:

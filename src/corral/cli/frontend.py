@@ -22,15 +22,19 @@ from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, 
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
+from corral.cli.grpc_parts import GrpcParts
 from corral.cli.options import read_settings, settings_options
 from corral.cli.scheduling_seed import seed_scheduling
+from corral.cli.serving_parts import ServingParts
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
-from corral.controller.load_ports import NoTraffic, WorkerChooses
 from corral.controller.replication import Replication
 from corral.controller.reports import Reports
+from corral.controller.switch import TrialStart
+from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
+from corral.core.routing import LOCALAI_GRPC
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -43,6 +47,8 @@ from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
+from corral.frontend.serving.cold import ColdLoads
+from corral.frontend.serving.inflight import InFlight
 from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
@@ -50,6 +56,7 @@ from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, bind_socket
+from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret
@@ -164,27 +171,29 @@ class FrontendRole:
             most=settings.audit_entries,
         )
         guesses = Guesses(clock)
+        switcher = ReplicaSwitcher(stores, poke=lambda: self._replication.poke(), others=TrialStart(bus))
         self._fleet = FleetParts(
-            me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
+            me, stores, bus, artifacts, self._galleries, self._reports, switcher, hint=self._hint, clock=clock, ids=ids
         )
-        traffic = NoTraffic()
+        inflight = InFlight(me.id, run=ids.uuid())
         self._feed = LiveFeed(
             [
                 node_kind(stores.nodes),
                 operation_kind(stores.operations, self._fleet.progress),
                 backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
-                replica_kind(stores.replicas, traffic, stores.nodes.now_ms),
+                replica_kind(stores.replicas, inflight, stores.nodes.now_ms),
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
+        gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth)
         self._replication = Replication(
             holder=me.id,
             stores=stores,
             bus=bus,
-            builds=WorkerChooses(),
-            traffic=traffic,
-            grpc=None,
+            builds=self._fleet.resolver,
+            traffic=inflight,
+            grpc=LocalAiLoader(shared_token=token),
             ask_report=self._reports.ask,
             hint=self._hint_routes,
             idle_ttl_s=settings.model_idle_ttl_s,
@@ -192,11 +201,24 @@ class FrontendRole:
             ids=ids,
         )
         self._reports.listen(self._replication.controller.hear)
+        self._grpc = GrpcParts(
+            stores,
+            ask_report=self._reports.ask,
+            registration_token=token,
+            changed=self._routes_changed,
+            clock=clock,
+            ids=ids,
+        )
+        self._serving = ServingParts(
+            me, stores, bus, gate, inflight,
+            loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
+            clock=clock, ids=ids,
+        )  # fmt: skip
         self._parts = Parts(
             me=me,
             stores=stores,
             authority=authority,
-            gate=Gate(stores.access, guesses, clock=clock, auth=settings.auth),
+            gate=gate,
             guesses=guesses,
             refusals=Refusals(stores.events, clock),
             tokens=JoinTokens(stores.access, token, clock=clock),
@@ -206,14 +228,14 @@ class FrontendRole:
             ids=ids,
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, self._galleries),
-            hint_routes=self._replication.changed,
+            hint_routes=self._routes_changed,
             hint_of=self._hint,
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
             drift=self._fleet.desired,
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
-            in_flight=traffic,
+            in_flight=inflight,
             disk=disk,
         )
 
@@ -260,6 +282,7 @@ class FrontendRole:
         await self._reports.start()
         await self._fleet.progress.start()
         await self._replication.start()
+        await self._serving.start()
         await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
         self._note_address(running)
@@ -280,16 +303,29 @@ class FrontendRole:
             "desired state": self._fleet.desired.run,
             "upgrades": self._fleet.upgrades.run,
             **self._replication.loops,
+            **self._serving.loops,
+            **self._grpc.loops,
         }
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._serving, asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
                     tasks.create_task(keep_running(name, work), name=name)
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
-                await serve_http(build_app(self._parts), listener, on_stop=self._feed.close)
+                await serve_http(
+                    build_app(self._parts), listener, on_stop=self._stop_answering, lane=self._serving.lane
+                )
         finally:
             self._disk.remove(running)
             await self._leave()
+
+    async def _routes_changed(self) -> None:
+        """Who changed something here finds it so with the next request."""
+        await self._serving.refresh()
+        await self._replication.changed()
+
+    def _stop_answering(self) -> None:
+        self._feed.close()
+        self._serving.lane.stop()
 
     def _note_address(self, path: Path) -> None:
         """Where client commands on this machine find us."""
@@ -299,6 +335,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._grpc.close()
         await self._usage.finish()
         try:
             await self._health.release()

@@ -67,17 +67,25 @@ class StoredKeys:
         self._auth = auth
         self._ring: dict[str, LaneKey] = {}
         self._by_id: dict[str, LaneKey] = {}
+        self._seen: dict[bytes, LaneKey] = {}
+        """Whole headers that were found good since the last refresh."""
         self._fresh_until_s = 0.0
         self._budget = ASK_BURST
         self._loop = asyncio.get_running_loop()
         self._budget_at_s = self._loop.time()
 
     def find(self, authorization: bytes) -> LaneKey | None:
+        key = self._seen.get(authorization)
+        if key is not None:
+            return key
         if not self._auth:
             return NO_AUTH
         if authorization[:7].lower() != b"bearer " or self._loop.time() > self._fresh_until_s:
             return None
-        return self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
+        key = self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
+        if key is not None:
+            self._seen[authorization] = key
+        return key
 
     async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
         if not headers.get("authorization") and not cookies:
@@ -113,6 +121,7 @@ class StoredKeys:
             raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
         self._ring = {key_hash: lane_key(key) for key_hash, key in keys.items()}
         self._by_id = {key.id: key for key in self._ring.values() if key.id is not None}
+        self._seen = {}
         self._fresh_until_s = self._loop.time() + GRACE_S
 
     async def follow(self) -> None:
@@ -121,4 +130,6 @@ class StoredKeys:
                 await self.refresh()
             except CorralError as error:
                 log.warning("keys.refresh_failed", error=str(error))
+                if self._loop.time() > self._fresh_until_s:
+                    self._seen = {}
             await asyncio.sleep(REFRESH_EVERY_S)

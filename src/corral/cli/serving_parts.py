@@ -1,0 +1,101 @@
+"""The lane of a frontend and all that feeds it, put together."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self as Itself
+
+from corral.bus.client import Bus, BusMessage
+from corral.bus.messages import OpenRequests, decode, encode
+from corral.bus.subjects import INFLIGHT, ROUTES_CHANGED
+from corral.frontend.access import Gate
+from corral.frontend.admin.status import Self
+from corral.frontend.drivers import Driver
+from corral.frontend.serving.inflight import InFlight
+from corral.frontend.serving.keys import StoredKeys
+from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.loads import Loads
+from corral.frontend.serving.meters import Meters
+from corral.frontend.serving.ports import UsageSink
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+from corral.system.upstream import HttpUpstream
+from corral.telemetry.metrics import Registry
+
+
+class ServingParts:
+    """Entered before it serves; leaving ends what still runs."""
+
+    def __init__(
+        self,
+        me: Self,
+        stores: Stores,
+        bus: Bus,
+        gate: Gate,
+        inflight: InFlight,
+        *,
+        loads: Loads,
+        drivers: Mapping[str, Driver],
+        usage: UsageSink,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._bus = bus
+        self._stores = stores
+        self._inflight = inflight
+        self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth)
+        self._upstream = HttpUpstream()
+        self.registry = Registry()
+        self.lane = Lane(
+            keys=self._keys,
+            routes=stores.replicas,
+            upstream=self._upstream,
+            inflight=inflight,
+            meters=Meters(self.registry),
+            loads=loads,
+            drivers=drivers,
+            clock=clock,
+            draw=ids.draw,
+            limits=LaneLimits(load_wait_s=me.settings.model_load_wait_s),
+            usage=usage,
+        )
+        self.loops = {
+            "routes": self.lane.table.follow,
+            "keys": self._keys.follow,
+            "in flight": self._tell,
+            "last used": self._touch,
+        }
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Itself:
+        await self._opened.enter_async_context(self._upstream)
+        await self._opened.enter_async_context(self.lane)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)
+
+    async def start(self) -> None:
+        await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
+        await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        self.lane.table.apply(await self._stores.replicas.read_routes())
+
+    async def _on_routes(self, _message: BusMessage) -> None:
+        self.lane.table.poke()
+
+    async def _on_open_requests(self, message: BusMessage) -> None:
+        self._inflight.hear(decode(message.data, OpenRequests))
+
+    async def _tell(self) -> None:
+        async def publish(message: OpenRequests) -> None:
+            await self._bus.publish(INFLIGHT, encode(message))
+
+        await self._inflight.keep_telling(publish)
+
+    async def _touch(self) -> None:
+        await self._inflight.keep_touching(self._stores.replicas)
