@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.fleet import ADMIN_KEY, OperationFleet
 from harness.programs import call, clean_environment, run_cli
 from harness.waiting import wait_until
 
@@ -125,3 +125,22 @@ def test_an_edit_takes_old_replicas_out_of_service_at_once(fleet: OperationFleet
         if replica["model_name"] == "echo-grpc-model" and replica["corral_state"] == "ready"
     }
     assert revisions == {admin.call("GET", "/api/models/echo-grpc-model").json()["revision"]}
+
+
+@pytest.mark.registry
+def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: OperationFleet) -> None:
+    environment = clean_environment(CORRAL_URL=fleet.admin().url, CORRAL_API_KEY=ADMIN_KEY)
+
+    def models(*arguments: str) -> tuple[int, str]:
+        done = run_cli("models", *arguments, environment=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    assert models("load", "echo-openai-model") == (0, "echo-openai-model: loaded\n")
+    assert models("scale", "echo-openai-model", "1") == (0, "echo-openai-model: at least 1 and at most 1\n")
+    code, said = models("unload", "echo-openai-model")
+    assert (code, "corral models scale echo-openai-model --min 0" in said) == (1, True)
+    assert models("scale", "echo-openai-model", "--min", "0")[0] == 0
+    assert models("unload", "echo-openai-model")[0] == 0
+    assert models("scale", "echo-openai-model")[0] == 2
+    code, said = models("scale", "echo-openai-modle", "1")
+    assert (code, "echo-openai-model" in said) == (1, True)
