@@ -6,10 +6,11 @@ from corral.artifacts import Artifacts
 from corral.bus.client import Bus
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
-from corral.controller.intents import IntentController, OrderLimits, ReplicaSwitch
+from corral.controller.intents import IntentController, OrderLimits
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
+from corral.controller.switch import ReplicaSwitch
 from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self

@@ -30,6 +30,7 @@ from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
 from corral.controller.replication import Replication
 from corral.controller.reports import Reports
+from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
@@ -43,7 +44,7 @@ from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
+from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
@@ -170,21 +171,22 @@ class FrontendRole:
             most=settings.audit_entries,
         )
         guesses = Guesses(clock)
-        switcher = ReplicaSwitcher(stores, poke=lambda: self._replication.poke())
+        switcher = ReplicaSwitcher(stores, poke=lambda: self._replication.poke(), others=TrialStart(bus))
         self._fleet = FleetParts(
             me, stores, bus, artifacts, self._galleries, self._reports, switcher, hint=self._hint, clock=clock, ids=ids
         )
+        inflight = InFlight(me.id, run=ids.uuid())
         self._feed = LiveFeed(
             [
                 node_kind(stores.nodes),
                 operation_kind(stores.operations, self._fleet.progress),
                 backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
+                replica_kind(stores.replicas, inflight, stores.nodes.now_ms),
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
         gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth)
-        inflight = InFlight(me.id, run=ids.uuid())
         self._replication = Replication(
             holder=me.id,
             stores=stores,

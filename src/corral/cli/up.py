@@ -1,6 +1,7 @@
 """`corral up`: everything on this machine. A bus, a frontend and a worker as children, watched and started again."""
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,9 @@ WORKER_STOP_WITHIN_S = 30.0
 READY_WITHIN_S = 60.0
 STEADY_AFTER_S = 20.0
 BOUND_LOGS_EVERY_S = 30.0
+SPAWN_RETRY_S = 10.0
+LOOK_AT_DISK_EVERY_S = 3.0
+FULL_BELOW_BYTES = 4 << 20
 # Exit codes with which a part says that starting it again will not help.
 HOPELESS = (2, 3)
 
@@ -51,8 +55,12 @@ def program_name() -> str:
 
 
 def say(text: str = "") -> None:
-    click.echo(text)
-    sys.stdout.flush()
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:  # written into a file on the disk that is full: nothing to stop for
+            raise
 
 
 class Spawn(Protocol):
@@ -109,12 +117,20 @@ class Up:
                 tasks.create_task(self._keep(part), name=part.name)
             tasks.create_task(self._announce(parts, began_s), name="announce")
             tasks.create_task(self._bound_logs(parts), name="logs")
+            tasks.create_task(self._watch_disk(), name="disk")
 
     async def _keep(self, part: Part) -> None:
         failures = 0
         while True:
             started_s = self._clock.monotonic_s()
-            part.child = await self._spawn(part.command, environment=part.environment, log_path=part.log_path)
+            try:
+                part.child = await self._spawn(part.command, environment=part.environment, log_path=part.log_path)
+            except OSError as error:
+                if not part.ready.is_set():
+                    raise PartFailed(f"the {part.name} cannot start: {error}") from error
+                say(f"The {part.name} cannot be started: {error}; trying again in {SPAWN_RETRY_S:.0f} s.")
+                await asyncio.sleep(SPAWN_RETRY_S)
+                continue
             code = await part.child.wait()
             if not part.ready.is_set() and code in HOPELESS:
                 raise PartFailed(f"the {part.name} cannot start:\n{part.child.read_log_tail()}")
@@ -168,6 +184,22 @@ class Up:
             for part in parts:
                 await asyncio.to_thread(bound_log, part.log_path)
             await asyncio.sleep(BOUND_LOGS_EVERY_S)
+
+    async def _watch_disk(self) -> None:
+        """Parts that cannot write their logs cannot tell it either."""
+        full = False
+        while True:
+            free = await asyncio.to_thread(self._disk.free_bytes, self._data)
+            if free < FULL_BELOW_BYTES and not full:
+                full = True
+                say(
+                    f"The disk of {self._data} is full ({format_bytes(free)} left): Corral cannot note anything, so"
+                    " changes fail and machines may look lost. Make room; it then goes on by itself."
+                )
+            elif full and free > 2 * FULL_BELOW_BYTES:
+                full = False
+                say(f"The disk of {self._data} has room again ({format_bytes(free)}).")
+            await asyncio.sleep(LOOK_AT_DISK_EVERY_S)
 
     async def _stop(self, parts: list[Part]) -> None:
         """The worker says good-bye while the frontend still listens; the bus goes last."""

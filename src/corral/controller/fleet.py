@@ -13,7 +13,7 @@ from corral.core.intents import Intent, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Admission, Order
-from corral.core.orders import NodeState, newest_by_node, pick_deletes, pick_upgrades, plan_rollbacks
+from corral.core.orders import NodeState, newest_by_node, pick_upgrades, plan_deletes, plan_rollbacks
 from corral.core.policies import Ensure, OnDrift, Policy, PolicyChange, policy_for
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Skipped, Target, pick_nodes
@@ -135,12 +135,14 @@ class Fleet:
         if key is not None and (again := await self._admissions.find(key, mark)) is not None:
             return again
         backend = plain_name(wanted.element)
-        states = pick_deletes(await self._states(wanted.target), backend)
-        holds = any(policy.backend == backend for policy in await self._policies.read_all())
-        if not any(state.find(backend) or state.newest.get(state.key_of(backend)) for state in states) and not holds:
+        states = await self._states(wanted.target)
+        orders = plan_deletes(states, backend)
+        known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
+            state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
+        )
+        if not known:
             raise NotFound(f"no node has the backend {backend}, and none was told to have it")
         change = PolicyChange(selector=wanted.target.selector, ensure=Ensure.ABSENT, wish=Wish(element=backend))
-        orders = [_order(state.node, key_, Wish(element=key_)) for state in states if (key_ := state.key_of(backend))]
         return await self._admit(
             Admission(
                 id=self._ids.uuid(),

@@ -11,11 +11,12 @@ from typing import Protocol
 
 import structlog
 
-from corral.bus.messages import CancelRequest, NodeReport, encode
-from corral.bus.subjects import CANCEL, node_subject
+from corral.bus.messages import CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
+from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import observation_of
+from corral.controller.switch import ReplicaSwitch
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.intents import (
     CalledOff,
@@ -32,7 +33,7 @@ from corral.core.intents import (
 )
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend, ObservedProcess, find_backend
-from corral.core.rollout import ReplicaChange, plan_replicas
+from corral.core.rollout import plan_replicas
 from corral.store.intents import Claim, Result
 from corral.system import Ids
 
@@ -80,21 +81,6 @@ class Reporting(Protocol):
 
 class Suspicion(Protocol):
     async def suspect(self, node_id: NodeId, *, reason: str) -> bool: ...
-
-
-class ReplicaSwitch(Protocol):
-    """Moves what serves from one version of a backend to another, one replica after another."""
-
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        """Raises CorralError when the new version does not start; then the old one still serves."""
-        ...
-
-
-class NoReplicas:
-    """Until models are placed there is nothing to move."""
-
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,8 +347,20 @@ class IntentController:
         except OutcomeUnknown as error:
             return StillRunning(str(error), UNKNOWN_AGAIN_S)
         except CorralError as error:
-            return Refused(f"the new version does not start, the old one serves on: {error}")
+            went_back = await self._go_back(intent, changes[0].process.digest)
+            return Refused(f"the new version does not start, {went_back}: {error}")
         return None
+
+    async def _go_back(self, intent: Intent, digest: str) -> str:
+        """So that whatever starts next starts from the version that serves."""
+        request = RollbackRequest(backend=intent.backend, to=digest, generation=intent.generation)
+        subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
+        try:
+            answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
+            await self._reports.ask(intent.node_id)
+        except CorralError as error:
+            return f"the old one serves on, but could not be made current again ({error})"
+        return "the old one serves on" if answer.success else f"the old one serves on, but {answer.error}"
 
     async def _tell_cancel(self, intent: Intent) -> None:
         subject = node_subject(intent.node_id, CANCEL)

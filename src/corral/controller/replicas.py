@@ -69,6 +69,7 @@ class ReplicaController:
         self._capacity: object = None
         self._orphans: dict[Orphan, float] = {}
         self._pids: dict[tuple[str, str], int | None] = {}
+        self._renewed: set[str] = set()
         self.passes = 0
 
     def poke(self) -> None:
@@ -89,6 +90,7 @@ class ReplicaController:
             self._poked.clear()
 
     async def look(self) -> None:
+        await self._learn()
         fleet = await self._stores.replicas.read_fleet(self._traffic.total)
         jobs = await self._stores.load_jobs.read_all()
         models = {model.name: model for model in await self._stores.models.read_all()}
@@ -277,10 +279,20 @@ class ReplicaController:
                 renewed = True
             self._pids[key] = process.pid
         if renewed:
-            await self._learn(report.node, rows)
+            self._renewed.add(report.node)  # asked at the next look: who tells us of reports must not wait for one
+            self.poke()
 
-    async def _learn(self, node_id: str, rows: Mapping[str, Replica]) -> None:
+    async def _learn(self) -> None:
         """Tokens travel only in answers."""
+        while self._renewed:
+            node_id = self._renewed.pop()
+            try:
+                await self._learn_of(node_id)
+            except CorralError as error:  # its next report brings it back
+                log.warning("replicas.not_learned", node=node_id, error=str(error))
+
+    async def _learn_of(self, node_id: str) -> None:
+        rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(node_id)}
         report = await self._ask_report(node_id)
         for process in report.processes:
             row = rows.get(process.process_key)

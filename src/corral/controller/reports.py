@@ -264,4 +264,5 @@ def _process(process: ReportedProcess) -> ObservedProcess:
         backend=process.backend,
         digest=process.digest,
         state=process.state,
+        protocol=process.protocol,
     )

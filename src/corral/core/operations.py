@@ -96,6 +96,8 @@ class Order:
     backend: str
     wish: Wish
     wave: int = 0
+    only_if_wanted: bool = False
+    """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
     expected_generation: int | None = None
     """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
 

@@ -7,8 +7,10 @@ import msgspec
 
 from corral.core.nodes import Node, NodeId
 from corral.core.operations import Operation
+from corral.core.replicas import Replica
 from corral.frontend.admin.models import model_view
 from corral.frontend.admin.node_view import view_node
+from corral.frontend.admin.replicas import InFlight, node_model
 from corral.frontend.feed import Change, Changes, Kind
 from corral.frontend.fleet.nodes import DriftSource, view_fleet
 from corral.frontend.fleet.operation_view import view_operation, with_live
@@ -32,6 +34,10 @@ class Models(Protocol):
     async def read_all(self) -> list[StoredModel]: ...
 
     async def read_version(self) -> int: ...
+
+
+class Replicas(Protocol):
+    async def read_all(self) -> list[Replica]: ...
 
 
 Now = Callable[[], Awaitable[int]]
@@ -97,3 +103,14 @@ def model_kind(models: Models, now_ms: Now) -> Kind:
         return Changes(now_ms=at_ms, changed=known[1])
 
     return Kind(name="models", read_since=read_since, is_whole=True)
+
+
+def replica_kind(replicas: Replicas, in_flight: InFlight, now_ms: Now) -> Kind:
+    async def read_since(_since_ms: int) -> Changes:
+        at_ms = await now_ms()
+        rows = await replicas.read_all()
+        return Changes(
+            now_ms=at_ms, changed=[_by_content(row.id, node_model(row, in_flight.total(row.id))) for row in rows]
+        )
+
+    return Kind(name="replicas", read_since=read_since, is_whole=True)

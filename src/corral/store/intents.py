@@ -19,6 +19,7 @@ from corral.store.intent_rows import (
     touch_operations,
 )
 from corral.store.observed import read_node_backends
+from corral.store.prune import has_prunable, prune_intents
 from corral.store.rows import places
 
 _HEALTHY = (
@@ -169,12 +170,12 @@ class IntentStore:
         return await self._database.read(body)
 
     async def find_wishes(self, backend: str) -> dict[str, Wish]:
-        """By digest: how each version of it was last asked for."""
+        """By digest: how each version of it that some node got was last asked for."""
 
         async def body(tx: Tx) -> dict[str, Wish]:
             rows = await tx.fetch(
                 "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
-                " AND verb IN ('install', 'upgrade') ORDER BY generation",
+                " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
                 backend,
             )
             return {row["digest"]: decode_wish(row["wish"]) for row in rows}
@@ -182,20 +183,22 @@ class IntentStore:
         return await self._database.read(body)
 
     async def finish_idle(self) -> list[str]:
-        """Ends operations that somebody left open without an open order."""
+        """Ends orders for nodes that have gone, and operations that somebody left open without an open order."""
 
-        async def find(tx: Tx) -> list[str]:
+        async def find(tx: Tx) -> tuple[bool, list[str]]:
             rows = await tx.fetch(
                 "SELECT id FROM operations WHERE finished_at IS NULL AND NOT EXISTS"
                 " (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live) LIMIT 100"
             )
-            return [row["id"] for row in rows]
+            return await has_prunable(tx), [row["id"] for row in rows]
 
-        idle = await self._database.read(find)
-        if not idle:
+        prunable, idle = await self._database.read(find)
+        if not prunable and not idle:
             return []
 
         async def body(tx: Tx) -> list[str]:
+            if prunable:
+                await prune_intents(tx)
             await lock_operations(tx, idle)
             return await finish_operations(tx, idle)
 

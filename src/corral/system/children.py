@@ -88,12 +88,17 @@ def _die_with_parent() -> None:
 
 def bound_log(path: Path) -> None:
     """Keep one older part. Copied and cut, because the writer keeps its file open (in append mode)."""
+    older = path.with_suffix(path.suffix + ".1")
     try:
-        if path.stat().st_size > LOG_MOST_BYTES:
-            shutil.copyfile(path, path.with_suffix(path.suffix + ".1"))
-            os.truncate(path, 0)
+        if path.stat().st_size <= LOG_MOST_BYTES:
+            return
     except FileNotFoundError:
-        pass
+        return
+    try:
+        shutil.copyfile(path, older)
+    except OSError:
+        older.unlink(missing_ok=True)  # no room for it: bounded goes before kept
+    os.truncate(path, 0)
 
 
 def python_command(*arguments: str) -> list[str]:

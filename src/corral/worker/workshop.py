@@ -131,7 +131,7 @@ def _supervisor(
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
     if settings.backend_user is not None:
-        settings.data_dir.chmod(0o711)  # they walk through to their version, and see nothing on the way
+        world.disk.let_through(settings.data_dir)  # backends walk to their version
     local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
     processes = world.open_processes(local, nvml)
     ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
