@@ -11,10 +11,11 @@ from harness.tiny_model import Shelf
 from harness.traffic import Traffic
 from harness.waiting import wait_until
 
-OLD, NEW = "2026.9.11063", "2026.10.11549"
+# The engine is the same; a package beside it makes another version of the backend.
+OLD, NEW = "1.16.0", "1.17.0"
 ENGINE = """
 - name: engine
-  uri: pypi://xllamacpp=={version}
+  uri: pypi://xllamacpp==2026.10.11549,six=={version}
   version: "{version}"
   corral:
     manifest:
