@@ -27,6 +27,7 @@ from corral.cli.options import read_settings, settings_options
 from corral.cli.processes import Place, read_place, run_processes
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
+from corral.cli.staging_parts import FrontendStager
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
 from corral.controller.replication import Replication
@@ -211,6 +212,8 @@ class FrontendRole:
             builds=self._fleet.resolver,
             traffic=inflight,
             grpc=LocalAiLoader(shared_token=token),
+            stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
+            shared_models=settings.shared_models,
             ask_report=self._reports.ask,
             hint=self._hint_routes,
             idle_ttl_s=settings.model_idle_ttl_s,
