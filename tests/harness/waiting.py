@@ -37,6 +37,15 @@ async def wait_until_async(
     raise AssertionError(f"not within {within_s:g} s: {what}; last seen: {last!r}")
 
 
+async def until(condition: Callable[[], object], what: str, within_s: float = 20.0) -> None:
+    """As above, for a condition that needs no waiting itself."""
+
+    async def look() -> object:
+        return condition() or None
+
+    await wait_until_async(look, what=what, within_s=within_s)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -215,7 +215,7 @@ class CheckedConnection(http.client.HTTPConnection):
             except OSError as error:
                 last = error
         if last is None and refused:
-            raise PolicyRefused(f"{refused[0]}. List it under trusted_hosts if that is intended.")
+            raise PolicyRefused(f"{refused[0]}. To allow it, name it under trusted_hosts or with --trust.")
         why = "no address" if last is None else _plain(last)
         raise SourceUnavailable(f"{self.host}:{self.port} could not be reached: {why}.")
 

@@ -4,7 +4,7 @@ Unknown fields are ignored. LocalAI leaves out what is empty, so its absent fiel
 Corral's stays absent, it never becomes zero.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -50,7 +50,7 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """The resolved source and its mirrors; the worker then asks no gallery."""
     version: str | None = None
     sha256: str | None = None
-    manifest: msgspec.Raw | None = None
+    manifest: dict[str, Any] | None = None
     """How to start it, when the artifact does not tell by itself."""
     start: StartOptions | None = None
     peers: list[BlobPeer] | None = None

@@ -10,7 +10,7 @@ from corral.controller.intents import IntentController, OrderLimits
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
-from corral.controller.switch import TrialStart
+from corral.controller.switch import ReplicaSwitch
 from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
@@ -28,6 +28,7 @@ class FleetParts:
         artifacts: Artifacts,
         galleries: Galleries,
         reports: Reports,
+        replicas: ReplicaSwitch,
         *,
         hint: Callable[[str], Awaitable[None]],
         clock: Clock,
@@ -38,7 +39,7 @@ class FleetParts:
         async def changed() -> None:
             await hint("operations")
 
-        resolver = Resolver(galleries, artifacts)
+        resolver = self.resolver = Resolver(galleries, artifacts)
         self.fleet = Fleet(
             nodes=stores.nodes,
             observed=stores.observed,
@@ -56,7 +57,7 @@ class FleetParts:
             reports=reports,
             progress=self.progress,
             suspicion=stores.health,
-            replicas=TrialStart(bus),
+            replicas=replicas,
             limits=OrderLimits(
                 install_s=settings.backend_install_timeout_s,
                 upgrade_s=settings.backend_upgrade_timeout_s,

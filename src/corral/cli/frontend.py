@@ -22,15 +22,21 @@ from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, 
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
+from corral.cli.grpc_parts import GrpcParts
 from corral.cli.options import read_settings, settings_options
+from corral.cli.processes import Place, read_place, run_processes
 from corral.cli.scheduling_seed import seed_scheduling
+from corral.cli.serving_parts import ServingParts
+from corral.cli.staging_parts import FrontendStager
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
-from corral.controller.load_ports import NoTraffic, WorkerChooses
 from corral.controller.replication import Replication
 from corral.controller.reports import Reports
+from corral.controller.switch import TrialStart
+from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
+from corral.core.routing import LOCALAI_GRPC
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -43,6 +49,8 @@ from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
+from corral.frontend.serving.cold import ColdLoads
+from corral.frontend.serving.inflight import InFlight
 from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
@@ -50,6 +58,7 @@ from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, bind_socket
+from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret
@@ -66,7 +75,12 @@ def frontend_command(**flags: Any) -> None:
     """Run a frontend alone, on a store and a message bus of your own."""
     settings = read_settings(FrontendSettings, flags)
     configure_logs(level=settings.log_level, format=settings.log_format, role="frontend")
-    run_until_signal(lambda: run_frontend(settings, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()))
+    clock, ids, disk = SystemClock(), SystemIds(), SystemDisk()
+    place = read_place(settings)
+    if place is None:
+        run_until_signal(lambda: run_processes(settings, clock=clock, ids=ids, disk=disk))
+    else:
+        run_until_signal(lambda: run_frontend(settings, place, clock=clock, ids=ids, disk=disk))
 
 
 @asynccontextmanager
@@ -88,7 +102,7 @@ def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
     return replace(found, network=network)
 
 
-async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
+async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
     if bus_keys is None:
@@ -98,17 +112,25 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         )
     host, port = split_host_port(settings.listen)
     async with AsyncExitStack() as opened:
-        opened.enter_context(disk.hold(settings.data_dir, "frontend"))
-        listener = bind_socket(host, port, setting="--listen")
-        opened.callback(listener.close)
+        opened.enter_context(disk.hold(settings.data_dir, place.name("frontend")))
+        shared = place.count > 1
+        if not shared:
+            listener = bind_socket(host, port, setting="--listen")
+            opened.callback(listener.close)
         stores = await opened.enter_async_context(_open_stores(settings, clock, ids))
         token = await prepare_access(settings, stores, ids=ids, disk=disk)
-        frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
+        frontend_id = ensure_secret(disk, settings.data_dir / f"{place.name('frontend')}.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
+        role = FrontendRole(
+            me, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
+        )
+        if shared:
+            # Not before everything is there: the kernel would let clients wait for us while a sibling has time.
+            listener = bind_socket(host, port, setting="--listen", shared=True)
+            opened.callback(listener.close)
         await role.run(listener)
 
 
@@ -118,6 +140,7 @@ class FrontendRole:
     def __init__(
         self,
         me: Self,
+        place: Place,
         stores: Stores,
         bus: Bus,
         authority: BusAuthority,
@@ -130,6 +153,7 @@ class FrontendRole:
     ) -> None:
         settings = me.settings
         self._me = me
+        self._place = place
         self._stores = stores
         self._bus = bus
         self._authority = authority
@@ -164,27 +188,32 @@ class FrontendRole:
             most=settings.audit_entries,
         )
         guesses = Guesses(clock)
+        switcher = ReplicaSwitcher(stores, poke=lambda: self._replication.poke(), others=TrialStart(bus))
         self._fleet = FleetParts(
-            me, stores, bus, artifacts, self._galleries, self._reports, hint=self._hint, clock=clock, ids=ids
+            me, stores, bus, artifacts, self._galleries, self._reports, switcher, hint=self._hint, clock=clock, ids=ids
         )
-        traffic = NoTraffic()
+        inflight = InFlight(me.id, run=ids.uuid())
         self._feed = LiveFeed(
             [
                 node_kind(stores.nodes),
                 operation_kind(stores.operations, self._fleet.progress),
                 backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
-                replica_kind(stores.replicas, traffic, stores.nodes.now_ms),
+                replica_kind(stores.replicas, inflight, stores.nodes.now_ms),
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
+        public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
+        gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth, public=public)
         self._replication = Replication(
             holder=me.id,
             stores=stores,
             bus=bus,
-            builds=WorkerChooses(),
-            traffic=traffic,
-            grpc=None,
+            builds=self._fleet.resolver,
+            traffic=inflight,
+            grpc=LocalAiLoader(shared_token=token),
+            stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
+            shared_models=settings.shared_models,
             ask_report=self._reports.ask,
             hint=self._hint_routes,
             idle_ttl_s=settings.model_idle_ttl_s,
@@ -192,11 +221,24 @@ class FrontendRole:
             ids=ids,
         )
         self._reports.listen(self._replication.controller.hear)
+        self._grpc = GrpcParts(
+            stores,
+            ask_report=self._reports.ask,
+            registration_token=token,
+            changed=self._routes_changed,
+            clock=clock,
+            ids=ids,
+        )
+        self._serving = ServingParts(
+            me, place, stores, bus, gate, inflight, disk=disk,
+            loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
+            clock=clock, ids=ids,
+        )  # fmt: skip
         self._parts = Parts(
             me=me,
             stores=stores,
             authority=authority,
-            gate=Gate(stores.access, guesses, clock=clock, auth=settings.auth),
+            gate=gate,
             guesses=guesses,
             refusals=Refusals(stores.events, clock),
             tokens=JoinTokens(stores.access, token, clock=clock),
@@ -206,14 +248,15 @@ class FrontendRole:
             ids=ids,
             hint=self._hint,
             model_gallery=ModelGallery(artifacts, self._galleries),
-            hint_routes=self._replication.changed,
+            hint_routes=self._routes_changed,
             hint_of=self._hint,
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
             drift=self._fleet.desired,
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
-            in_flight=traffic,
+            in_flight=inflight,
+            metrics=self._serving.read_metrics,
             disk=disk,
         )
 
@@ -260,9 +303,11 @@ class FrontendRole:
         await self._reports.start()
         await self._fleet.progress.start()
         await self._replication.start()
+        await self._serving.start()
         await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
-        self._note_address(running)
+        if self._place.is_first:
+            self._note_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
         loops = {
@@ -280,16 +325,30 @@ class FrontendRole:
             "desired state": self._fleet.desired.run,
             "upgrades": self._fleet.upgrades.run,
             **self._replication.loops,
+            **self._serving.loops,
+            **self._grpc.loops,
         }
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._serving, asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
                     tasks.create_task(keep_running(name, work), name=name)
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
-                await serve_http(build_app(self._parts), listener, on_stop=self._feed.close)
+                await serve_http(
+                    build_app(self._parts), listener, on_stop=self._stop_answering, lane=self._serving.lane
+                )
         finally:
-            self._disk.remove(running)
+            if self._place.is_first:
+                self._disk.remove(running)
             await self._leave()
+
+    async def _routes_changed(self) -> None:
+        """Who changed something here finds it so with the next request."""
+        await self._serving.refresh()
+        await self._replication.changed()
+
+    def _stop_answering(self) -> None:
+        self._feed.close()
+        self._serving.lane.stop()
 
     def _note_address(self, path: Path) -> None:
         """Where client commands on this machine find us."""
@@ -299,6 +358,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._grpc.close()
         await self._usage.finish()
         try:
             await self._health.release()

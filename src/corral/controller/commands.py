@@ -68,7 +68,7 @@ def _install(intent: Intent, *, strategy: str | None, force: bool) -> InstallReq
             uris=list(wish.uris) or None,
             version=wish.version or None,
             sha256=wish.sha256 or None,
-            manifest=msgspec.Raw(wish.manifest.encode()) if wish.manifest else None,
+            manifest=msgspec.json.decode(wish.manifest) if wish.manifest else None,
         ),
     )
 

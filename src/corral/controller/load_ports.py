@@ -1,7 +1,6 @@
 """What loading needs of others, each as small as it can be."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from corral.core.model_config import ModelConfig
@@ -45,37 +44,16 @@ class Builds(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedBuild:
-    """Only the name: the worker looks it up in galleries of its own."""
-
-    uris: tuple[str, ...] = ()
-    digest: str = ""
-    version: str = ""
-    sha256: str = ""
-    manifest: str = ""
-
-
-class WorkerChooses:
-    async def resolve(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, NamedBuild]:
-        return {node.id: NamedBuild() for node in nodes}
-
-
 class Traffic(Protocol):
     def total(self, replica: Any) -> int: ...
 
     def queue_depth(self, model: str) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NoTraffic:
-    """For a frontend without a lane, and for tests."""
-
-    def total(self, replica: Any) -> int:
-        return 0
-
-    def queue_depth(self, model: str) -> int:
-        return 0
+class Stager(Protocol):
+    async def stage(self, node_id: str, names: Sequence[str], on_progress: Callable[[int, int, int], None]) -> bool:
+        """Sends those of the model's files that lie here. False when none does."""
+        ...
 
 
 class GrpcLoader(Protocol):

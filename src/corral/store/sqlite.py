@@ -85,6 +85,10 @@ def _run_to_end(body: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a transaction waited for something other than the store")
 
 
+def _advice(error: sqlite3.Error) -> str:
+    return ". Make room on its disk; Corral goes on by itself" if _code(error) == sqlite3.SQLITE_FULL else ""
+
+
 class SqliteDatabase:
     dialect = "sqlite"
 
@@ -163,7 +167,7 @@ class SqliteDatabase:
             if self._writer.in_transaction:
                 self._rollback()
                 raise
-            raise OutcomeUnknown(f"the commit to {self.location} ended with: {error}") from error
+            raise OutcomeUnknown(f"the commit to {self.location} ended with: {error}{_advice(error)}") from error
 
     def _rollback(self) -> None:
         if self._writer.in_transaction:

@@ -1,7 +1,7 @@
 """HTTP to replicas: lasting connections, bytes as they come, and an answer for every request, a failure included.
 
-Callbacks and no tasks, because this runs once for every chunk of every stream. A `Sink` hears, in order: `on_head`
-once, `on_data` any number of times, the last time with `last`; or at any point `on_failure`, and then nothing more.
+Callbacks and no tasks, because this runs once for every chunk of every stream. A `Sink` hears, in order: `on_answer`
+once, `on_data` any number of times, one of them with `last`; or at any point `on_failure`, and then nothing more.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 import httptools
 
-Headers = list[tuple[bytes, bytes]]
+Headers = dict[bytes, bytes]
 
 
 class FailureKind(Enum):
@@ -31,8 +31,8 @@ class Failure:
 
 
 class Sink(Protocol):
-    def on_head(self, status: int, headers: Headers) -> None:
-        """Names are in lower case."""
+    def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
+        """The head, and what of the body came with it. Names as they came; of a header that came twice, the last."""
         ...
 
     def on_data(self, data: bytes, last: bool) -> None: ...
@@ -240,29 +240,41 @@ class HttpCall:
             self.sink.on_failure(Failure(kind, text))
 
 
+class _Hooks:
+    """What the parser calls. As much as can be is left to dict and list themselves: their calls cost no frame."""
+
+    __slots__ = ("on_body", "on_header", "on_headers_complete", "on_message_begin", "on_message_complete")
+
+    def __init__(self, connection: "_Connection") -> None:
+        self.on_header = connection.headers.__setitem__
+        self.on_body = connection.parts.append
+        self.on_message_begin = connection.quiet.clear
+        self.on_headers_complete = connection.in_head.clear
+        self.on_message_complete = connection.on_message_complete
+
+
 class _Connection(asyncio.Protocol):
-    """One TCP connection; the parser calls back `on_...`."""
+    """One TCP connection, with one request at a time."""
 
     def __init__(self, link: HttpLink) -> None:
         self._link = link
-        self._parser = httptools.HttpResponseParser(self)
+        self.headers: Headers = {}
+        self.parts: list[bytes] = []
+        self.quiet = [True]
+        """Emptied by the first byte of a message."""
+        self.in_head = [True]
+        """Emptied by the end of a head."""
+        self._parser = httptools.HttpResponseParser(_Hooks(self))
         self._transport: asyncio.Transport | None = None
         self._call: HttpCall | None = None
         self._reused_after_s: float | None = None
         self.idle_since_s = 0.0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._headers: Headers = []
-        self._parts: list[bytes] = []
         self._heard_bytes = 0
-        self._head_complete = False
-        self._head_told = False
+        self._told = False
         self._complete = False
-        self._framed = False
+        self._body = b""
         self._status = 0
         self._keeps = False
-        self._too_much = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -276,7 +288,8 @@ class _Connection(asyncio.Protocol):
         self._call = call
         self._reused_after_s = reused_after_s
         call.connection = self
-        self._reset()
+        self._heard_bytes = 0
+        self._told = self._complete = False
         self._transport.write(call.request)
         if call.paused:
             self.pause()
@@ -308,34 +321,58 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._break(f"it does not answer in HTTP ({error})")
             return
-        if not self._head_told:
-            if not self._head_complete:
-                self._heard_bytes += len(data)
-                if self._heard_bytes > HEAD_MOST_BYTES:
-                    self._break("its headers have no end")
-                return
-            self._head_told = True
-            call.sink.on_head(self._status, self._headers)
-            if call.connection is not self:
-                return
-        parts = self._parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._parts = []
         if self._complete:
-            self._finish(call, body)
-        elif body:
-            call.sink.on_data(body, False)
-
-    def _finish(self, call: HttpCall, body: bytes) -> None:
-        # Free before the sink is told: what it starts next may take this very connection.
-        self._call = None
-        call.connection = None
-        if self._too_much or not self._keeps:
-            self.close()
+            self._finish(call)
+        elif self._told:
+            parts = self.parts
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            if body:
+                call.sink.on_data(body, False)
+        elif self.in_head:
+            self._heard_bytes += len(data)
+            if self._heard_bytes > HEAD_MOST_BYTES:
+                self._break("its headers have no end")
         else:
+            self._told = True
+            body = b"".join(self.parts)
+            self.parts.clear()
+            call.sink.on_answer(self._parser.get_status_code(), self.headers, body, False)
+
+    def on_message_complete(self) -> None:
+        # Asked now: the parser forgets with the end of the message.
+        status = self._parser.get_status_code()
+        self.quiet.append(True)
+        self.in_head.append(True)
+        if status < 200:
+            self.headers.clear()
+            return
+        self._status = status
+        self._keeps = self._parser.should_keep_alive()
+        parts = self.parts
+        self._body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._complete = True
+
+    def _finish(self, call: HttpCall) -> None:
+        # Free before the sink is told: what it starts next may take this very connection.
+        self._call = call.connection = None
+        headers = self.headers
+        if self._told:
+            headers.clear()
+        else:
+            headers = headers.copy()
+            self.headers.clear()
+        # Anything behind the end of the answer makes the connection unfit for another one.
+        if self._keeps and self.quiet:
             self._link.give_back(self)
+        else:
+            self.close()
         call.cancelled = True
-        call.sink.on_data(body, True)
+        if self._told:
+            call.sink.on_data(self._body, True)
+        else:
+            call.sink.on_answer(self._status, headers, self._body, True)
 
     def _break(self, text: str) -> None:
         call, self._call = self._call, None
@@ -350,7 +387,7 @@ class _Connection(asyncio.Protocol):
         if call is None or call.cancelled:
             return
         call.connection = None
-        if self._head_told and not self._framed:
+        if self._told and not self._is_framed():
             call.cancelled = True
             call.sink.on_data(b"", True)
         elif self._is_stale():
@@ -358,36 +395,12 @@ class _Connection(asyncio.Protocol):
         else:
             call.fail(FailureKind.BROKEN, _why(error) if error else "it closed the connection")
 
+    def _is_framed(self) -> bool:
+        return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self.headers)
+
     def _is_stale(self) -> bool:
-        silent = not self._heard_bytes and not self._head_complete
+        silent = not self._heard_bytes and not self._told and bool(self.quiet)
         return silent and self._reused_after_s is not None and self._reused_after_s >= STALE_AFTER_S
-
-    def on_message_begin(self) -> None:
-        if self._complete:
-            self._too_much = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name == b"content-length" or name == b"transfer-encoding":
-            self._framed = True
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        # Asked now: the parser forgets with the end of the message.
-        self._status = self._parser.get_status_code()
-        self._keeps = self._parser.should_keep_alive()
-        if self._status >= 200:
-            self._head_complete = True
-
-    def on_body(self, body: bytes) -> None:
-        if not self._too_much:
-            self._parts.append(body)
-
-    def on_message_complete(self) -> None:
-        if self._head_complete:
-            self._complete = True
-        else:
-            self._headers = []
 
 
 def _keep_alive(connection: socket.socket | None) -> None:

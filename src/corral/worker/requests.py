@@ -102,10 +102,8 @@ def _without_own(catalogue: Catalogue) -> Catalogue:
 
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
     try:
-        manifest = (
-            msgspec.json.decode(extras.manifest, type=Manifest) if extras.manifest is not None else request.manifest
-        )
-    except msgspec.DecodeError as error:
+        manifest = msgspec.convert(extras.manifest, Manifest) if extras.manifest is not None else request.manifest
+    except msgspec.ValidationError as error:
         raise InvalidInput(f"the manifest cannot be read: {error}") from None
     return replace(
         request,

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import httptools
 import structlog
 
-from corral.frontend.access import CLIENT_HEADER
 from corral.frontend.serving.answers import Refusal, simple_answer
+from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
-from corral.frontend.serving.request import FORWARDED, PREFIX, SESSION_HEADERS, Request
 from corral.system.http_server import AsgiSide
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ METHOD_MOST_BYTES = 8
 AHEAD_MOST_BYTES = 64 * 1024
 DISCARD_MOST_BYTES = 32 << 20
 DISCARD_WITHIN_S = 5.0
-_PAGE_HEADER = CLIENT_HEADER.encode()
+_USUAL = (b"POST /v1/", b"GET /v1/")
 
 
 def is_ours(data: bytes) -> bool | None:
@@ -39,36 +38,46 @@ def is_ours(data: bytes) -> bool | None:
     return None if PREFIX.startswith(path) else False
 
 
-class LaneConnection(asyncio.Protocol):
-    """The parser calls back `on_...`. States: between requests, reading one, answering one, discarding."""
+class _Hooks:
+    """What the parser calls. As much as can be is left to dict and list themselves: their calls cost no frame."""
 
-    __slots__ = (
-        "_ahead", "_asgi", "_between", "_body_bytes", "_buffered_bytes", "_discarding", "_exchange", "_forwarded",
-        "_head_bytes", "_header_count", "_in_head", "_lane", "_parser", "_parts", "_paused_s", "_request", "_since_s",
-        "_stopping", "_transport", "_waiting", "is_slow",
-    )  # fmt: skip
+    __slots__ = ("on_body", "on_header", "on_headers_complete", "on_message_complete", "on_url")
+
+    def __init__(self, connection: "LaneConnection") -> None:
+        self.on_url = connection.urls.append
+        self.on_header = connection.headers.__setitem__
+        self.on_body = connection.parts.append
+        self.on_headers_complete = connection.in_head.clear
+        self.on_message_complete = connection.on_message_complete
+
+
+class LaneConnection(asyncio.Protocol):
+    """States: between requests, reading one, answering one, discarding."""
 
     def __init__(self, lane: "Lane", asgi: AsgiSide) -> None:
         self._lane = lane
         self._asgi = asgi
-        self._parser = httptools.HttpRequestParser(self)
+        self._now_s = lane.clock.monotonic_s
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
-        self._request = Request()
-        self._forwarded: list[bytes] = []
-        self._parts: list[bytes] = []
-        self._waiting: deque[Request] = deque()
+        self.urls: list[bytes] = []
+        self.headers: dict[bytes, bytes] = {}
+        self.parts: list[bytes] = []
+        self.in_head = [True]
+        """Emptied by the end of a head."""
+        self._waiting: deque[Exchange] = deque()
+        self._parser = httptools.HttpRequestParser(_Hooks(self))
+        self._head_bytes = 0
         self._body_bytes = 0
         self._buffered_bytes = 0
-        self._head_bytes = 0
-        self._header_count = 0
         self._between = True
-        self._in_head = False
+        self._head_checked = False
+        self._unparsed: tuple[Exchange, int] | None = None
         self._discarding = 0
         self._stopping = False
         self._ahead = b""
         self._paused_s = 0.0
-        self._since_s = lane.clock.monotonic_s()
+        self._since_s = self._now_s()
         self.is_slow = False
 
     # The transport's side
@@ -100,41 +109,105 @@ class LaneConnection(asyncio.Protocol):
         if self._between:
             if self._ahead:
                 data, self._ahead = self._ahead + data, b""
-            ours = is_ours(data)
-            if ours is None:
-                self._ahead = data
-                return
+            ours = True if data.startswith(_USUAL) else is_ours(data)
             if not ours:
-                self._hand_over(data)
+                if ours is None:
+                    self._ahead = data
+                else:
+                    self._hand_over(data)
                 return
             self._between = False
-            self._in_head = True
-            self._since_s = self._lane.clock.monotonic_s()
-        self._feed(data)
-        self._start_next()
-
-    def _feed(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+            self._since_s = self._now_s()
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # An offer to speak something else, which we do not take. The parser stops here, and so the connection ends.
-            self._request.keep_alive = False
-            self._parser = httptools.HttpRequestParser(self)
+            if self._unparsed is None:
+                self._parser.feed_data(data)
+            else:
+                self._gather(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             log.exception("lane.request_crashed")
             self._refuse(Refusal(500, "something went wrong inside Corral; the frontend's log has the details"))
         except httptools.HttpParserError as error:
             self._refuse(Refusal(400, f"this is not HTTP as we know it: {error}", code="bad_request"))
-        if self._in_head and self._head_bytes > HEAD_MOST_BYTES:
-            self._refuse(Refusal(431, "the request's headers are too large", code="headers_too_large"))
+        if self._waiting:
+            self._start_next()
+        elif not self._between and not self._discarding:
+            self._check_sizes(len(data))
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """An offer to speak something else, which we do not take. The parser stops at it, before the body."""
+        if self._exchange is not None or not self._waiting:
+            self._stopping = True
+            return
+        exchange = self._waiting.pop()
+        exchange.keep_alive = False
+        length = exchange.headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in exchange.headers or len(length) > 15:
+            self._refuse(Refusal(400, "a request that offers an upgrade must tell its length", code="bad_request"))
+        elif int(length) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        else:
+            self._unparsed = (exchange, int(length))
+            self._between = False
+            self._gather(rest)
+
+    def _gather(self, data: bytes) -> None:
+        """The body that the parser left to us."""
+        assert self._unparsed is not None
+        exchange, length = self._unparsed
+        exchange.body += data
+        if len(exchange.body) >= length:
+            exchange.body = exchange.body[:length]
+            self._unparsed = None
+            self._between = True
+            self._waiting.append(exchange)
+
+    def _check_sizes(self, more_bytes: int) -> None:
+        """After every piece of a request that is not whole yet; one piece is bounded by the transport."""
+        if self.in_head:
+            self._head_bytes += more_bytes
+            if self._head_bytes > HEAD_MOST_BYTES:
+                self._refuse(Refusal(431, "the request's headers are too large", code="headers_too_large"))
+            return
+        lane = self._lane
+        if not self._head_checked:
+            self._head_checked = True
+            self._check_head()
+            if self._discarding:
+                return
+        self._body_bytes += more_bytes
+        self._buffered_bytes += more_bytes
+        lane.buffered_bytes += more_bytes
+        if self._body_bytes > lane.limits.body_bytes + HEAD_MOST_BYTES:
+            self._refuse_body()
+        elif lane.buffered_bytes > lane.limits.bodies_bytes:
+            self._refuse(
+                Refusal(
+                    503, "too many large requests are being taken in; try again", code="overloaded", retry_after_s=2
+                )
+            )
+
+    def _check_head(self) -> None:
+        """Of a request whose body has not come yet: what speaks against taking it."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        length = headers.get(b"content-length", b"0")
+        if len(length) > 15 or int(length) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        elif headers.get(b"expect", b"").lower() == b"100-continue" and self._exchange is None:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _refuse_body(self) -> None:
+        limit = self._lane.limits.body_bytes
+        self._refuse(
+            Refusal(413, f"the body is larger than {limit:,} bytes, the most that is taken here", code="body_too_large")
+        )
 
     def _start_next(self) -> None:
         """One at a time, in order, also for clients that send several requests without waiting."""
         while self._exchange is None and self._waiting and self._transport is not None:
-            exchange = self._exchange = Exchange(self._lane, self, self._waiting.popleft())
-            exchange.start()
+            self._exchange = self._waiting.popleft()
+            self._exchange.start()
 
     def _hand_over(self, data: bytes) -> None:
         transport, self._transport = self._transport, None
@@ -143,7 +216,7 @@ class LaneConnection(asyncio.Protocol):
             self._asgi.take(transport, data, self._take_back)
 
     def _take_back(self, transport: asyncio.Transport, data: bytes) -> None:
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = httptools.HttpRequestParser(_Hooks(self))
         self._between = True
         transport.set_protocol(self)
         self.connection_made(transport)
@@ -161,7 +234,7 @@ class LaneConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_slow = True
-        self._paused_s = self._lane.clock.monotonic_s()
+        self._paused_s = self._now_s()
 
     def resume_writing(self) -> None:
         self.is_slow = False
@@ -170,91 +243,33 @@ class LaneConnection(asyncio.Protocol):
 
     # The parser's side
 
-    def on_message_begin(self) -> None:
-        self._request = Request()
-        self._forwarded = []
-        self._parts = []
-        self._body_bytes = 0
-        self._header_count = 0
-        self._between = False
-        self._in_head = True
-
-    def on_url(self, url: bytes) -> None:
-        self._request.path += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_count += 1
-        if self._header_count > HEADERS_MOST:
-            return
-        name = name.lower()
-        request = self._request
-        if name == b"authorization":
-            request.authorization = value
-        elif name == b"content-type":
-            request.content_type = value
-        elif name == b"content-length":
-            request.too_large = len(value) > 15 or int(value) > self._lane.limits.body_bytes
-        elif name in FORWARDED:
-            self._forwarded.append(b"%b%b\r\n" % (FORWARDED[name], value))
-        elif name in SESSION_HEADERS:
-            request.session = value[:256]
-        elif name == b"cookie":
-            request.cookie = value
-        elif name == _PAGE_HEADER:
-            request.from_page = True
-        elif name == b"expect":
-            request.expects = value.lower() == b"100-continue"
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._head_bytes = 0
-        request, parser = self._request, self._parser
-        request.method = parser.get_method()
-        request.path = request.path.partition(b"?")[0]
-        request.http11 = parser.get_http_version() != "1.0"
-        request.keep_alive = parser.should_keep_alive() and not self._stopping
-        if self._forwarded:
-            request.forwarded = b"".join(self._forwarded)
-        if self._header_count > HEADERS_MOST:
-            self._refuse(Refusal(431, f"the request has more than {HEADERS_MOST} headers", code="too_many_headers"))
-        elif request.too_large:
-            self._refuse_body()
-        elif request.expects and self._transport is not None and self._exchange is None:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _refuse_body(self) -> None:
-        limit = self._lane.limits.body_bytes
-        self._refuse(
-            Refusal(413, f"the body is larger than {limit:,} bytes, the most that is taken here", code="body_too_large")
-        )
-
-    def on_body(self, body: bytes) -> None:
-        if self._discarding:
-            return
-        lane = self._lane
-        self._body_bytes += len(body)
-        self._buffered_bytes += len(body)
-        lane.buffered_bytes += len(body)
-        self._parts.append(body)
-        if self._body_bytes > lane.limits.body_bytes:
-            self._refuse_body()
-        elif lane.buffered_bytes > lane.limits.bodies_bytes:
-            self._refuse(
-                Refusal(
-                    503, "too many large requests are being taken in; try again", code="overloaded", retry_after_s=2
-                )
-            )
-
     def on_message_complete(self) -> None:
         if self._discarding:
             if self._transport is not None:
                 self._transport.close()
             return
-        request, parts = self._request, self._parts
-        request.body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._parts = []
+        urls, parts, parser = self.urls, self.parts, self._parser
+        path = (urls[0] if len(urls) == 1 else b"".join(urls)).partition(b"?")[0]
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        urls.clear()
+        parts.clear()
+        self.headers.clear()
+        self.in_head.append(True)
+        self._head_bytes = self._body_bytes = 0
         self._between = True
-        self._waiting.append(request)
+        self._head_checked = False
+        if len(headers) > HEADERS_MOST:
+            self._refuse(Refusal(431, f"the request has more than {HEADERS_MOST} headers", code="too_many_headers"))
+        elif len(body) > self._lane.limits.body_bytes:
+            self._refuse_body()
+        else:
+            self._waiting.append(
+                Exchange(
+                    self._lane, self, parser.get_method(), path, headers, body,
+                    parser.get_http_version() != "1.0", parser.should_keep_alive(),
+                )
+            )  # fmt: skip
 
     # The exchange's side
 
@@ -267,8 +282,8 @@ class LaneConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        self._since_s = self._lane.clock.monotonic_s()
-        if not self._waiting:
+        self._since_s = self._now_s()
+        if self._buffered_bytes and not self._waiting:
             self._forget_body()
         if not keep or self._stopping:
             transport.close()
@@ -288,6 +303,10 @@ class LaneConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def address(self) -> str:
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(peer[0]) if peer else ""
+
     def _forget_body(self) -> None:
         self._lane.buffered_bytes -= self._buffered_bytes
         self._buffered_bytes = 0
@@ -304,10 +323,10 @@ class LaneConnection(asyncio.Protocol):
         self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
         self._transport.write(simple_answer(refusal.status, refusal.headers(), refusal.body(), close=True))
         self._forget_body()
-        self._parts = []
+        self.parts.clear()
         self._waiting.clear()
         self._discarding = 1
-        self._since_s = self._lane.clock.monotonic_s()
+        self._since_s = self._now_s()
 
     def tick(self, now_s: float) -> None:
         """Looks at every deadline of this connection."""
@@ -332,7 +351,7 @@ class LaneConnection(asyncio.Protocol):
         elif self._between:
             if waited_s > (limits.head_within_s if self._ahead else limits.idle_s):
                 transport.close()
-        elif waited_s > (limits.head_within_s if self._in_head else limits.body_within_s):
+        elif waited_s > (limits.head_within_s if self.in_head else limits.body_within_s):
             self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
 
     def shutdown(self) -> None:

@@ -64,8 +64,7 @@ class DriverCall:
         elif not self._over:
             self._over = True
             refusal = refusal_of(error)
-            self._sink.on_head(refusal.status, [(b"content-type", b"application/json")])
-            self._sink.on_data(refusal.body(), True)
+            self._sink.on_answer(refusal.status, {b"content-type": b"application/json"}, refusal.body(), True)
 
     def cancel(self) -> None:
         self._over = True
@@ -82,7 +81,8 @@ class DriverCall:
             raise InvalidInput("the answer has been started already")
         self._started = True
         if not self._over:
-            self._sink.on_head(status, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
+            head = {name.encode(): value.encode() for name, value in headers.items()}
+            self._sink.on_answer(status, head, b"", False)
 
     async def write(self, data: bytes) -> None:
         await self._flowing.wait()

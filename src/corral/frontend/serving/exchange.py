@@ -1,12 +1,15 @@
 """One request's life: who asks, for which model, at which replica, and the answer's bytes back to the client.
 
 Plain calls while everything is at hand; a task only where something must be waited for: an unknown key, a cold model,
-a driver. Whatever happens, it ends in `_finish`, once, which gives back the lease."""
+a driver. Whatever happens, it ends in `_finish`, once, which gives back the lease.
+
+The warm path is `start`, `_send` and `on_answer`; it is written for speed, everything beside it for reading."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 import structlog
@@ -16,13 +19,14 @@ from corral.frontend.access import CLIENT_HEADER
 from corral.frontend.drivers import LaneRequest
 from corral.frontend.serving.answers import STATUS_LINES, Refusal, refusal_of, simple_answer
 from corral.frontend.serving.driver_call import DriverCall
+from corral.frontend.serving.endpoints import FORWARDED, MODELS, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
 from corral.frontend.serving.inflight import Lease
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
+from corral.frontend.serving.ledger import Entry
 from corral.frontend.serving.loads import LoadStatus, ModelLoading
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
-from corral.frontend.serving.request import MODELS, PROXIED, Request
 from corral.frontend.serving.targets import ServedModel, Target, Waiter
-from corral.frontend.serving.usage import StreamUsage, find_usage
+from corral.frontend.serving.usage import StreamUsage, cut_usage
 from corral.system.upstream import Call, Failure, Headers
 
 if TYPE_CHECKING:
@@ -35,9 +39,7 @@ HOLD_MOST_BYTES = 4 << 20
 HINT_BYTES = 1024
 TRIES_MOST = 8
 SEEN_WITHIN_S = 5.0
-_PASSED_ON = frozenset(
-    {b"content-type", b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"}
-)
+_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
 _END = b"0\r\n\r\n"
 
 
@@ -59,46 +61,61 @@ class Client(Protocol):
         """It does not read what it was sent."""
         ...
 
+    def address(self) -> str: ...
+
 
 class Exchange:
-    __slots__ = (
-        "_call", "_chunked", "_client", "_events", "_failed", "_failure", "_head", "_held", "_held_bytes", "_key",
-        "_lane", "_lease", "_length", "_opened", "_over", "_position", "_request", "_served", "_since_s", "_status",
-        "_stream", "_target", "_task", "_usage", "_waiter", "active_s",
-    )  # fmt: skip
+    # Most requests need few of these: as defaults of the class they cost nothing.
+    _key: LaneKey = NO_AUTH
+    _served: ServedModel | None = None
+    _target: Target | None = None
+    _lease: Lease | None = None
+    _call: Call | None = None
+    _task: asyncio.Task[None] | None = None
+    _waiter: Waiter | None = None
+    _failed: tuple[Target, ...] = ()
+    _failure = ""
+    _stream = False
+    _usage: StreamUsage | None = None
+    _status = 0
+    _position = 0
+    _first_s = 0.0
+    _head = b""
+    _length: bytes | None = None
+    _held: list[bytes] | None = None
+    _held_bytes = 0
+    _opened = False
+    _chunked = False
+    _events = False
+    _over = False
 
-    def __init__(self, lane: "Lane", client: Client, request: Request) -> None:
+    def __init__(
+        self,
+        lane: "Lane",
+        client: Client,
+        method: bytes,
+        path: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        http11: bool,
+        keep_alive: bool,
+    ) -> None:
+        """Names of headers in lower case."""
         self._lane = lane
         self._client = client
-        self._request = request
-        self._since_s = lane.clock.monotonic_s()
-        self.active_s = self._since_s
-        self._key: LaneKey = NO_AUTH
-        self._served: ServedModel | None = None
-        self._target: Target | None = None
-        self._lease: Lease | None = None
-        self._call: Call | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._waiter: Waiter | None = None
-        self._failed: tuple[Target, ...] = ()
-        self._failure = ""
-        self._stream = False
-        self._usage: StreamUsage | None = None
-        self._status = 0
-        self._position = 0
-        self._head = b""
-        self._length: bytes | None = None
-        self._held: list[bytes] | None = None
-        self._held_bytes = 0
-        self._opened = False
-        self._chunked = False
-        self._events = False
-        self._over = False
+        self._method = method
+        self._path = path
+        self.headers = headers
+        self.body = body
+        self._http11 = http11
+        self.keep_alive = keep_alive
+        self._content_type = headers.get(b"content-type", b"")
+        self._since_s = self.active_s = lane.now_s()
 
     # Who asks, and what for
 
     def start(self) -> None:
-        key = self._lane.keys.find(self._request.authorization)
+        key = self._lane.keys.find(self.headers.get(b"authorization", b""))
         if key is not None:
             self._attempt(key)
         else:
@@ -108,133 +125,124 @@ class Exchange:
         self._task = self._lane.spawn(work)
 
     async def _ask_who(self) -> None:
-        request = self._request
-        headers = {"authorization": request.authorization.decode("latin-1")}
-        if request.from_page:
+        authorization = self.headers.get(b"authorization", b"")
+        headers = {"authorization": authorization.decode("latin-1")}
+        if CLIENT_HEADER.encode() in self.headers:
             headers[CLIENT_HEADER] = "1"
+        cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
-            key = await self._lane.keys.ask(headers, _read_cookies(request.cookie), request.method.decode("latin-1"))
+            method = self._method.decode("latin-1")
+            key = await self._lane.keys.ask(headers, cookies, method, self._client.address())
         except CorralError as error:
             self._refuse(refusal_of(error))
             return
         if key is not None:
             self._attempt(key)
+        elif authorization:
+            self._refuse(Refusal(401, "this API key is not known here, or was revoked", code="invalid_api_key"))
         else:
-            given = bool(request.authorization)
-            self._refuse(
-                Refusal(
-                    401,
-                    "this API key is not known here, or was revoked"
-                    if given
-                    else "an API key is needed: send `Authorization: Bearer <key>`",
-                    code="invalid_api_key",
-                )
-            )
+            message = "an API key is needed: send `Authorization: Bearer <key>`"
+            self._refuse(Refusal(401, message, code="invalid_api_key"))
 
     def _attempt(self, key: LaneKey) -> None:
         self._key = key
         try:
-            if self._request.path in PROXIED:
-                self._route()
-                self._place()
-            else:
+            if self._path not in PROXIED:
                 self._answer_ourselves()
+                return
+            if self._method != b"POST":
+                raise self._wrong_method("POST")
+            is_form = self._content_type.startswith(b"multipart/")
+            peek = peek_multipart(self.body, self._content_type) if is_form else peek_json(self.body)
+            name = peek.model
+            served = self._lane.table.by_name.get(name)
+            if served is None or (key.models is not None and served.name not in key.models):
+                raise self._unknown(name)
+            self._served = served
+            self._stream = peek.stream is True
+            if served.name != name:
+                self._rename(served.name, is_form=is_form)
+            if not is_form:
+                self._content_type = b"application/json"
+            self._place(served)
         except Refusal as refusal:
             self._refuse(refusal)
         except CorralError as error:
             self._refuse(refusal_of(error))
 
+    def _rename(self, model: str, *, is_form: bool) -> None:
+        self.body = (
+            rename_model_in_form(self.body, self._content_type, model) if is_form else rename_model(self.body, model)
+        )
+
+    def _wrong_method(self, right: str) -> Refusal:
+        return Refusal(
+            405, f"{self._method.decode('latin-1')} is not possible here", code="method_not_allowed", allow=right
+        )
+
+    def _unknown(self, name: str) -> Refusal:
+        if not name:
+            return Refusal(400, "the request names no `model`", code="missing_model", param="model")
+        near = self._lane.table.near(name, allowed=self._key.models)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " GET /v1/models lists those you may use."
+        message = f"there is no model {name[:200]!r}, or this key may not use it.{hint}"
+        return Refusal(404, message, code="model_not_found", param="model")
+
     def _answer_ourselves(self) -> None:
-        path, method = self._request.path, self._request.method
+        path = self._path
         if path != MODELS and not path.startswith(MODELS + b"/"):
             raise Refusal(404, f"there is nothing at {path.decode('latin-1')}", code="unknown_url")
-        if method not in (b"GET", b"HEAD"):
-            raise Refusal(405, f"{method.decode()} is not possible here", code="method_not_allowed", allow="GET")
+        if self._method not in (b"GET", b"HEAD"):
+            raise self._wrong_method("GET")
         if path == MODELS:
             names = sorted(served.name for served in self._lane.table.models() if self._key.may_use(served.name))
             answer: object = {"object": "list", "data": [_model(name) for name in names]}
         else:
-            answer = _model(self._find(_unquote(path[len(MODELS) + 1 :])).name)
+            name = _unquote(path[len(MODELS) + 1 :])
+            served = self._lane.table.find(name)
+            if served is None or not self._key.may_use(served.name):
+                raise self._unknown(name)
+            answer = _model(served.name)
         self._send_simple(200, (b"content-type: application/json\r\n",), msgspec.json.encode(answer))
-
-    def _route(self) -> None:
-        request = self._request
-        if request.method != b"POST":
-            raise Refusal(
-                405, f"{request.method.decode()} is not possible here", code="method_not_allowed", allow="POST"
-            )
-        is_form = request.content_type[:19].lower() == b"multipart/form-data"
-        peek = peek_multipart(request.body, request.content_type) if is_form else peek_json(request.body)
-        if not peek.model:
-            raise Refusal(400, "the request names no `model`", code="missing_model", param="model")
-        self._stream = bool(peek.stream)
-        served = self._served = self._find(peek.model)
-        if served.name != peek.model:
-            request.body = (
-                rename_model_in_form(request.body, request.content_type, served.name)
-                if is_form
-                else rename_model(request.body, served.name)
-            )
-        if not is_form:
-            request.content_type = b"application/json"
-
-    def _find(self, name: str) -> ServedModel:
-        served = self._lane.table.find(name)
-        if served is not None and self._key.may_use(served.name):
-            return served
-        near = self._lane.table.near(name, allowed=self._key.models)
-        hint = f" Did you mean {' or '.join(near)}?" if near else " GET /v1/models lists those you may use."
-        raise Refusal(
-            404, f"there is no model {name[:200]!r}, or this key may not use it.{hint}", code="model_not_found",
-            param="model",
-        )  # fmt: skip
 
     # Where it goes
 
-    def _hint(self) -> bytes:
-        if self._request.session:
-            return self._request.session
-        assert self._served is not None
-        return self._request.body[:HINT_BYTES] if self._served.route.policy.prefix_affinity else b""
+    def _hint(self, served: ServedModel) -> bytes:
+        for name in SESSION_HEADERS:
+            if name in self.headers:
+                return self.headers[name][:SESSION_MOST_BYTES]
+        return self.body[:HINT_BYTES] if served.route.policy.prefix_affinity else b""
 
-    def _place(self) -> None:
+    def _place(self, served: ServedModel, *, in_turn: bool = False) -> None:
         """At a replica, in line, or refused. The queue is not overtaken."""
-        served = self._served
-        assert served is not None
-        lane = self._lane
         if not served.targets:
             self._wait_for(self._load(served))
             return
         if self._failed and (served.is_hopeless(self._failed) or len(self._failed) >= TRIES_MOST):
-            raise self._no_replica()
-        if not served.queue or self._failed:
-            target = served.pick(self._failed, self._hint(), lane.clock.monotonic_s(), lane.draw)
+            raise Refusal(
+                502, f"{self._failure}. No other replica of {served.name!r} could take over; try again.",
+                code="replica_failed", retry_after_s=2,
+            )  # fmt: skip
+        if in_turn or not served.queue:
+            lane = self._lane
+            target = served.pick(self._failed, self._hint(served), self._since_s, lane.draw)
             if target is not None:
                 self._send(target)
                 return
         self._queue(served)
 
-    def _no_replica(self) -> Refusal:
-        return Refusal(
-            502, f"{self._failure}. No other replica of {self._served_name()!r} could take over; try again.",
-            code="replica_failed", retry_after_s=2,
-        )  # fmt: skip
-
-    def _served_name(self) -> str:
-        return self._served.name if self._served else ""
-
     def _queue(self, served: ServedModel) -> None:
-        lane = self._lane
+        limits = self._lane.limits
         waiting = len(served.queue)
-        if waiting >= lane.limits.queue:
+        if waiting >= limits.queue:
             raise Refusal(
                 429,
                 f"every replica of {served.name!r} is busy and {waiting} requests wait already; try again later",
                 code="queue_full",
-                retry_after_s=min(lane.limits.queue_wait_s, 5.0),
+                retry_after_s=min(limits.queue_wait_s, 5.0),
             )
-        now_s = lane.clock.monotonic_s()
-        deadline_s = self._since_s + lane.limits.queue_wait_s
+        now_s = self._lane.now_s()
+        deadline_s = self._since_s + limits.queue_wait_s
         self._waiter = Waiter(served, self._key.id or "", self, now_s=now_s, deadline_s=deadline_s)
         self._position = self._position or self._waiter.position
 
@@ -242,26 +250,26 @@ class Exchange:
         """Taken out of the queue: there is room somewhere."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and self._served is not None:
-            self._lane.meters.waited.child(self._served.name).observe(self._lane.clock.monotonic_s() - waiter.since_s)
-        self._again()
+            self._lane.meters.waited.child(self._served.name).observe(self._lane.now_s() - waiter.since_s)
+        self._again(in_turn=True)
 
     def on_waited_too_long(self) -> None:
         self._waiter = None
         self._refuse(
             Refusal(
                 503,
-                f"every replica of {self._served_name()!r} stayed busy for {self._lane.limits.queue_wait_s:g} s;"
+                f"every replica of {self._model_name()!r} stayed busy for {self._lane.limits.queue_wait_s:g} s;"
                 f" this request began as number {self._position} in line",
                 code="queue_wait_exceeded",
                 retry_after_s=5,
             )
         )
 
-    def _again(self) -> None:
-        if self._over:
+    def _again(self, *, in_turn: bool = False) -> None:
+        if self._over or self._served is None:
             return
         try:
-            self._place()
+            self._place(self._served, in_turn=in_turn)
         except Refusal as refusal:
             self._refuse(refusal)
 
@@ -283,87 +291,79 @@ class Exchange:
             self._again()
 
     def _send(self, target: Target) -> None:
-        lane, request = self._lane, self._request
         self._target = target
-        self._lease = lane.inflight.begin(target)
+        self._lease = self._lane.inflight.begin(target)
         if target.link is None:
             self._call_driver(target)
             return
+        headers, body = self.headers, self.body
+        forwarded = b""
+        for name in FORWARDED & headers.keys():
+            forwarded += b"%b: %b\r\n" % (name, headers[name])
         self._call = target.link.send(
-            b"".join(
-                (
-                    b"POST ",
-                    request.path,
-                    b" HTTP/1.1\r\n",
-                    target.head,
-                    request.forwarded,
-                    b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n" % (request.content_type, len(request.body)),
-                    request.body,
-                )
-            ),
+            b"POST %b HTTP/1.1\r\n%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (self._path, target.head, forwarded, self._content_type, len(body), body),
             self,
         )
 
     def _call_driver(self, target: Target) -> None:
         assert self._served is not None
-        request, protocol = self._request, target.replica.protocol
+        protocol = target.replica.protocol
         driver = self._lane.drivers.get(protocol)
         if driver is None:
             self.on_failure_text(f"no driver for the protocol {protocol!r} is built into this frontend")
             return
-        wanted = LaneRequest(
-            path=request.path.decode("latin-1"),
+        request = LaneRequest(
+            path=self._path.decode("latin-1"),
             model=self._served.name,
             route=self._served.route,
             stream=self._stream,
-            content_type=request.content_type.decode("latin-1"),
-            body=request.body,
+            content_type=self._content_type.decode("latin-1"),
+            body=self.body,
         )
-        self._call = DriverCall(self, self._lane.spawn, driver, wanted, target.replica)
+        self._call = DriverCall(self, self._lane.spawn, driver, request, target.replica)
 
     # What comes back
 
-    def on_head(self, status: int, headers: Headers) -> None:
-        target = self._target
+    def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
+        lane, target = self._lane, self._target
         assert target is not None
-        now_s = self._lane.clock.monotonic_s()
-        self.active_s = now_s
-        if status in (401, 403) and target.link is not None:
-            # Not for the client: the process at this address does not know our token, so it is not the replica.
-            self._give_up_call("the process at its address is another one (it refused the replica's token)")
+        self._first_s = self.active_s = lane.now_s()
+        if status >= 400 and self._is_not_for_client(status, target):
             return
-        if status in (502, 503) and self._has_alternative(target):
-            self._give_up_call(f"it answered {status}")
-            return
-        target.note_success()
-        target.meters.first_byte.observe(now_s - self._since_s)
+        if target.avoid_until_s:
+            target.note_success()
         self._status = status
-        self._length = None
-        kept = [STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        head = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         content_type = b""
-        for name, value in headers:
-            if name in _PASSED_ON:
-                kept.append(b"%b: %b\r\n" % (name, value))
-                if name == b"content-type":
-                    content_type = value
+        for name, value in headers.items():
+            name = name.lower()
+            if name == b"content-type":
+                content_type = value
             elif name == b"content-length":
                 self._length = value
-        kept.append(target.node_head)
-        kept.append(self._lane.date_line)
+            elif name in _PASSED_ON:
+                head += b"%b: %b\r\n" % (name, value)
         if self._position:
-            kept.append(b"x-corral-queue-position: %d\r\n" % self._position)
-        self._head = b"".join(kept)
-        self._events = content_type.startswith(b"text/event-stream")
+            head += b"x-corral-queue-position: %d\r\n" % self._position
+        self._head = b"%bcontent-type: %b\r\n%b%b" % (head, content_type, target.node_head, lane.date_line)
         if content_type.startswith(b"application/json"):
             self._held = []
-            self._held_bytes = 0
+            self._hold(self._held, data, last)
         else:
+            self._events = content_type.startswith(b"text/event-stream")
             self._open()
+            if data or last:
+                self.on_data(data, last)
 
-    def _has_alternative(self, target: Target) -> bool:
-        assert self._served is not None
-        failed = (*self._failed, target)
-        return not self._served.is_hopeless(failed)
+    def _is_not_for_client(self, status: int, target: Target) -> bool:
+        if status in (401, 403) and target.link is not None:
+            self._give_up_call("the process at its address is another one: it refused the replica's token")
+            return True
+        if status in (502, 503) and self._served is not None and not self._served.is_hopeless((*self._failed, target)):
+            self._give_up_call(f"it answered {status}")
+            return True
+        return False
 
     def _give_up_call(self, text: str) -> None:
         if self._call is not None:
@@ -375,14 +375,14 @@ class Exchange:
         self._opened = True
         if self._length is not None:
             framing = b"content-length: %b\r\n" % self._length
-        elif self._request.http11:
+        elif self._http11:
             self._chunked = True
             framing = b"transfer-encoding: chunked\r\n"
         else:
-            self._request.keep_alive = False
+            self.keep_alive = False
             framing = b""
-        closing = b"\r\n" if self._request.keep_alive else b"connection: close\r\n\r\n"
-        self._client.write(b"".join((self._head, framing, closing)))
+        closing = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        self._client.write(b"%b%b%b" % (self._head, framing, closing))
         if self._events:
             self._usage = StreamUsage()
 
@@ -391,7 +391,7 @@ class Exchange:
         if held is not None:
             self._hold(held, data, last)
             return
-        self.active_s = self._lane.clock.monotonic_s()
+        self.active_s = self._lane.now_s()
         if data:
             if self._usage is not None:
                 self._usage.see(data)
@@ -399,7 +399,7 @@ class Exchange:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
         if last:
             self._client.write(data + _END if self._chunked else data)
-            self._complete(self._usage.result() if self._usage is not None else None)
+            self._complete(b"", self._usage.result() if self._usage is not None else None)
         elif data:
             self._client.write(data)
             if self._client.is_slow and self._call is not None:
@@ -417,10 +417,9 @@ class Exchange:
         if held:
             held.append(data)
             data = b"".join(held)
-        self._held = None
-        closing = b"\r\n\r\n" if self._request.keep_alive else b"\r\nconnection: close\r\n\r\n"
+        closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
         self._client.write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
-        self._complete(find_usage(data) if self._status < 400 else None)
+        self._complete(cut_usage(data), None)
 
     def on_failure(self, failure: Failure) -> None:
         self.on_failure_text(failure.text)
@@ -428,58 +427,50 @@ class Exchange:
     def on_failure_text(self, text: str) -> None:
         target, lane = self._target, self._lane
         assert target is not None
-        target.note_failure(lane.clock.monotonic_s())
+        target.note_failure(lane.now_s())
         target.meters.retries.value += 1
         self._failure = f"the replica on node {target.replica.node_name!r} failed: {text}"
-        log.info("replica.failed_request", replica=target.replica.id, model=self._served_name(), error=text)
+        log.info("replica.failed_request", replica=target.replica.id, model=self._model_name(), error=text)
         self._call = None
         self._held = None
+        self._length = None
         self._failed = (*self._failed, target)
         self._release()
         lane.table.poke()
         if self._opened:
             self._break(Refusal(502, f"{self._failure}. The answer is incomplete.", code="replica_failed"))
         else:
-            self._again()
+            # It had its turn already.
+            self._again(in_turn=True)
 
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
-        self._lane.meters.broken.child(self._served_name()).value += 1
-        if self._events and self._length is None:
+        self._lane.meters.broken.child(self._model_name()).value += 1
+        if self._events and (self._chunked or not self._http11):
             event = refusal.event()
-            if self._chunked:
-                self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END))
-            else:
-                self._client.write(event)
+            self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self._chunked else event)
             self._finish()
-            self._client.done(keep=self._request.keep_alive)
+            self._client.done(keep=self.keep_alive)
         else:
             self._finish()
             self._client.cut()
 
     # How it ends
 
-    def _complete(self, tokens: tuple[int, int] | None) -> None:
-        target = self._target
+    def _complete(self, usage: bytes, tokens: tuple[int, int] | None) -> None:
+        lane, target = self._lane, self._target
         assert target is not None
-        if isinstance(self._call, DriverCall):
+        if self._call.__class__ is DriverCall:
             tokens = self._call.tokens or tokens
-        meters = target.meters
-        meters.count_status(self._status)
-        meters.latency.observe(self._lane.clock.monotonic_s() - self._since_s)
-        tokens_in, tokens_out = tokens or (0, 0)
-        meters.tokens_in.value += tokens_in
-        meters.tokens_out.value += tokens_out
-        self._lane.usage.count(
-            key_id=self._key.id,
-            model=self._served_name(),
-            node_id=target.replica.node_id,
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
+        lane.ledger.entries.append(
+            Entry(target, self._key.id, self._status, self._since_s, self._first_s, lane.now_s(), usage, tokens)
         )
         self._call = None
-        self._finish()
-        self._client.done(keep=self._request.keep_alive)
+        self._over = True
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+        self._client.done(keep=self.keep_alive)
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._over:
@@ -491,14 +482,11 @@ class Exchange:
         headers = [*refusal.headers(), self._lane.date_line]
         self._send_simple(refusal.status, headers, refusal.body())
 
-    def _send_simple(self, status: int, headers: "list[bytes] | tuple[bytes, ...]", body: bytes) -> None:
-        self._client.write(
-            simple_answer(
-                status, headers, b"" if self._request.method == b"HEAD" else body, close=not self._request.keep_alive
-            )
-        )
+    def _send_simple(self, status: int, headers: list[bytes] | tuple[bytes, ...], body: bytes) -> None:
+        shown = b"" if self._method == b"HEAD" else body
+        self._client.write(simple_answer(status, headers, shown, close=not self.keep_alive))
         self._finish()
-        self._client.done(keep=self._request.keep_alive)
+        self._client.done(keep=self.keep_alive)
 
     def cancel(self) -> None:
         """The client is gone: the replica learns it at once."""
@@ -526,6 +514,9 @@ class Exchange:
     def awaits_replica(self) -> bool:
         return self._call is not None
 
+    def _model_name(self) -> str:
+        return self._served.name if self._served else ""
+
     def _release(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
@@ -550,8 +541,6 @@ def _model(name: str) -> dict[str, object]:
 
 
 def _unquote(path: bytes) -> str:
-    from urllib.parse import unquote_to_bytes
-
     try:
         return unquote_to_bytes(path).decode()
     except UnicodeDecodeError:

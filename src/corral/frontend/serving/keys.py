@@ -18,8 +18,6 @@ REFRESH_EVERY_S = 1.5
 REFRESH_WITHIN_S = 2.0
 # How long keys stay good while the store cannot be asked. Nothing can be revoked there meanwhile.
 GRACE_S = 60.0
-ASK_PER_S = 50.0
-ASK_BURST = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +34,16 @@ class LaneKey:
 NO_AUTH = LaneKey(None, "anyone (no-auth)")
 
 
-class TooManyGuesses(CorralError):
-    code = "too_many_guesses"
-
-
 class KeyRing(Protocol):
     def find(self, authorization: bytes) -> LaneKey | None:
         """From memory. None: ask."""
         ...
 
-    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
-        """From the store: a key made a moment ago elsewhere, or a browser's session."""
+    async def ask(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
+    ) -> LaneKey | None:
+        """From the store: a key made a moment ago elsewhere, or a browser's session. Raises RateLimited for those
+        who guess, by their address."""
         ...
 
 
@@ -67,23 +64,30 @@ class StoredKeys:
         self._auth = auth
         self._ring: dict[str, LaneKey] = {}
         self._by_id: dict[str, LaneKey] = {}
+        self._seen: dict[bytes, LaneKey] = {}
+        """Whole headers that were found good since the last refresh."""
         self._fresh_until_s = 0.0
-        self._budget = ASK_BURST
         self._loop = asyncio.get_running_loop()
-        self._budget_at_s = self._loop.time()
 
     def find(self, authorization: bytes) -> LaneKey | None:
+        key = self._seen.get(authorization)
+        if key is not None:
+            return key
         if not self._auth:
             return NO_AUTH
         if authorization[:7].lower() != b"bearer " or self._loop.time() > self._fresh_until_s:
             return None
-        return self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
+        key = self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
+        if key is not None:
+            self._seen[authorization] = key
+        return key
 
-    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
+    async def ask(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
+    ) -> LaneKey | None:
         if not headers.get("authorization") and not cookies:
             return None
-        self._spend()
-        principal = await self._gate.identify(headers, cookies, "the lane")
+        principal = await self._gate.identify(headers, cookies, address)
         if principal is None:
             return None
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
@@ -96,15 +100,6 @@ class StoredKeys:
             known = self._by_id.get(principal.key_id)
         return known
 
-    def _spend(self) -> None:
-        """Each question costs the store a query: guessing keys must not cost others their answers."""
-        now_s = self._loop.time()
-        self._budget = min(ASK_BURST, self._budget + (now_s - self._budget_at_s) * ASK_PER_S)
-        self._budget_at_s = now_s
-        if self._budget < 1:
-            raise TooManyGuesses("too many requests with unknown keys; try again in a few seconds")
-        self._budget -= 1
-
     async def refresh(self) -> None:
         try:
             async with asyncio.timeout(REFRESH_WITHIN_S):
@@ -113,6 +108,7 @@ class StoredKeys:
             raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
         self._ring = {key_hash: lane_key(key) for key_hash, key in keys.items()}
         self._by_id = {key.id: key for key in self._ring.values() if key.id is not None}
+        self._seen = {}
         self._fresh_until_s = self._loop.time() + GRACE_S
 
     async def follow(self) -> None:
@@ -121,4 +117,6 @@ class StoredKeys:
                 await self.refresh()
             except CorralError as error:
                 log.warning("keys.refresh_failed", error=str(error))
+                if self._loop.time() > self._fresh_until_s:
+                    self._seen = {}
             await asyncio.sleep(REFRESH_EVERY_S)

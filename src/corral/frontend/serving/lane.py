@@ -15,6 +15,7 @@ from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.connection import LaneConnection, is_ours
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import KeyRing
+from corral.frontend.serving.ledger import Ledger
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.serving.ports import RouteSource, UsageSink
@@ -50,11 +51,6 @@ class LaneLimits:
     show_node: bool = False
 
 
-class NoUsage:
-    def count(self, *, key_id: str | None, model: str, node_id: str, tokens_in: int, tokens_out: int) -> None:
-        pass
-
-
 class Lane:
     """Entered before it serves; leaving ends what still runs."""
 
@@ -78,9 +74,10 @@ class Lane:
         self.loads = loads
         self.drivers = drivers
         self.clock = clock
+        self.now_s = clock.monotonic_s
         self.draw = draw
         self.limits = limits
-        self.usage: UsageSink = usage or NoUsage()
+        self.ledger = Ledger(usage)
         self.inflight = inflight
         self.table = RouteTable(routes, make_target=self._make_target)
         self.connections: set[LaneConnection] = set()
@@ -167,7 +164,8 @@ class Lane:
 
     def _tick(self) -> None:
         """All deadlines, twice a second, instead of a timer for each request."""
-        now_s = self.clock.monotonic_s()
+        now_s = self.now_s()
+        self.ledger.fold()
         self.date_line = f"date: {formatdate(self.clock.now_ms() / 1000, usegmt=True)}\r\n".encode()
         for connection in list(self.connections):
             connection.tick(now_s)
@@ -215,7 +213,6 @@ class Lane:
             "Client connections of the OpenAI address.",
             read=lambda: (((), len(self.connections)),),
         )
-        registry.gauges("corral_route_version", "Version of the route table.", read=lambda: (((), self.table.version),))
 
 
 def _sum(pairs: Any) -> list[tuple[tuple[str, ...], float]]:

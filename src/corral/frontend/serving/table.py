@@ -20,7 +20,7 @@ class RouteTable:
     def __init__(self, source: RouteSource, *, make_target: Callable[[ModelRoute, RouteReplica], Target]) -> None:
         self._source = source
         self._make_target = make_target
-        self._by_name: dict[str, ServedModel] = {}
+        self.by_name: dict[str, ServedModel] = {}
         self._models: dict[str, ServedModel] = {}
         self._poked = asyncio.Event()
         self._changed = asyncio.Event()
@@ -30,7 +30,7 @@ class RouteTable:
 
     def find(self, name: str) -> ServedModel | None:
         """By its name or an alias."""
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def models(self) -> Iterable[ServedModel]:
         return self._models.values()
@@ -39,7 +39,7 @@ class RouteTable:
         return (target for served in self._models.values() for target in served.targets)
 
     def near(self, name: str, *, allowed: frozenset[str] | None) -> list[str]:
-        known = [name for name, served in self._by_name.items() if allowed is None or served.name in allowed]
+        known = [name for name, served in self.by_name.items() if allowed is None or served.name in allowed]
         return near_names(name, known)
 
     def poke(self) -> None:
@@ -68,7 +68,7 @@ class RouteTable:
                 target.link.close()
         self._models = models
         aliases = {alias: served for served in models.values() for alias in served.route.aliases}
-        self._by_name = {**aliases, **models}
+        self.by_name = {**aliases, **models}
         self.version = snapshot.version
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,0 +1,148 @@
+"""The lane of a frontend and all that feeds it, put together."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self as Itself
+
+from corral.bus.client import Bus, BusMessage
+from corral.bus.messages import OpenRequests, decode, encode
+from corral.bus.subjects import INFLIGHT, ROUTES_CHANGED
+from corral.cli.processes import Place
+from corral.core.errors import Unavailable
+from corral.frontend.access import Gate
+from corral.frontend.admin.status import Self
+from corral.frontend.drivers import Driver
+from corral.frontend.serving.inflight import InFlight
+from corral.frontend.serving.keys import StoredKeys
+from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.loads import Loads
+from corral.frontend.serving.meters import Meters
+from corral.frontend.serving.ports import UsageSink
+from corral.settings import FrontendSettings
+from corral.store.stores import Stores
+from corral.system import Clock, Disk, Ids
+from corral.system.upstream import HttpUpstream
+from corral.telemetry.metrics import Metric, Registry, render
+from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_metrics, without_gauges
+
+METRICS_EVERY_S = 2.0
+
+
+def _limits(settings: FrontendSettings) -> LaneLimits:
+    return LaneLimits(
+        body_bytes=settings.request_limit_bytes,
+        per_replica=settings.requests_per_replica,
+        queue=settings.queue_limit,
+        queue_wait_s=settings.queue_wait_s,
+        load_wait_s=settings.model_load_wait_s,
+        silence_s=settings.response_timeout_s,
+        show_node=settings.expose_node_header,
+    )
+
+
+class ServingParts:
+    """Entered before it serves; leaving ends what still runs."""
+
+    def __init__(
+        self,
+        me: Self,
+        place: Place,
+        stores: Stores,
+        bus: Bus,
+        gate: Gate,
+        inflight: InFlight,
+        *,
+        disk: Disk,
+        loads: Loads,
+        drivers: Mapping[str, Driver],
+        usage: UsageSink,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._bus = bus
+        self._disk = disk
+        self._place = place
+        self._metrics_dir = me.settings.data_dir / "metrics"
+        self._counted_before = self._read_counts(place)
+        self._stores = stores
+        self._inflight = inflight
+        self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth)
+        self._upstream = HttpUpstream()
+        self.registry = Registry()
+        self.lane = Lane(
+            keys=self._keys,
+            routes=stores.replicas,
+            upstream=self._upstream,
+            inflight=inflight,
+            meters=Meters(self.registry),
+            loads=loads,
+            drivers=drivers,
+            clock=clock,
+            draw=ids.draw,
+            limits=_limits(me.settings),
+            usage=usage,
+        )
+        self.loops = {
+            "routes": self.lane.table.follow,
+            "keys": self._keys.follow,
+            "in flight": self._tell,
+            "last used": self._touch,
+        }
+        if place.count > 1:
+            self.loops["metrics"] = self._keep_metrics
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Itself:
+        await self._opened.enter_async_context(self._upstream)
+        await self._opened.enter_async_context(self.lane)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)
+
+    async def start(self) -> None:
+        await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
+        await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
+        await self.refresh()
+
+    def _read_counts(self, place: Place) -> list[Metric]:
+        return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []
+
+    def _collect(self) -> list[Metric]:
+        self.lane.ledger.fold()
+        return add_metrics([without_gauges(self._counted_before), self.registry.collect()])
+
+    def read_metrics(self) -> str:
+        """Of all processes of this frontend."""
+        return render(add_metrics([self._collect(), *(self._read_counts(place) for place in self._place.siblings())]))
+
+    async def _keep_metrics(self) -> None:
+        while True:
+            try:
+                content = encode_metrics(self._collect())
+                await asyncio.to_thread(self._disk.write, self._metrics_dir / self._place.name("frontend"), content)
+            except OSError as error:
+                raise Unavailable(f"cannot keep metrics in {self._metrics_dir}: {error.strerror}") from error
+            await asyncio.sleep(METRICS_EVERY_S)
+
+    async def refresh(self) -> None:
+        self.lane.table.apply(await self._stores.replicas.read_routes())
+
+    async def _on_routes(self, _message: BusMessage) -> None:
+        self.lane.table.poke()
+
+    async def _on_open_requests(self, message: BusMessage) -> None:
+        self._inflight.hear(decode(message.data, OpenRequests))
+
+    async def _tell(self) -> None:
+        async def publish(message: OpenRequests) -> None:
+            await self._bus.publish(INFLIGHT, encode(message))
+
+        await self._inflight.keep_telling(publish)
+
+    async def _touch(self) -> None:
+        await self._inflight.keep_touching(self._stores.replicas)

@@ -1,0 +1,51 @@
+"""What serves from an old version of a backend goes over to the new one: the replica controller does it, here it is
+waited for."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from corral.controller.switch import ReplicaSwitch
+from corral.core.errors import TimedOut, Unavailable
+from corral.core.nodes import NodeId
+from corral.core.replicas import Replica, ReplicaState
+from corral.core.rollout import ReplicaChange
+from corral.store.stores import Stores
+
+LOOK_EVERY_S = 0.5
+WITHIN_S = 900.0
+
+
+class ReplicaSwitcher:
+    def __init__(self, stores: Stores, *, poke: Callable[[], None], others: ReplicaSwitch) -> None:
+        """`others` is for processes that are no replica of ours, such as a LocalAI frontend's."""
+        self._stores, self._poke, self._others = stores, poke, others
+
+    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
+        """Returns when a successor serves for each. Raises Unavailable with the cause when one does not start."""
+        ours = {replica.process_key for replica in await self._stores.replicas.read_of_node(node_id)}
+        strangers = [change for change in changes if change.process.process_key not in ours]
+        if strangers:
+            await self._others.switch(node_id, strangers, operation_id=operation_id)
+        digests = {change.process.process_key: change.digest for change in changes}
+        self._poke()
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while outdated := await self._outdated(node_id, digests):
+                    await self._check_failures(outdated)
+                    await asyncio.sleep(LOOK_EVERY_S)
+        except TimeoutError:
+            raise TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s") from None
+
+    async def _outdated(self, node_id: NodeId, digests: dict[str, str]) -> list[Replica]:
+        return [
+            replica
+            for replica in await self._stores.replicas.read_of_node(node_id)
+            if replica.state is ReplicaState.READY
+            and replica.backend_digest not in ("", digests.get(replica.process_key, replica.backend_digest))
+        ]
+
+    async def _check_failures(self, outdated: Sequence[Replica]) -> None:
+        replaced = {replica.id for replica in outdated}
+        for job in await self._stores.load_jobs.read_all():
+            if job.replaces in replaced and not job.active:
+                raise Unavailable(job.last_error)

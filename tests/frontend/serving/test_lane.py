@@ -1,0 +1,311 @@
+"""The lane over real sockets: what a client sees, and what a replica sees."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx
+import pytest
+
+from corral.core.routing import ModelRoute, RoutePolicy
+from corral.frontend.serving.lane import LaneLimits
+from harness.lane import KEY, LIMITED_KEY, Answering, Replica, RunningLane, completion, running_lane
+
+Start = Callable[..., Coroutine[Any, Any, Replica]]
+CHAT = "/v1/chat/completions"
+
+
+def chat(model: str = "m", **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "hi"}], **more}
+
+
+async def test_a_chat_reaches_the_replica_and_its_answer_the_client(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    answer = await client.post(CHAT, json=chat())
+    assert answer.status_code == 200
+    assert answer.json() == completion("one")
+    assert one.seen[0].json() == chat()
+    assert one.seen[0].path == CHAT
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["completions", "embeddings", "rerank", "audio/speech", "images/generations", "responses"],
+)
+async def test_every_endpoint_is_passed_on(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start, path: str
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    assert (await client.post(f"/v1/{path}", json={"model": "m", "input": "x"})).status_code == 200
+    assert one.seen[0].path == f"/v1/{path}"
+
+
+async def test_a_transcription_is_routed_by_its_form_field(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("whisper", one, aliases=("whisper-1",))
+    sound = bytes(range(256)) * 1000
+    answer = await client.post(
+        "/v1/audio/transcriptions", files={"file": ("a.wav", sound)}, data={"model": "whisper-1", "language": "en"}
+    )
+    assert answer.status_code == 200
+    assert sound in one.seen[0].body
+    assert b'name="model"\r\n\r\nwhisper\r\n' in one.seen[0].body
+
+
+async def test_an_alias_becomes_the_models_own_name_and_nothing_else_changes(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("real", one, aliases=("gpt-4",))
+    body = b'{"temperature": 0.10, "model":"gpt-4","big":123456789012345678901234567890, "n":{"model":"gpt-4"}}'
+    assert (await client.post(CHAT, content=body)).status_code == 200
+    sent = one.seen[0].body
+    assert b'"model":"real"' in sent
+    assert b"0.10" in sent
+    assert b"123456789012345678901234567890" in sent
+    assert b'"n":{"model":"gpt-4"}' in sent
+
+
+async def test_a_replica_sees_its_token_and_never_the_clients_headers(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    await client.post(
+        CHAT, json=chat(), headers={"Cookie": "a=b", "X-Forwarded-For": "1.2.3.4", "TE": "trailers", "Accept": "*/*"}
+    )
+    headers = one.seen[0].headers
+    assert headers["authorization"] == f"Bearer {one.token}"
+    assert headers["x-corral-replica"] == "replica-one"
+    assert headers["x-corral-generation"] == "1"
+    assert set(headers) == {
+        "host", "authorization", "x-corral-replica", "x-corral-generation", "accept", "content-type", "content-length",
+    }  # fmt: skip
+
+
+async def test_connections_to_a_replica_are_kept(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    for _ in range(20):
+        await client.post(CHAT, json=chat())
+    assert one.connections == 1
+
+
+async def test_a_connection_that_the_replica_closed_while_idle_costs_nothing(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+
+    async def once(answering: Answering) -> None:
+        await answering.json(completion("one"))
+        answering.writer.close()
+
+    one.script = once
+    lane.serve("m", one)
+    for _ in range(5):
+        assert (await client.post(CHAT, json=chat())).status_code == 200
+
+
+async def test_a_stream_arrives_piece_by_piece(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+    one = await replica("one")
+    go_on = asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        await answering.event({"n": 1})
+        await asyncio.wait_for(go_on.wait(), 10)
+        await answering.event({"n": 2})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    one.script = script
+    lane.serve("m", one)
+    async with client.stream("POST", CHAT, json=chat(stream=True)) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = answer.aiter_lines()
+        assert json.loads((await anext(lines)).removeprefix("data: ")) == {"n": 1}
+        go_on.set()
+        rest = [line async for line in lines]
+    assert rest == ["", 'data: {"n": 2}', "", "data: [DONE]", ""]
+
+
+async def test_one_connection_serves_lane_and_app_in_turn(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    async with httpx.AsyncClient(
+        base_url=lane.url, headers=dict(client.headers), limits=httpx.Limits(max_connections=1)
+    ) as single:
+        for _ in range(3):
+            assert (await single.get("/healthz")).text == "the app"
+            assert (await single.post(CHAT, json=chat())).status_code == 200
+            assert (await single.post("/elsewhere", content=b"x" * 100_000)).text == "the app"
+            assert (await single.get("/v1/models")).status_code == 200
+
+
+async def test_requests_sent_ahead_are_answered_in_order(lane: RunningLane, replica: Start) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    body = json.dumps(chat()).encode()
+    request = b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b" % (
+        CHAT.encode(), KEY.encode(), len(body), body,
+    )  # fmt: skip
+    unknown = request.replace(b'"m"', b'"q"')
+    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+    last = b"GET /v1/models HTTP/1.0\r\nAuthorization: Bearer %b\r\n\r\n" % KEY.encode()
+    writer.write(request + unknown + request + last)
+    data = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", data)
+    assert statuses == [b"200", b"404", b"200", b"200"]
+
+
+async def test_an_old_client_gets_a_stream_without_chunks(lane: RunningLane, replica: Start) -> None:
+    one = await replica("one")
+
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        await answering.event({"n": 1})
+        await answering.end_stream()
+
+    one.script = script
+    lane.serve("m", one)
+    body = json.dumps(chat(stream=True)).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.0\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
+        % (KEY.encode(), len(body), body)
+    )
+    data = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    assert b"chunked" not in data
+    assert data.endswith(b'\r\n\r\ndata: {"n": 1}\n\n')
+
+
+async def test_the_model_list_holds_what_the_key_may_use(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("allowed", one)
+    lane.serve("secret", one)
+    every = (await client.get("/v1/models")).json()
+    assert [model["id"] for model in every["data"]] == ["allowed", "secret"]
+    limited = {"Authorization": f"Bearer {LIMITED_KEY}"}
+    some = (await client.get("/v1/models", headers=limited)).json()
+    assert [model["id"] for model in some["data"]] == ["allowed"]
+    assert (await client.get("/v1/models/secret", headers=limited)).status_code == 404
+    assert (await client.get("/v1/models/allowed", headers=limited)).json()["id"] == "allowed"
+    refused = await client.post(CHAT, json=chat("secret"), headers=limited)
+    assert refused.status_code == 404
+    assert not one.seen
+
+
+async def test_load_is_shared_by_equal_replicas(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+    many = [await replica(f"r{number}") for number in range(4)]
+    lane.serve("m", *many)
+    for _ in range(20):
+        answers = await asyncio.gather(*(client.post(CHAT, json=chat()) for _ in range(10)))
+        assert {answer.status_code for answer in answers} == {200}
+    counts = [len(one.seen) for one in many]
+    assert sum(counts) == 200
+    assert max(counts) <= 100, counts
+
+
+async def test_a_session_stays_with_its_replica_while_that_is_not_too_busy(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    many = [await replica(f"r{number}") for number in range(4)]
+    lane.serve("m", *many)
+    for session in ("a", "b", "c", "d", "e"):
+        whos = {
+            (await client.post(CHAT, json=chat(), headers={"X-Session-Id": session})).json()["who"] for _ in range(8)
+        }
+        assert len(whos) == 1
+
+
+async def test_requests_that_begin_alike_go_to_one_replica_by_policy(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    many = [await replica(f"r{number}") for number in range(4)]
+    lane.serve("m", *many, policy=RoutePolicy(prefix_affinity=True))
+    start = "You are a helpful assistant. " * 60
+    bodies = [chat(messages=[{"role": "system", "content": start}, {"role": "user", "content": str(n)}]) for n in "abc"]
+    whos = {(await client.post(CHAT, json=body)).json()["who"] for body in bodies}
+    assert len(whos) == 1
+
+
+async def test_a_changed_route_counts_at_the_next_pick(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one, two = await replica("one"), await replica("two")
+    lane.serve("m", one)
+    await client.post(CHAT, json=chat())
+    lane.serve("m", two)
+    for _ in range(5):
+        assert (await client.post(CHAT, json=chat())).json()["who"] == "two"
+
+
+async def test_the_table_follows_its_source_within_a_second(lane: RunningLane, replica: Start) -> None:
+    one = await replica("one")
+    lane.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
+    async with asyncio.timeout(1.0):
+        while lane.lane.table.find("late") is None:
+            await lane.lane.table.wait_for_change()
+
+
+async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
+    one = await replica("one")
+    async with running_lane(limits=LaneLimits(show_node=True)) as lane:
+        lane.serve("m", one)
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as client:
+            answer = await client.post(lane.url + CHAT, json=chat())
+    assert answer.headers["x-corral-node"] == "node-one"
+    assert answer.headers["x-localai-node"] == "id-of-one"
+
+
+async def test_metrics_tell_requests_tokens_and_times_by_model_and_node(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    for _ in range(3):
+        await client.post(CHAT, json=chat())
+    await client.post(CHAT, json=chat("nope"))
+    text = lane.metrics()
+    assert 'corral_requests_total{model="m",node="node-one",status="200"} 3' in text
+    assert 'corral_tokens_total{model="m",node="node-one",direction="in"} 21' in text
+    assert 'corral_tokens_total{model="m",node="node-one",direction="out"} 9' in text
+    assert 'corral_request_seconds_count{model="m",node="node-one"} 3' in text
+    assert 'corral_first_byte_seconds_bucket{model="m",node="node-one",le="+Inf"} 3' in text
+    assert 'corral_in_flight{model="m",node="node-one"} 0' in text
+    assert 'corral_refused_requests_total{status="404",reason="model_not_found"} 1' in text
+
+
+async def test_tokens_of_a_stream_are_counted(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+    one = await replica("one")
+
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        for number in range(4):
+            await answering.event({"n": number})
+        if b"include_usage" in answering.seen.body:
+            await answering.event({"choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 60}})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    one.script = script
+    lane.serve("m", one)
+    await client.post(CHAT, json=chat(stream=True))
+    assert 'direction="out"} 4' in lane.metrics()
+    await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": True}))
+    assert 'direction="out"} 64' in lane.metrics()
+    assert 'direction="in"} 50' in lane.metrics()

@@ -1,0 +1,242 @@
+"""A lane on a real socket, and replicas as real servers that do what a test tells them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from starlette.responses import PlainTextResponse
+
+from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
+from corral.frontend.drivers import Driver
+from corral.frontend.serving.inflight import InFlight
+from corral.frontend.serving.keys import LaneKey
+from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.loads import Loads, NoLoads
+from corral.frontend.serving.meters import Meters
+from corral.system import SystemClock, SystemIds
+from corral.system.http_server import serve_http
+from corral.system.listen import bind_socket
+from corral.system.upstream import HttpUpstream
+from corral.telemetry.metrics import Registry, render
+
+KEY = "corral-test-key"
+OTHER_KEY = "corral-other-key"
+LIMITED_KEY = "corral-limited-key"
+
+
+@dataclass
+class Seen:
+    """A request as a replica got it."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class ClientGone(Exception):
+    """The lane closed the connection."""
+
+
+class Answering:
+    """What a replica's script may do with one request."""
+
+    def __init__(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.seen = seen
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def json(self, body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        content = json.dumps(body).encode()
+        extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(content)}\r\n\r\n"
+        await self.send(head.encode() + content)
+
+    async def start_stream(self, kind: str = "text/event-stream") -> None:
+        await self.send(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+
+    async def chunk(self, data: bytes) -> None:
+        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def event(self, data: Any) -> None:
+        await self.chunk(b"data: " + (data.encode() if isinstance(data, str) else json.dumps(data).encode()) + b"\n\n")
+
+    async def end_stream(self) -> None:
+        await self.send(b"0\r\n\r\n")
+
+    def die(self) -> None:
+        self.writer.transport.abort()
+
+    async def wait_for_hangup(self) -> None:
+        await self.reader.read()
+
+
+Script = Callable[[Answering], Awaitable[None]]
+
+
+def completion(who: str) -> dict[str, Any]:
+    return {
+        "id": "c", "object": "chat.completion", "model": "m", "who": who,
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+    }  # fmt: skip
+
+
+class Replica:
+    """Answers with its own name unless a test gives it a script. It refuses callers without its token."""
+
+    def __init__(self, name: str, *, token: str | None = None) -> None:
+        self.name = name
+        self.token = token or f"token-of-{name}"
+        self.seen: list[Seen] = []
+        self.open = 0
+        self.connections = 0
+        self.script: Script = self._answer
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def kill(self) -> None:
+        """As a killed process: nobody listens, and every connection is reset."""
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            self._server = None
+
+    async def _answer(self, answering: Answering) -> None:
+        await answering.json(completion(self.name))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        try:
+            while await self._serve_one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        seen = Seen(head[0].split(" ")[1], headers, body)
+        answering = Answering(seen, reader, writer)
+        if headers.get("authorization") != f"Bearer {self.token}":
+            await answering.json({"error": "wrong token"}, status=401)
+            return True
+        self.seen.append(seen)
+        self.open += 1
+        try:
+            await self.script(answering)
+        finally:
+            self.open -= 1
+        return not writer.is_closing()
+
+    def route(self, *, capacity: int | None = None, generation: int = 1, protocol: str = "openai") -> RouteReplica:
+        return RouteReplica(
+            id=ReplicaId(f"replica-{self.name}"), node_id=f"id-of-{self.name}", node_name=f"node-{self.name}", slot=0,
+            address=f"127.0.0.1:{self.port}", protocol=protocol, token=self.token, generation=generation,
+            capacity=capacity, revision="r1",
+        )  # fmt: skip
+
+
+@dataclass
+class Routes:
+    """A route source a test can change."""
+
+    snapshot: RouteSnapshot = field(default_factory=lambda: RouteSnapshot(version=0, routes=()))
+    broken: Exception | None = None
+
+    def put(self, *routes: ModelRoute) -> None:
+        self.snapshot = RouteSnapshot(version=self.snapshot.version + 1, routes=routes)
+
+    async def read_version(self) -> int:
+        if self.broken:
+            raise self.broken
+        return self.snapshot.version
+
+    async def read_routes(self) -> RouteSnapshot:
+        return self.snapshot
+
+
+class Keys:
+    def __init__(self) -> None:
+        self.known = {
+            KEY: LaneKey("key-1", "one"),
+            OTHER_KEY: LaneKey("key-2", "two"),
+            LIMITED_KEY: LaneKey("key-3", "limited", frozenset({"allowed"})),
+        }
+
+    def find(self, authorization: bytes) -> LaneKey | None:
+        return self.known.get(authorization.decode("latin-1").removeprefix("Bearer "))
+
+    async def ask(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
+    ) -> LaneKey | None:
+        return None
+
+
+class RunningLane:
+    def __init__(self, lane: Lane, port: int, routes: Routes, keys: Keys) -> None:
+        self.lane = lane
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.routes = routes
+        self.keys = keys
+
+    def serve(self, model: str, *replicas: Replica, capacity: int | None = None, **more: Any) -> None:
+        """Routes one model to these replicas, beside what is there."""
+        others = tuple(route for route in self.routes.snapshot.routes if route.model != model)
+        routed = tuple(replica.route(capacity=capacity) for replica in replicas)
+        self.routes.put(*others, ModelRoute(model=model, replicas=routed, **more))
+        self.lane.table.apply(self.routes.snapshot)
+
+    def metrics(self) -> str:
+        self.lane.ledger.fold()
+        return render(self.lane.meters.registry.collect())
+
+
+@asynccontextmanager
+async def running_lane(
+    *, limits: LaneLimits | None = None, loads: Loads | None = None, drivers: Mapping[str, Driver] | None = None
+) -> AsyncIterator[RunningLane]:
+    clock, ids = SystemClock(), SystemIds()
+    routes, keys = Routes(), Keys()
+    listener = bind_socket("127.0.0.1", 0, setting="")
+    port = listener.getsockname()[1]
+    async with HttpUpstream() as upstream:
+        lane = Lane(
+            keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run="1"), meters=Meters(Registry()),
+            loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=ids.draw, limits=limits or LaneLimits(),
+        )  # fmt: skip
+        async with lane:
+            following = asyncio.ensure_future(lane.table.follow())
+            serving = asyncio.ensure_future(serve_http(PlainTextResponse("the app"), listener, lane=lane))
+            try:
+                yield RunningLane(lane, port, routes, keys)
+            finally:
+                lane.end()
+                for task in (following, serving):
+                    task.cancel()
+                await asyncio.wait({following, serving}, timeout=10)
+
+
+def with_policy(route: ModelRoute, policy: RoutePolicy) -> ModelRoute:
+    return replace(route, policy=policy)
