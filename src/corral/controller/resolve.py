@@ -143,11 +143,11 @@ class Resolver:
         """The first source that answers names the version; mirrors are held to it."""
         if request.digest is not None and request.signatures is None:
             return Pin(uri=pinned_uri(request.uris[0], request.digest), digest=request.digest)
-        problem: Exception | None = None
+        problem: CorralError | None = None
         for uri in request.uris:
             try:
                 return await self._pins.pin(uri, request.sha256, signatures=request.signatures)
-            except Exception as error:  # noqa: BLE001  the next mirror may know; the first error is told if none does
+            except CorralError as error:  # the next mirror may know; the first error is told if none does
                 problem = problem or error
         assert problem is not None
         raise problem
