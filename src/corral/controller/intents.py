@@ -21,6 +21,7 @@ from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedO
 from corral.core.intents import (
     CalledOff,
     Intent,
+    IntentState,
     Observed,
     Outcome,
     Refused,
@@ -259,7 +260,9 @@ class IntentController:
         self._results.append((Result(intent, step), written))
         self._have_results.set()
         kept = await written
-        log.info(
+        # Of a thousand nodes that did as they were told, the operation tells enough.
+        tell = log.debug if step.state is IntentState.SUCCEEDED else log.info
+        tell(
             "intent.attempted",
             backend=intent.backend,
             verb=intent.verb.value,
