@@ -71,7 +71,7 @@ def test_lines_take_turns_and_nothing_is_lost(steps: list[tuple[str, bool]]) -> 
             assert 0 <= position < len(waiting)
         assert len(queue) == len(waiting)
         assert sorted(queue) == sorted(waiting)
-    for item in list(waiting):
+    for item in waiting:
         assert queue.remove(item[0], item)
     assert queue.take() is None
 
