@@ -54,7 +54,7 @@ class SimulatedFleet:
         await self._bus.serve("nodes.*.corral.report.now", self._report, concurrency=1024)
 
     async def _running(self, _message: BusMessage) -> bytes:
-        return b'{"models":[]}'
+        return b'{"models":[],"epoch":1}'
 
     async def _install(self, message: BusMessage) -> bytes:
         node, request = message.subject.split(".")[1], json.loads(message.data)

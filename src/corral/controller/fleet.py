@@ -27,11 +27,11 @@ class Nodes(Protocol):
 
 
 class ObservedBackends(Protocol):
-    async def read_backends(self) -> dict[NodeId, list[ObservedBackend]]: ...
+    async def read_backends(self, ids: Iterable[NodeId]) -> dict[NodeId, list[ObservedBackend]]: ...
 
 
 class Intents(Protocol):
-    async def read_newest(self) -> list[Intent]: ...
+    async def read_newest(self, ids: Iterable[NodeId]) -> list[Intent]: ...
 
     async def find_wishes(self, backend: str) -> dict[str, Wish]: ...
 
@@ -202,8 +202,9 @@ class Fleet:
         return await self.read_states(nodes)
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
-        observed = await self._observed.read_backends()
-        newest = newest_by_node(await self._intents.read_newest())
+        ids = [node.id for node in nodes]
+        observed = await self._observed.read_backends(ids)
+        newest = newest_by_node(await self._intents.read_newest(ids))
         return [NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in nodes]
 
     async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:

@@ -150,6 +150,8 @@ def platform_of(node: Node) -> str | None:
 
 
 def _fitting(node: Node, resolved: ResolvedBackend, pin: Pin) -> Resolution:
+    if node.key_hash is None and resolved.manifest:
+        return Unfit(f"a LocalAI worker cannot start {resolved.variant}, which comes with a manifest of Corral's")
     platform = platform_of(node)
     if platform is None or pin.platforms is None or platform in pin.platforms:
         return resolved
