@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 
 from corral.core.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
 from corral.frontend.access import Gate
+from corral.frontend.guesses import Guesses
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import StoredKeys
 from corral.frontend.serving.lane import Lane, LaneLimits
@@ -53,7 +54,7 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
     database = await open_database(f"sqlite://{directory}/bench.db", connections=2, clock=clock, ids=ids)
     store = AccessStore(database)
     await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench")
-    keys = StoredKeys(store, Gate(store, clock=clock, auth=True), auth=True)
+    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
         lane = Lane(
             keys=keys, routes=FixedRoutes(options.addresses.split(",")), upstream=upstream,

@@ -281,6 +281,22 @@ class FrontendSettings(WatchSettings):
     """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""
     model_load_wait_s: Annotated[Duration, LocalAiName("LOCALAI_MODEL_LOAD_WAIT")] = 60.0
     """How long a request for a model that is not loaded waits before it is told to come again."""
+    request_limit_bytes: Annotated[int, Field(ge=1024)] = 32 << 20
+    """Largest body of a request to the OpenAI address: prompts, pictures, sound."""
+    requests_per_replica: Annotated[int, Field(ge=1)] = 512
+    """Open requests at one replica where it does not tell how many it can work on."""
+    queue_limit: Annotated[int, Field(ge=0)] = 1000
+    """Requests that may wait for a replica of one model. The next one is told to come again (429)."""
+    queue_wait_s: Duration = 60.0
+    """How long a request may wait for a replica before it is told to come again (503)."""
+    response_timeout_s: Duration = 600.0
+    """How long a replica may send nothing before its request is given up (504)."""
+    expose_node_header: Annotated[bool, LocalAiName("LOCALAI_EXPOSE_NODE_HEADER")] = False
+    """Tell in the headers X-Corral-Node and X-LocalAI-Node which node answered."""
+    metrics_public: bool = False
+    """Let everyone who reaches this frontend read /metrics. Off: it needs an admin key."""
+    processes: Annotated[int, Field(ge=1, le=256)] = 1
+    """How many processes of this frontend share its port, one for each core that is to serve requests."""
     model_idle_ttl_s: Duration | None = None
     """Unload a model that no scheduling keeps after so long without a request. Default: never."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""

@@ -187,7 +187,9 @@ class Keys:
     def find(self, authorization: bytes) -> LaneKey | None:
         return self.known.get(authorization.decode("latin-1").removeprefix("Bearer "))
 
-    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
+    async def ask(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
+    ) -> LaneKey | None:
         return None
 
 

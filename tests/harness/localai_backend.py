@@ -154,6 +154,10 @@ def image(request, context):
         file.write(b"\\x89PNG" + json.dumps({key: value for key, value in request.items()}).encode())
     return {"success": True}
 
+def metadata(request, context):
+    check({}, context)
+    return {"media_marker": "[pic]"}
+
 class Authorised(grpc.ServerInterceptor):
     def intercept_service(self, proceed, call):
         given = dict(call.invocation_metadata).get("authorization", "")
@@ -173,6 +177,7 @@ METHODS = {
     "Rerank": (rerank, m.RERANK_REQUEST, m.RERANK_RESULT),
     "AudioTranscription": (transcription, m.TRANSCRIPT_REQUEST, m.TRANSCRIPT_RESULT),
     "TTS": (speech, m.TTS_REQUEST, m.RESULT),
+    "ModelMetadata": (metadata, m.MODEL_OPTIONS, m.MODEL_METADATA_RESPONSE),
     "GenerateImage": (image, m.GENERATE_IMAGE_REQUEST, m.RESULT),
 }
 

@@ -64,6 +64,7 @@ class Shelf:
     """A plain HTTP server with one file on it, which counts how often it was taken."""
 
     def __init__(self, content: bytes) -> None:
+        self.content = content
         self.gets = 0
         shelf = self
 

@@ -24,8 +24,10 @@ from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
 from corral.cli.grpc_parts import GrpcParts
 from corral.cli.options import read_settings, settings_options
+from corral.cli.processes import Place, read_place, run_processes
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
+from corral.cli.staging_parts import FrontendStager
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
 from corral.controller.replication import Replication
@@ -73,7 +75,12 @@ def frontend_command(**flags: Any) -> None:
     """Run a frontend alone, on a store and a message bus of your own."""
     settings = read_settings(FrontendSettings, flags)
     configure_logs(level=settings.log_level, format=settings.log_format, role="frontend")
-    run_until_signal(lambda: run_frontend(settings, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()))
+    clock, ids, disk = SystemClock(), SystemIds(), SystemDisk()
+    place = read_place(settings)
+    if place is None:
+        run_until_signal(lambda: run_processes(settings, clock=clock, ids=ids, disk=disk))
+    else:
+        run_until_signal(lambda: run_frontend(settings, place, clock=clock, ids=ids, disk=disk))
 
 
 @asynccontextmanager
@@ -95,7 +102,7 @@ def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
     return replace(found, network=network)
 
 
-async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
+async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
     if bus_keys is None:
@@ -105,17 +112,25 @@ async def run_frontend(settings: FrontendSettings, *, clock: Clock, ids: Ids, di
         )
     host, port = split_host_port(settings.listen)
     async with AsyncExitStack() as opened:
-        opened.enter_context(disk.hold(settings.data_dir, "frontend"))
-        listener = bind_socket(host, port, setting="--listen")
-        opened.callback(listener.close)
+        opened.enter_context(disk.hold(settings.data_dir, place.name("frontend")))
+        shared = place.count > 1
+        if not shared:
+            listener = bind_socket(host, port, setting="--listen")
+            opened.callback(listener.close)
         stores = await opened.enter_async_context(_open_stores(settings, clock, ids))
         token = await prepare_access(settings, stores, ids=ids, disk=disk)
-        frontend_id = ensure_secret(disk, settings.data_dir / "frontend.id", ids.uuid)
+        frontend_id = ensure_secret(disk, settings.data_dir / f"{place.name('frontend')}.id", ids.uuid)
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         me = Self(frontend_id, settings, bus)
-        role = FrontendRole(me, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk)
+        role = FrontendRole(
+            me, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
+        )
+        if shared:
+            # Not before everything is there: the kernel would let clients wait for us while a sibling has time.
+            listener = bind_socket(host, port, setting="--listen", shared=True)
+            opened.callback(listener.close)
         await role.run(listener)
 
 
@@ -125,6 +140,7 @@ class FrontendRole:
     def __init__(
         self,
         me: Self,
+        place: Place,
         stores: Stores,
         bus: Bus,
         authority: BusAuthority,
@@ -137,6 +153,7 @@ class FrontendRole:
     ) -> None:
         settings = me.settings
         self._me = me
+        self._place = place
         self._stores = stores
         self._bus = bus
         self._authority = authority
@@ -186,7 +203,8 @@ class FrontendRole:
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
-        gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth)
+        public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
+        gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth, public=public)
         self._replication = Replication(
             holder=me.id,
             stores=stores,
@@ -194,6 +212,8 @@ class FrontendRole:
             builds=self._fleet.resolver,
             traffic=inflight,
             grpc=LocalAiLoader(shared_token=token),
+            stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
+            shared_models=settings.shared_models,
             ask_report=self._reports.ask,
             hint=self._hint_routes,
             idle_ttl_s=settings.model_idle_ttl_s,
@@ -210,7 +230,7 @@ class FrontendRole:
             ids=ids,
         )
         self._serving = ServingParts(
-            me, stores, bus, gate, inflight,
+            me, place, stores, bus, gate, inflight, disk=disk,
             loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
             clock=clock, ids=ids,
         )  # fmt: skip
@@ -236,6 +256,7 @@ class FrontendRole:
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
             in_flight=inflight,
+            metrics=self._serving.read_metrics,
             disk=disk,
         )
 
@@ -285,7 +306,8 @@ class FrontendRole:
         await self._serving.start()
         await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
-        self._note_address(running)
+        if self._place.is_first:
+            self._note_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
         loops = {
@@ -315,7 +337,8 @@ class FrontendRole:
                     build_app(self._parts), listener, on_stop=self._stop_answering, lane=self._serving.lane
                 )
         finally:
-            self._disk.remove(running)
+            if self._place.is_first:
+                self._disk.remove(running)
             await self._leave()
 
     async def _routes_changed(self) -> None:

@@ -1,5 +1,6 @@
 """The lane of a frontend and all that feeds it, put together."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -8,6 +9,8 @@ from typing import Self as Itself
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import OpenRequests, decode, encode
 from corral.bus.subjects import INFLIGHT, ROUTES_CHANGED
+from corral.cli.processes import Place
+from corral.core.errors import Unavailable
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.drivers import Driver
@@ -17,10 +20,26 @@ from corral.frontend.serving.lane import Lane, LaneLimits
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.serving.ports import UsageSink
+from corral.settings import FrontendSettings
 from corral.store.stores import Stores
-from corral.system import Clock, Ids
+from corral.system import Clock, Disk, Ids
 from corral.system.upstream import HttpUpstream
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import Metric, Registry, render
+from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_metrics, without_gauges
+
+METRICS_EVERY_S = 2.0
+
+
+def _limits(settings: FrontendSettings) -> LaneLimits:
+    return LaneLimits(
+        body_bytes=settings.request_limit_bytes,
+        per_replica=settings.requests_per_replica,
+        queue=settings.queue_limit,
+        queue_wait_s=settings.queue_wait_s,
+        load_wait_s=settings.model_load_wait_s,
+        silence_s=settings.response_timeout_s,
+        show_node=settings.expose_node_header,
+    )
 
 
 class ServingParts:
@@ -29,11 +48,13 @@ class ServingParts:
     def __init__(
         self,
         me: Self,
+        place: Place,
         stores: Stores,
         bus: Bus,
         gate: Gate,
         inflight: InFlight,
         *,
+        disk: Disk,
         loads: Loads,
         drivers: Mapping[str, Driver],
         usage: UsageSink,
@@ -41,6 +62,10 @@ class ServingParts:
         ids: Ids,
     ) -> None:
         self._bus = bus
+        self._disk = disk
+        self._place = place
+        self._metrics_dir = me.settings.data_dir / "metrics"
+        self._counted_before = self._read_counts(place)
         self._stores = stores
         self._inflight = inflight
         self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth)
@@ -56,7 +81,7 @@ class ServingParts:
             drivers=drivers,
             clock=clock,
             draw=ids.draw,
-            limits=LaneLimits(load_wait_s=me.settings.model_load_wait_s),
+            limits=_limits(me.settings),
             usage=usage,
         )
         self.loops = {
@@ -65,6 +90,8 @@ class ServingParts:
             "in flight": self._tell,
             "last used": self._touch,
         }
+        if place.count > 1:
+            self.loops["metrics"] = self._keep_metrics
         self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Itself:
@@ -81,6 +108,26 @@ class ServingParts:
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
         await self.refresh()
+
+    def _read_counts(self, place: Place) -> list[Metric]:
+        return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []
+
+    def _collect(self) -> list[Metric]:
+        self.lane.ledger.fold()
+        return add_metrics([without_gauges(self._counted_before), self.registry.collect()])
+
+    def read_metrics(self) -> str:
+        """Of all processes of this frontend."""
+        return render(add_metrics([self._collect(), *(self._read_counts(place) for place in self._place.siblings())]))
+
+    async def _keep_metrics(self) -> None:
+        while True:
+            try:
+                content = encode_metrics(self._collect())
+                await asyncio.to_thread(self._disk.write, self._metrics_dir / self._place.name("frontend"), content)
+            except OSError as error:
+                raise Unavailable(f"cannot keep metrics in {self._metrics_dir}: {error.strerror}") from error
+            await asyncio.sleep(METRICS_EVERY_S)
 
     async def refresh(self) -> None:
         self.lane.table.apply(await self._stores.replicas.read_routes())

@@ -241,20 +241,22 @@ class ReplicaController:
     # Files
 
     async def _delete_files(self) -> None:
+        await self._stores.load_memory.want_deleted_with_models()
         for deletion in await self._stores.load_memory.claim_deletions(lease_ms=DELETE_LEASE_MS):
             try:
-                data = await self._bus.request(
-                    node_subject(deletion.node_id, MODEL_DELETE),
-                    encode(ModelDeleteRequest(model_name=deletion.model)),
-                    within_s=DELETE_WITHIN_S,
-                )
-                reply = decode(data, DoneReply)
-                if not reply.success:
-                    raise Unavailable(reply.error)
+                for name in deletion.files:
+                    await self._delete_file(deletion.node_id, name)
                 await self._stores.load_memory.deleted(deletion)
             except CorralError as error:
                 delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
                 await self._stores.load_memory.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+
+    async def _delete_file(self, node_id: str, name: str) -> None:
+        request = encode(ModelDeleteRequest(model_name=name))
+        data = await self._bus.request(node_subject(node_id, MODEL_DELETE), request, within_s=DELETE_WITHIN_S)
+        reply = decode(data, DoneReply)
+        if not reply.success:
+            raise Unavailable(reply.error)
 
     # What reports tell beyond the table
 

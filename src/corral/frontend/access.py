@@ -77,11 +77,15 @@ class KeyStore(Protocol):
 class Gate:
     """Keys are looked up in the store and remembered for two seconds: a revoked one is dead everywhere by then."""
 
-    def __init__(self, store: KeyStore, guesses: Guesses, *, clock: Clock, auth: bool) -> None:
+    def __init__(
+        self, store: KeyStore, guesses: Guesses, *, clock: Clock, auth: bool, public: frozenset[str] = frozenset()
+    ) -> None:
+        """`public`: further paths that anyone may read, by setting."""
         self._store = store
         self._guesses = guesses
         self._clock = clock
         self._auth = auth
+        self._public = public
         self._known: dict[str, tuple[float, ApiKey | None]] = {}
 
     async def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Principal | None:
@@ -102,7 +106,7 @@ class Gate:
     ) -> Principal | None:
         """Who calls; raises Unauthenticated, Forbidden or RateLimited. None where the route needs no one."""
         access = access_for(method, path)
-        if access <= Access.NODE:
+        if access <= Access.NODE or (path in self._public and method in _READ):
             return None
         principal = await self.identify(headers, cookies, address)
         if principal is None:

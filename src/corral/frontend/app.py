@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.metrics import metrics_routes
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.replicas import Desk, InFlight, replica_routes
@@ -66,6 +67,7 @@ class Parts:
     upgrades: UpgradeChecks
     desk: Desk
     in_flight: InFlight
+    metrics: Callable[[], str]
 
 
 def build_api(parts: Parts) -> FastAPI:
@@ -90,6 +92,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))
     api.include_router(usage_routes(stores))
+    api.include_router(metrics_routes(parts.metrics))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))

@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    def __init__(self, process: asyncio.subprocess.Process, log_path: Path, log_start: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log_path: Path | None, log_start: int) -> None:
         self._process = process
         self._log_path = log_path
         self._log_start = log_start
@@ -49,6 +49,8 @@ class Child:
 
     def read_log_tail(self, lines: int = 8) -> str:
         """The end of what this process wrote; what an earlier one left in the same file is not told again."""
+        if self._log_path is None:
+            return ""
         try:
             with self._log_path.open("rb") as file:
                 size = self._log_path.stat().st_size
@@ -58,23 +60,32 @@ class Child:
             return ""
 
 
-async def spawn_child(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> Child:
+async def spawn_child(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path | None) -> Child:
+    """Without a log of its own it writes where we write."""
+    if log_path is None:
+        return Child(await _spawn(command, environment, None), None, 0)
     log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     log_file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     log_start = os.fstat(log_file).st_size
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=log_file,
-            env=dict(environment),
-            start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops its children in order
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
+        process = await _spawn(command, environment, log_file)
     finally:
         os.close(log_file)
     return Child(process, log_path, log_start)
+
+
+async def _spawn(
+    command: Sequence[str], environment: Mapping[str, str], output: int | None
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=dict(environment),
+        start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops its children in order
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
 
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

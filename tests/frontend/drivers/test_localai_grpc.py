@@ -288,6 +288,18 @@ async def test_a_prompt_is_rendered_where_the_configuration_has_templates(rig: R
     called = (await rig.chat(tools=TOOLS))["choices"][0]
     assert called["finish_reason"] == "tool_calls"
     assert called["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    events = (await rig.send("/v1/chat/completions", {**HELLO, "tools": TOOLS, "stream": True})).events()
+    [piece] = [piece for event in events for piece in event["choices"][0]["delta"].get("tool_calls", [])]
+    assert (piece["index"], piece["function"]["name"]) == (0, "weather")
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert not any(event["choices"][0]["delta"].get("content") for event in events)
+
+
+async def test_a_picture_in_a_rendered_prompt_is_what_the_backend_calls_one(rig: Rig) -> None:
+    rig.use(GO)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    answer = await rig.chat(messages=[{"role": "user", "content": [{"type": "text", "text": "what?"}, picture]}])
+    assert answer["choices"][0]["message"]["content"] == "tiny.gguf 1 says be kind|<user>[pic]what?|"
 
 
 async def test_completions_are_rendered_streamed_and_echoed(rig: Rig) -> None:

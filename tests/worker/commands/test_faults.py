@@ -20,7 +20,7 @@ from harness.orders import install, is_dead, start, until_state, with_helper, wr
 from harness.programs import call
 from harness.waiting import is_listening, wait_until, wait_until_async
 
-MOST_RSS_BYTES = 90 << 20
+MOST_RSS_BYTES = 80 << 20
 
 
 def helpers(worker: FleetWorker) -> list[int]:

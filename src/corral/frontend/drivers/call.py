@@ -8,13 +8,15 @@ from typing import Any, Protocol
 import msgspec
 
 from corral.core.errors import InvalidInput
+from corral.core.localai_messages import MODEL_METADATA_RESPONSE, MODEL_OPTIONS
 from corral.core.model_config import ModelConfig
 from corral.core.protobuf import BadMessage, Schema
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import LaneRequest, LaneSend
-from corral.system.grpc_channel import BackendFailed, GrpcChannel
+from corral.system.grpc_channel import BackendCannot, BackendFailed, GrpcChannel
 
 ANSWER_WITHIN_S = 3600.0
+MEDIA_MARK = "<__media__>"
 SILENCE_S = 600.0
 
 
@@ -46,6 +48,14 @@ class BackendCall:
     async def ask(self, method: str, request: Schema, values: Mapping[str, Any], reply: Schema) -> dict[str, Any]:
         data = await self.channel.unary(method, _encoded(request, values), within_s=ANSWER_WITHIN_S)
         return _decoded(method, reply, data)
+
+    async def media_mark(self) -> str:
+        """What stands for a picture or a sound in a prompt. Most backends have no word of their own for it."""
+        try:
+            told = await self.ask("ModelMetadata", MODEL_OPTIONS, {"Model": self.config.model}, MODEL_METADATA_RESPONSE)
+        except BackendCannot:
+            return MEDIA_MARK
+        return told.get("media_marker") or MEDIA_MARK
 
     async def follow(
         self, method: str, request: Schema, values: Mapping[str, Any], reply: Schema

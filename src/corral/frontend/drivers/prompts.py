@@ -10,9 +10,9 @@ from typing import Any
 from corral.core.errors import InvalidInput
 from corral.core.gotemplate import GoTemplate, parse_template
 from corral.core.model_config import ModelConfig
+from corral.frontend.drivers.call import MEDIA_MARK
 from corral.frontend.drivers.openai_bodies import ChatMessage, ChatRequest, ImageUrl, Part
 
-MEDIA_MARK = "<__media__>"
 MESSAGE_FIELDS = frozenset(
     (
         *("RoleName", "Role", "Content", "FunctionCall", "FunctionName", "Function", "SystemPrompt"),

@@ -60,6 +60,7 @@ class ReplyReader:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = Tokens()
         self._calls: set[int] = set()
+        self.called = False
 
     def read(self, reply: Mapping[str, Any], *, last: bool = False) -> Delta:
         self.tokens.see(reply)
@@ -76,11 +77,8 @@ class ReplyReader:
     def end(self) -> str:
         return self._decoder.decode(b"", True)
 
-    @property
-    def called(self) -> bool:
-        return bool(self._calls)
-
     def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        self.called = True
         index = call.get("index", 0)
         function: dict[str, Any] = {"arguments": call.get("arguments", "")}
         if call.get("name"):
@@ -140,21 +138,3 @@ def finetune(config: ModelConfig, text: str) -> str:
     for suffix in config.trimsuffix:
         text = text.removesuffix(suffix).strip()
     return text
-
-
-def read_tool_calls(text: str) -> list[dict[str, Any]]:
-    """A model that was told of tools in its prompt answers with JSON: one call, or a list of them."""
-    try:
-        found = json.loads(text.strip())
-    except ValueError:
-        return []
-    items = found if isinstance(found, list) else [found]
-    calls = []
-    for at, item in enumerate(items):
-        name = item.get("name") or item.get("function") if isinstance(item, dict) else None
-        if not isinstance(name, str):
-            return []
-        arguments = item.get("arguments", item.get("parameters", {}))
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        calls.append({"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": written}})
-    return calls

@@ -6,7 +6,7 @@ from typing import Any
 
 from corral.core.errors import InvalidInput
 from corral.core.localai_messages import PREDICT_OPTIONS, REPLY
-from corral.frontend.drivers.call import BackendCall
+from corral.frontend.drivers.call import MEDIA_MARK, BackendCall
 from corral.frontend.drivers.openai_bodies import ChatRequest, CompletionRequest, Sampling, decode_body
 from corral.frontend.drivers.predict_options import chat_options, completion_options, sampling_options
 from corral.frontend.drivers.prompts import chat_prompt, completion_prompt
@@ -17,8 +17,8 @@ from corral.frontend.drivers.replies import (
     finetune,
     finish_reason,
     merge_calls,
-    read_tool_calls,
 )
+from corral.frontend.drivers.tool_calls import find_tool_calls
 
 CHOICES_MOST = 8
 
@@ -31,6 +31,8 @@ async def chat(call: BackendCall) -> None:
         **chat_prompt(call.config, request),
         "CorrelationId": call.make_id(),
     }
+    if MEDIA_MARK in options.get("Prompt", ""):
+        options["Prompt"] = options["Prompt"].replace(MEDIA_MARK, await call.media_mark())
     if request.stream:
         await _stream_chat(call, request, options)
         return
@@ -70,9 +72,9 @@ async def _one_chat(call: BackendCall, request: ChatRequest, options: dict[str, 
     delta = reader.read(await call.ask("Predict", PREDICT_OPTIONS, options, REPLY), last=True)
     calls = merge_calls(delta.tool_calls)
     content = finetune(call.config, delta.content)
-    if not calls and request.tools and not options.get("UseTokenizerTemplate"):
-        calls = read_tool_calls(content)
-        content = "" if calls else content
+    if not calls and _may_hide_calls(request, options):
+        found = find_tool_calls(call.config, content)
+        content, calls = found.content, found.calls
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
     if delta.reasoning:
         message["reasoning_content"] = delta.reasoning
@@ -85,13 +87,36 @@ async def _one_chat(call: BackendCall, request: ChatRequest, options: dict[str, 
     return choice, reader.tokens
 
 
+def _may_hide_calls(request: ChatRequest, options: dict[str, Any]) -> bool:
+    """Told of tools in a prompt that we rendered, a model answers in its own way, which the backend does not know."""
+    return bool(request.tools or request.functions) and not options.get("UseTokenizerTemplate")
+
+
+async def _held_back(
+    call: BackendCall, deltas: AsyncGenerator[Delta, None], reader: ReplyReader
+) -> AsyncGenerator[Delta, None]:
+    """Nothing is known about a call before the last token: the answer comes in one piece."""
+    parts = [delta async for delta in deltas]
+    whole = Delta(
+        reasoning="".join(delta.reasoning for delta in parts),
+        tool_calls=[piece for delta in parts for piece in delta.tool_calls],
+    )
+    found = find_tool_calls(call.config, finetune(call.config, "".join(delta.content for delta in parts)))
+    whole.content = found.content
+    if not whole.tool_calls:
+        whole.tool_calls = [{"index": index, **item} for index, item in enumerate(found.calls)]
+        reader.called = reader.called or bool(found.calls)
+    yield whole
+
+
 async def _stream_chat(call: BackendCall, request: ChatRequest, options: dict[str, Any]) -> None:
     _count(request)
     head = _head(call, request, "chatcmpl", "chat.completion.chunk")
     reader = ReplyReader()
     try:
         started = False
-        async with aclosing(_deltas(call, reader, options)) as deltas:
+        async with aclosing(_deltas(call, reader, options)) as plain:
+            deltas = _held_back(call, plain, reader) if _may_hide_calls(request, options) else plain
             async for delta in deltas:
                 if not started:
                     started = True

@@ -8,7 +8,6 @@ import msgspec
 
 from corral.core import errors
 from corral.frontend.errors import status_of
-from corral.frontend.serving.keys import TooManyGuesses
 from corral.frontend.serving.loads import ModelLoading
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
@@ -80,8 +79,8 @@ def refusal_of(error: errors.CorralError) -> Refusal:
             retry_after_s=error.retry_after_s,
             more={"loading": loading},
         )
-    if isinstance(error, TooManyGuesses):
-        return Refusal(429, str(error), code=error.code, retry_after_s=RETRY_AFTER_S)
+    if isinstance(error, errors.RateLimited):
+        return Refusal(429, str(error), code=error.code, retry_after_s=error.retry_after_s)
     status = status_of(error)
     return Refusal(status, str(error), code=error.code, retry_after_s=RETRY_AFTER_S if status == 503 else None)
 

@@ -303,6 +303,10 @@ class LaneConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def address(self) -> str:
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(peer[0]) if peer else ""
+
     def _forget_body(self) -> None:
         self._lane.buffered_bytes -= self._buffered_bytes
         self._buffered_bytes = 0

@@ -61,6 +61,8 @@ class Client(Protocol):
         """It does not read what it was sent."""
         ...
 
+    def address(self) -> str: ...
+
 
 class Exchange:
     # Most requests need few of these: as defaults of the class they cost nothing.
@@ -129,7 +131,8 @@ class Exchange:
             headers[CLIENT_HEADER] = "1"
         cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
-            key = await self._lane.keys.ask(headers, cookies, self._method.decode("latin-1"))
+            method = self._method.decode("latin-1")
+            key = await self._lane.keys.ask(headers, cookies, method, self._client.address())
         except CorralError as error:
             self._refuse(refusal_of(error))
             return

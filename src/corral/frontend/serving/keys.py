@@ -18,8 +18,6 @@ REFRESH_EVERY_S = 1.5
 REFRESH_WITHIN_S = 2.0
 # How long keys stay good while the store cannot be asked. Nothing can be revoked there meanwhile.
 GRACE_S = 60.0
-ASK_PER_S = 50.0
-ASK_BURST = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +34,16 @@ class LaneKey:
 NO_AUTH = LaneKey(None, "anyone (no-auth)")
 
 
-class TooManyGuesses(CorralError):
-    code = "too_many_guesses"
-
-
 class KeyRing(Protocol):
     def find(self, authorization: bytes) -> LaneKey | None:
         """From memory. None: ask."""
         ...
 
-    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
-        """From the store: a key made a moment ago elsewhere, or a browser's session."""
+    async def ask(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
+    ) -> LaneKey | None:
+        """From the store: a key made a moment ago elsewhere, or a browser's session. Raises RateLimited for those
+        who guess, by their address."""
         ...
 
 
@@ -70,9 +67,7 @@ class StoredKeys:
         self._seen: dict[bytes, LaneKey] = {}
         """Whole headers that were found good since the last refresh."""
         self._fresh_until_s = 0.0
-        self._budget = ASK_BURST
         self._loop = asyncio.get_running_loop()
-        self._budget_at_s = self._loop.time()
 
     def find(self, authorization: bytes) -> LaneKey | None:
         key = self._seen.get(authorization)
@@ -87,11 +82,12 @@ class StoredKeys:
             self._seen[authorization] = key
         return key
 
-    async def ask(self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str) -> LaneKey | None:
+    async def ask(
+        self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
+    ) -> LaneKey | None:
         if not headers.get("authorization") and not cookies:
             return None
-        self._spend()
-        principal = await self._gate.identify(headers, cookies, "the lane")
+        principal = await self._gate.identify(headers, cookies, address)
         if principal is None:
             return None
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
@@ -103,15 +99,6 @@ class StoredKeys:
             await self.refresh()
             known = self._by_id.get(principal.key_id)
         return known
-
-    def _spend(self) -> None:
-        """Each question costs the store a query: guessing keys must not cost others their answers."""
-        now_s = self._loop.time()
-        self._budget = min(ASK_BURST, self._budget + (now_s - self._budget_at_s) * ASK_PER_S)
-        self._budget_at_s = now_s
-        if self._budget < 1:
-            raise TooManyGuesses("too many requests with unknown keys; try again in a few seconds")
-        self._budget -= 1
 
     async def refresh(self) -> None:
         try:

@@ -213,7 +213,6 @@ class Lane:
             "Client connections of the OpenAI address.",
             read=lambda: (((), len(self.connections)),),
         )
-        registry.gauges("corral_route_version", "Version of the route table.", read=lambda: (((), self.table.version),))
 
 
 def _sum(pairs: Any) -> list[tuple[tuple[str, ...], float]]:

@@ -1,0 +1,337 @@
+"""Corral's OpenAI address beside others, in one run: direct, nginx, FastAPI+httpx, LiteLLM, Corral.
+
+    ./dev bench serving                    everything, five rounds
+    python benchmarks/serving.py --rounds 1 --seconds 1 --only nginx,corral
+
+Everyone gets one core; the load generator (wrk; for streams our own) and the mock replica share the other one. Rounds
+alternate between contestants, and medians of the rounds are told, with the ratios that the goals are about.
+Corral runs with keys, routing, limits, queue and metrics switched on.
+
+On Debian, wrk and nginx are installed where we may; LiteLLM goes to an environment of its own below .dev/. Who cannot
+be had is left out, and said so.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ROOT / "benchmarks" / "serving_parts"
+KEY = "corral-bench-key"
+SERVER_CORE, LOAD_CORE = "0", "1"
+CONNECTIONS = (1, 32, 256)
+STREAMS = (100, 500)
+PROMPT_BYTES = 32 * 1024
+PATH = "/v1/chat/completions"
+
+
+@dataclass
+class Contestant:
+    name: str
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+    few: bool = False
+    """So slow that one round of less tells enough."""
+    measured: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+
+    def cpu_s(self) -> float:
+        if self.process is None:
+            return 0.0
+        parent = psutil.Process(self.process.pid)
+        return sum(sum(each.cpu_times()[:2]) for each in (parent, *parent.children(recursive=True)))
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def install(package: str, program: str) -> bool:
+    if shutil.which(program):
+        return True
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        command = ["apt-get", "install", "-y", "--no-install-recommends", package]
+        subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    return shutil.which(program) is not None
+
+
+def find_litellm() -> Path | None:
+    """LiteLLM's own program, in an environment that nothing else uses."""
+    home = ROOT / ".dev" / "litellm"
+    program = home / "bin" / "litellm"
+    if not program.exists():
+        note("installing LiteLLM into .dev/litellm, this once ...")
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "litellm[proxy]"]
+        made = subprocess.call([sys.executable, "-m", "venv", str(home)]) == 0
+        if not made or subprocess.call(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
+            shutil.rmtree(home, ignore_errors=True)
+    return program if program.exists() else None
+
+
+def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            ["taskset", "-c", core, *command], stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+
+
+def wait_for(port: int, what: str, within_s: float = 120.0) -> None:
+    deadline_s = time.monotonic() + within_s
+    body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    while True:
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{port}{PATH}", data=body, headers=headers)
+            urllib.request.urlopen(request, timeout=10).read()
+        except (OSError, urllib.error.URLError) as error:
+            if time.monotonic() > deadline_s:
+                raise SystemExit(f"{what} does not answer on port {port}: {error}") from None
+            time.sleep(0.2)
+        else:
+            return
+
+
+NGINX = """daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error warn;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off; keepalive_requests 100000000; client_body_buffer_size 128k; client_max_body_size 64m;
+  client_body_temp_path {dir}/b; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;
+  scgi_temp_path {dir}/s;
+  upstream replica {{ server {address}; keepalive 1024; keepalive_requests 100000000; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location / {{
+      proxy_pass http://replica; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+    }}
+  }}
+}}
+"""
+
+
+@contextmanager
+def contestants(directory: Path, wanted: set[str], base: int) -> Iterator[list[Contestant]]:
+    address = f"127.0.0.1:{base}"
+    python = sys.executable
+    found = [Contestant("direct", base)]
+    replica = start([python, str(PARTS / "upstream.py"), str(base)], directory / "replica.log", core=LOAD_CORE)
+    try:
+        if "nginx" in wanted and install("nginx-light", "nginx"):
+            config = directory / "nginx.conf"
+            config.write_text(NGINX.format(dir=directory, address=address, port=base + 1))
+            process = start(["nginx", "-c", str(config)], directory / "nginx.log")
+            found.append(Contestant("nginx", base + 1, process))
+        if "corral" in wanted:
+            command = [python, str(PARTS / "corral_lane.py"), str(base + 2), address, KEY]
+            found.append(Contestant("corral", base + 2, start(command, directory / "corral.log")))
+        if "fastapi" in wanted:
+            command = [python, str(PARTS / "fastapi_proxy.py"), str(base + 3), address]
+            found.append(Contestant("fastapi", base + 3, start(command, directory / "fastapi.log"), few=True))
+        litellm = find_litellm() if "litellm" in wanted else None
+        if litellm is not None:
+            config = directory / "litellm.yaml"
+            config.write_text(
+                "model_list:\n  - model_name: bench\n    litellm_params:\n      model: openai/bench\n"
+                f"      api_base: http://{address}/v1\n      api_key: none\n"
+            )
+            command = [str(litellm), "--config", str(config), "--host", "127.0.0.1", "--port", str(base + 4)]
+            found.append(Contestant("litellm", base + 4, start(command, directory / "litellm.log"), few=True))
+        elif "litellm" in wanted:
+            note("LiteLLM could not be installed: it is left out")
+        for contestant in found:
+            wait_for(contestant.port, contestant.name)
+        yield [contestant for contestant in found if contestant.name in wanted]
+    finally:
+        for process in (replica, *(each.process for each in found)):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def lua(directory: Path, name: str, content: str) -> Path:
+    body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": content}], "max_tokens": 64})
+    path = directory / f"{name}.lua"
+    path.write_text(
+        f'wrk.method = "POST"\nwrk.headers["Authorization"] = "Bearer {KEY}"\n'
+        f'wrk.headers["Content-Type"] = "application/json"\nwrk.body = [==[{body}]==]\n'
+        "done = function(summary, latency)\n"
+        '  io.write(string.format("RESULT %d %d %d %f\\n", summary.requests, summary.duration,\n'
+        "    summary.errors.status + summary.errors.read + summary.errors.timeout, latency:percentile(50)))\nend\n"
+    )
+    return path
+
+
+def measure_requests(contestant: Contestant, connections: int, script: Path, seconds: float) -> dict[str, float]:
+    before_s = contestant.cpu_s()
+    done = subprocess.run(
+        ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout",
+         "30s", "-s", str(script), f"http://127.0.0.1:{contestant.port}{PATH}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    cpu_s = contestant.cpu_s() - before_s
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    requests, duration_us, errors, p50_us = (float(word) for word in line.split()[1:])
+    return {
+        "per_s": requests / (duration_us / 1e6),
+        "cpu_us": cpu_s * 1e6 / max(1.0, requests),
+        "p50_us": p50_us,
+        "errors": errors,
+    }
+
+
+def measure_streams(contestant: Contestant, streams: int, seconds: float) -> dict[str, float]:
+    process = subprocess.Popen(
+        ["taskset", "-c", LOAD_CORE, sys.executable, str(PARTS / "streams.py"), str(contestant.port),
+         "--streams", str(streams), "--seconds", str(seconds), "--key", KEY],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    before_s = contestant.cpu_s()
+    result = json.loads(process.stdout.readline())
+    cpu_s = contestant.cpu_s() - before_s
+    process.wait()
+    chunks = max(1, result["chunks"])
+    return {
+        "per_s": result["chunks_per_s"],
+        "cpu_us": cpu_s * 1e6 / chunks,
+        "p50_us": (result["first_p50_ms"] or float("inf")) * 1000,
+        "errors": result["failed"] + result["errors"],
+    }
+
+
+def run(options: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
+    cases = {f"{count} connections": ("requests", count, "short") for count in CONNECTIONS}
+    cases["32 kB prompts, 32 connections"] = ("requests", 32, "long")
+    cases |= {f"{count} streams": ("streams", count, "") for count in STREAMS}
+    with tempfile.TemporaryDirectory() as text:
+        directory = Path(text)
+        scripts = {
+            "short": lua(directory, "short", "Tell me about horses."),
+            "long": lua(directory, "long", "horses " * (PROMPT_BYTES // 7)),
+        }
+        with contestants(directory, set(options.only.split(",")), options.port) as entered:
+            for number in range(options.rounds):
+                for case, (kind, count, script) in cases.items():
+                    if options.case and options.case not in case:
+                        continue
+                    for contestant in entered:
+                        if contestant.few and (number > 0 or (kind == "streams" and count > 100)):
+                            continue
+                        note(f"round {number + 1}: {case}: {contestant.name}")
+                        measured = (
+                            measure_requests(contestant, count, scripts[script], options.seconds)
+                            if kind == "requests"
+                            else measure_streams(contestant, count, options.seconds)
+                        )
+                        contestant.measured.setdefault(case, []).append(measured)
+            return {
+                case: {
+                    each.name: {
+                        unit: statistics.median(one[unit] for one in each.measured[case])
+                        for unit in ("per_s", "cpu_us", "p50_us", "errors")
+                    }
+                    for each in entered
+                    if case in each.measured
+                }
+                for case in cases
+            }
+
+
+@dataclass(frozen=True)
+class Goal:
+    case: str
+    what: str
+    unit: str
+    other: str
+    least: float | None = None
+    most: float | None = None
+
+    def judge(self, results: dict[str, dict[str, dict[str, float]]]) -> str | None:
+        case = results.get(self.case, {})
+        if "corral" not in case or self.other not in case:
+            return None
+        ratio = case["corral"][self.unit] / max(1e-9, case[self.other][self.unit])
+        met = (self.least is None or ratio >= self.least) and (self.most is None or ratio <= self.most)
+        wanted = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
+        return f"{'met   ' if met else 'MISSED'} {self.case}: {self.what} {ratio:.2f} x {self.other} (goal {wanted})"
+
+
+def goals() -> list[Goal]:
+    found = []
+    for count in (32, 256):
+        case = f"{count} connections"
+        found += [
+            Goal(case, "requests/s", "per_s", "nginx", least=0.5),
+            Goal(case, "CPU per request", "cpu_us", "nginx", most=2.0),
+            Goal(case, "requests/s", "per_s", "litellm", least=100),
+            Goal(case, "requests/s", "per_s", "fastapi", least=20),
+        ]
+    found += [
+        Goal("1 connections", "median latency", "p50_us", "nginx", most=1.5),
+        Goal("32 kB prompts, 32 connections", "requests/s", "per_s", "nginx", least=0.5),
+    ]
+    for count in STREAMS:
+        found += [
+            Goal(f"{count} streams", "CPU per chunk", "cpu_us", "nginx", most=1.5),
+            Goal(f"{count} streams", "median time to first chunk", "p50_us", "nginx", most=2.0),
+        ]
+    return found
+
+
+def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
+    for case, by_name in results.items():
+        if not by_name:
+            continue
+        streams = "streams" in case
+        print(f"\n{case}")
+        unit = "chunks/s" if streams else "requests/s"
+        print(f"  {'':10} {unit:>12} {'us CPU each':>12} {'first chunk ms' if streams else 'p50 ms':>15} {'errors':>8}")
+        for name, one in by_name.items():
+            cpu = f"{one['cpu_us']:.1f}" if one["cpu_us"] else "-"
+            print(f"  {name:10} {one['per_s']:12,.0f} {cpu:>12} {one['p50_us'] / 1000:15.2f} {one['errors']:8.0f}")
+    print()
+    for goal in goals():
+        verdict = goal.judge(results)
+        if verdict:
+            print(verdict)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--only", default="direct,nginx,corral,fastapi,litellm")
+    parser.add_argument("--case", default="", help="only cases whose name has this in it")
+    parser.add_argument("--port", type=int, default=18280)
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    if not install("wrk", "wrk"):
+        raise SystemExit("this benchmark needs wrk: apt-get install wrk")
+    results = run(options)
+    show(results)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

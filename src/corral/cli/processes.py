@@ -1,0 +1,110 @@
+"""`--processes N`: several frontends on one port. This process starts them, watches them, and starts again what dies.
+
+Each is a whole frontend like any other on the same store; the kernel spreads connections over them."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from corral.core.backoff import restart_delay_s
+from corral.core.errors import Unavailable
+from corral.settings import FrontendSettings, split_host_port
+from corral.system import Clock, Disk, Ids
+from corral.system.children import Child, python_command, spawn_child
+from corral.system.listen import bind_socket
+
+log = structlog.get_logger()
+
+PROCESS = "_CORRAL_FRONTEND_PROCESS"
+READY_WITHIN_S = 60.0
+STOP_WITHIN_S = 12.0
+STEADY_AFTER_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of a frontend's processes this is."""
+
+    index: int
+    count: int
+
+    @property
+    def is_first(self) -> bool:
+        return self.index == 0
+
+    def name(self, what: str) -> str:
+        """`what` for the first or only one, which is also what a frontend of one process uses."""
+        return what if self.is_first else f"{what}-{self.index}"
+
+    def siblings(self) -> list["Place"]:
+        return [Place(index, self.count) for index in range(self.count) if index != self.index]
+
+
+def read_place(settings: FrontendSettings, environ: Mapping[str, str] = os.environ) -> Place | None:
+    """None for the parent of several."""
+    if PROCESS in environ:
+        return Place(int(environ[PROCESS]), settings.processes)
+    return Place(0, 1) if settings.processes == 1 else None
+
+
+async def run_processes(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
+    with disk.hold(settings.data_dir, "processes"):
+        # Shared listening finds out nothing about strangers: so first alone, for a moment.
+        host, port = split_host_port(settings.listen)
+        bind_socket(host, port, setting="--listen").close()
+        disk.remove(settings.data_dir / "run.json")
+        processes = [Keeper(index, clock=clock, ids=ids) for index in range(settings.processes)]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(processes[0].run())
+                # The first one makes keys and tables; the others find them.
+                await _wait_until_started(settings, disk, clock)
+                for process in processes[1:]:
+                    tasks.create_task(process.run())
+        finally:
+            async with asyncio.TaskGroup() as stops:
+                for process in processes:
+                    stops.create_task(process.stop())
+
+
+async def _wait_until_started(settings: FrontendSettings, disk: Disk, clock: Clock) -> None:
+    """It writes down its address when everything is there."""
+    deadline_s = clock.monotonic_s() + READY_WITHIN_S
+    while disk.read(settings.data_dir / "run.json") is None:
+        if clock.monotonic_s() > deadline_s:
+            raise Unavailable(f"the first process has not started within {READY_WITHIN_S:g} s; its log tells why")
+        await asyncio.sleep(0.1)
+
+
+class Keeper:
+    """One process and its successors."""
+
+    def __init__(self, index: int, *, clock: Clock, ids: Ids, command: Sequence[str] | None = None) -> None:
+        self._index = index
+        self._clock = clock
+        self._ids = ids
+        self._command = command or python_command(*sys.argv[1:])
+        self._child: Child | None = None
+
+    async def run(self) -> None:
+        failures = 0
+        environment = {**os.environ, PROCESS: str(self._index)}
+        while True:
+            began_s = self._clock.monotonic_s()
+            self._child = await spawn_child(self._command, environment=environment, log_path=None)
+            code = await self._child.wait()
+            if code in (2, 3) and failures == 0:
+                raise Unavailable(f"process {self._index} of this frontend cannot start (exit code {code})")
+            lasted_s = self._clock.monotonic_s() - began_s
+            failures = 1 if lasted_s > STEADY_AFTER_S else failures + 1
+            delay_s = restart_delay_s(failures, draw=self._ids.draw())
+            log.warning("process.ended", process=self._index, code=code, again_in_s=round(delay_s, 1))
+            await asyncio.sleep(delay_s)
+
+    async def stop(self) -> None:
+        if self._child is not None:
+            await self._child.stop(within_s=STOP_WITHIN_S)
