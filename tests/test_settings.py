@@ -73,7 +73,7 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("CORRAL_LABELS", "fast", "tier=fast"),
         ("CORRAL_LOG_LEVEL", "loud", "debug"),
         ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
-        ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "integer"),
+        ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),
     ],
 )
 def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: str, words: str) -> None:

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from corral.core.durations import parse_duration_s
-from corral.core.errors import InvalidSetting
+from corral.core.errors import InvalidInput, InvalidSetting
 from corral.core.galleries import (
     LOCALAI_BACKEND_GALLERY,
     LOCALAI_MODEL_GALLERY,
@@ -142,7 +142,12 @@ def span_of(text: str) -> range | None:
 
 
 def _read_size(value: Any) -> Any:
-    return parse_size_bytes(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size_bytes(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
 
 
 PortRange = Annotated[str, AfterValidator(_check_port_range)]

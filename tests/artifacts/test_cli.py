@@ -50,10 +50,31 @@ def test_pull_inspect_list_and_prune(registry: FakeRegistry, corral: Any) -> Non
 
 def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeRegistry, corral: Any) -> None:
     assert "answered 404" in corral("pull", f"{registry.host}/none:latest", fails=True)
-    assert "No gallery has a backend named nonsense" in corral("pull", "nonsense", fails=True)
+    for command in ("pull", "inspect"):
+        assert "No gallery has a backend named nonsense. `corral" in corral(command, "nonsense", fails=True)
+        assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
+        assert "There is a model of that name: add --model." in corral(command, "smollm2", fails=True)
+    assert "with --capability" in corral("pull", "vllm", fails=True)
+    assert "vllm has no variant for default" in corral("inspect", "vllm", fails=True)
     assert "is what was asked for" in corral(
         "pull", registry.push(image(b"1")), "--digest", "sha256:" + "0" * 64, fails=True
     )
+
+
+def test_a_data_directory_that_cannot_be_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "below", Path("/proc/none")):
+        done = CliRunner().invoke(artifacts_group, ["--data-dir", str(place), "list"])
+        assert done.exit_code == 1
+        assert str(place.parent) in done.output
+        assert "Traceback" not in done.output
+
+
+def test_a_log_shows_every_phase_and_no_bar(registry: FakeRegistry, corral: Any) -> None:
+    told = corral("pull", registry.push(image(b"1")), "--name", "demo").splitlines()
+    assert [line.split()[1] for line in told if line.startswith("demo: ")][:2] == ["resolving", "downloading"]
+    assert told[-3] == "demo: ready"
+    assert told[-1].startswith("in /")
 
 
 def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
@@ -75,3 +96,53 @@ def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, dat
     registry.pages["/w.gguf"] = (b"weights", {})
     (placed,) = corral("pull", f"{registry.url}/w.gguf", "--model", "--json")
     assert Path(placed["path"]).read_bytes() == b"weights"
+
+
+def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, corral: Any) -> None:
+    pulled = corral("pull", registry.push(image(b"1")), "--name", "demo", "--json")
+    assert "2 files, all as they were unpacked" in corral("verify")
+    (Path(pulled["path"]) / "app").unlink()
+    told = corral("verify", fails=True)
+    assert "app: is gone" in told
+    assert "corral artifacts verify demo --repair" in told
+    assert "all as they were unpacked" in corral("verify", "demo", "--repair")
+    assert "is not installed here" in corral("verify", "nothing", fails=True)
+    (Path(pulled["path"]) / "app").unlink()
+    corral("pull", registry.push(image(b"1")), "--name", "demo", "--force")
+    assert (Path(pulled["path"]) / "app").read_bytes() == b"1"
+
+
+def test_a_key_is_asked_for_a_signature(registry: FakeRegistry, corral: Any, tmp_path: Path) -> None:
+    key = tmp_path / "cosign.pub"
+    key.write_text("no key")
+    uri = registry.push(image(b"1"))
+    for command in ("pull", "inspect"):
+        assert "not a PEM public key" in corral(command, uri, "--key", str(key), fails=True)
+        assert "does not exist" in corral(command, uri, "--key", f"{key}.none", fails=True)
+
+
+def test_the_build_of_a_model_that_fits_is_pulled(registry: FakeRegistry, corral: Any, tmp_path: Path) -> None:
+    names = {"m": "5GB", "m-large": "9GB", "m-vllm": "9GB"}
+    (tmp_path / "index.yaml").write_text(
+        "".join(
+            f"- name: {name}\n  size: {size}\n  overrides: {{backend: {'vllm' if 'vllm' in name else 'llama-cpp'}}}\n"
+            f"  files: [{{filename: {name}.gguf, uri: '{registry.url}/{name}.gguf'}}]\n"
+            + ("  variants: [{model: m-large}, {model: m-vllm}, {model: absent}]\n" if name == "m" else "")
+            for name, size in names.items()
+        )
+    )
+    registry.pages |= {f"/{name}.gguf": (name.encode(), {}) for name in names}
+    gallery = ("--model-gallery", f"local={tmp_path}", "--trust", "127.0.0.1")
+
+    def pulled(*options: str) -> str:
+        (placed,) = corral(*gallery, "pull", "m", "--model", "--json", *options)
+        return Path(placed["path"]).name
+
+    assert pulled("--memory", "6GB") == "m.gguf"
+    assert pulled("--memory", "12GB") == "m-large.gguf"
+    assert pulled("--memory", "12GB", "--capability", "nvidia-cuda-12") == "m-vllm.gguf"
+    assert pulled("--memory", "1GB", "--variant", "m-large") == "m-large.gguf"
+    assert "best of 3 builds" in corral(*gallery, "pull", "m", "--model", "--memory", "12GB")
+    assert "it has m, m-large, m-vllm" in corral(*gallery, "pull", "m", "--model", "--variant", "x", fails=True)
+    assert "not a size" in corral(*gallery, "pull", "m", "--model", "--memory", "much", fails=True)
+    assert "No gallery has a model named none" in corral(*gallery, "pull", "none", "--model", fails=True)

@@ -128,6 +128,29 @@ def test_a_connection_is_used_again_and_a_closed_one_replaced(registry: FakeRegi
     client.close()
 
 
+def test_an_answer_that_comes_after_its_headers_is_read_from_a_server_that_closes() -> None:
+    """HTTP/1.0 and `Connection: close`: the connection ends with the answer, not before it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        first_bytes_read = threading.Event()
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n")
+                first_bytes_read.wait(10)
+                peer.sendall(b"hello")
+
+        serving = threading.Thread(target=answer, daemon=True)
+        serving.start()
+        client = outbound(trusted_hosts=frozenset({"127.0.0.1"}))
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        with client.open(url, cancel=CancelToken()) as response:
+            first_bytes_read.set()
+            assert response.read_all(100) == b"hello"
+        serving.join(10)
+
+
 def test_a_refused_connection_is_a_transient_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

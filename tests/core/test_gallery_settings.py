@@ -5,7 +5,7 @@ import pytest
 from corral.core.galleries import GalleryAddress, read_gallery_list
 
 A = GalleryAddress(name="a", url="https://a/index.yaml")
-B = GalleryAddress(name="b", url="file:///b", mirrors=("https://c",), verification=True)
+B = GalleryAddress(name="b", url="file:///b", mirrors=("https://c",), verification={"issuer": "x"})
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ GALLERY = index_by_name(
             Unfit("broken names nowhere for default, but no gallery has that entry"),
             id="a-missing-target",
         ),
-        pytest.param("none", "amd", Unfit("No gallery has a backend named none."), id="an-unknown-name"),
+        pytest.param("none", "amd", Unfit("No gallery has a backend named none"), id="an-unknown-name"),
         pytest.param(
             "cuda13-x",
             "nvidia-cuda-12",

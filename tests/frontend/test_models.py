@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from harness.frontend import Frontend
+from harness.http_files import HttpFiles
 from harness.nats import Nats
 from harness.programs import Answer, call
-from harness.web_files import WebFiles
 
 TINY = "name: {name}\nbackend: llama-cpp\ncontext_size: 512\nparameters: {{model: tiny.gguf}}\n"
 
@@ -44,9 +44,9 @@ prompt_templates:
 
 
 @pytest.fixture(scope="module")
-def web() -> Iterator[WebFiles]:
-    server = WebFiles({"/base.yaml": BASE})
-    server.files["/index.yaml"] = INDEX.format(url=server.url, sha="b" * 64)
+def web() -> Iterator[HttpFiles]:
+    server = HttpFiles({"/base.yaml": BASE.encode()})
+    server.files["/index.yaml"] = INDEX.format(url=server.url(""), sha="b" * 64).encode()
     yield server
     server.stop()
 
@@ -58,9 +58,9 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def frontend(
-    tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats, web: WebFiles, models_dir: Path
+    tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats, web: HttpFiles, models_dir: Path
 ) -> Iterator[Frontend]:
-    galleries = json.dumps([{"name": "mine", "url": f"{web.url}/index.yaml"}])
+    galleries = json.dumps([{"name": "mine", "url": web.url("/index.yaml")}])
     running = Frontend(
         tmp_path_factory.mktemp("frontend"), nats_for_module, "--models-dir", str(models_dir),
         "--model-galleries", galleries, "--trusted-hosts", "127.0.0.0/8",

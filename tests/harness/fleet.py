@@ -1,14 +1,18 @@
 """A fleet of real processes: frontends on one store and one bus, workers, a registry and a gallery."""
 
+import asyncio
 import itertools
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from corral.bus.client import BusOptions, connect_bus
+from corral.bus.subjects import frontend_inbox
 from corral.worker.processes.tree import find_marked
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
@@ -17,8 +21,10 @@ from harness.waiting import free_port, wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"
-_SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 3
-_PORTS = itertools.cycle(range(20000 + 2000 * _SLOT, 22000 + 2000 * _SLOT, 50))
+# Below the ephemeral range and above what workers take by themselves; test runs beside one another begin elsewhere.
+_PORTS = itertools.cycle(range(24000, 32000, 50))
+for _ in range(os.getpid() % 160):
+    next(_PORTS)
 
 
 class OperationFleet:
@@ -55,13 +61,10 @@ class OperationFleet:
 
     def start_frontend(self, name: str = "a", *flags: str, **environment: str) -> Admin:
         port = self._frontend_ports.setdefault(name, free_port())
-        variables = clean_environment(
-            **self.nats.secrets(),
-            CORRAL_ADMIN_KEY=ADMIN_KEY,
-            CORRAL_REGISTRATION_TOKEN=TOKEN,
-            **({"CORRAL_STORE": self._store} if self._store else {}),
-            **environment,
-        )
+        ours = {"CORRAL_ADMIN_KEY": ADMIN_KEY, "CORRAL_REGISTRATION_TOKEN": TOKEN}
+        if self._store:
+            ours["CORRAL_STORE"] = self._store
+        variables = clean_environment(**{**self.nats.secrets(), **ours, **environment})
         self.frontends[name] = Program(
             "frontend", "--data-dir", str(self.directory / f"frontend-{name}"), "--listen", f"127.0.0.1:{port}",
             "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4", "--health-interval", "0.5",
@@ -110,6 +113,24 @@ class OperationFleet:
                 for pid in find_marked(marker.name):
                     if psutil.pid_exists(pid):
                         psutil.Process(pid).kill()
+
+    def ask_worker(self, name: str, verb: str, **fields: Any) -> Any:
+        """One request over the bus, as a frontend sends it."""
+        node = self.admin(next(iter(self.frontends))).nodes()[name]["id"]
+        credentials = self.nats.credentials(None)
+        options = BusOptions(
+            servers=(self.nats.url,),
+            name="test-frontend",
+            inbox="_INBOX.fe.*.test",
+            inbox_for=lambda subject: frontend_inbox("test", subject),
+            credentials=lambda: credentials,
+        )
+
+        async def ask() -> Any:
+            async with connect_bus(options) as bus:
+                return json.loads(await bus.request(f"nodes.{node}.{verb}", json.dumps(fields).encode(), within_s=60))
+
+        return asyncio.run(ask())
 
     # Operations
 
@@ -178,6 +199,9 @@ class OperationFleet:
             wait_until(look, what=f"{backend} is {wanted}", within_s=within_s)
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {seen}") from None
+
+    def wait_for(self, condition: Callable[[], bool], what: str, *, within_s: float = 30.0) -> None:
+        wait_until(condition, what=what, within_s=within_s)
 
     def upgrades(self, *, frontend: str = "a") -> dict[str, Any]:
         answer = self.admin(frontend).call("GET", "/api/backends/upgrades")

@@ -1,16 +1,22 @@
 """A whole herd of real processes: frontends on one store and one bus, workers with real engines."""
 
+import asyncio
 import itertools
 import json
 import os
+import sqlite3
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
+from corral.worker.processes.tree import find_marked
 from harness.fleet_worker import end_marked
 from harness.nats import Nats
-from harness.programs import Admin, Program, call, clean_environment
+from harness.programs import Admin, Answer, Program, call, clean_environment
 from harness.waiting import free_port, wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
@@ -74,12 +80,39 @@ class Herd:
 
         return wait_until(look, what=f"{model} has {count} replicas", within_s=within_s)[0]
 
+    def processes(self, worker: str) -> list[int]:
+        """Backends that run for this worker, by the kernel's word."""
+        root = self.directory / worker / "run" / "processes"
+        return [pid for path in root.iterdir() for pid in find_marked(path.name)] if root.is_dir() else []
+
+    def run_sql(self, sql: str) -> None:
+        """Behind everybody's back."""
+        if self._store.startswith("sqlite://"):
+            with closing(sqlite3.connect(self._store.removeprefix("sqlite://"), timeout=10)) as connection:
+                connection.execute(sql)
+                connection.commit()
+            return
+
+        async def run() -> None:
+            connection = await asyncpg.connect(self._store)
+            try:
+                await connection.execute(sql)
+            finally:
+                await connection.close()
+
+        asyncio.run(run())
+
     def stop(self) -> None:
         for program in (*self.workers.values(), *self.frontends.values()):
             if program.process.poll() is None:
                 program.kill()
         for name in self.workers:
             end_marked(self.directory / name)
+
+
+def ask(admin: Admin, model: str, **more: Any) -> Answer:
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}], **more}
+    return admin.call("POST", "/v1/chat/completions", body=body, within_s=90)
 
 
 def stream_chat(url: str, model: str, question: str, *, max_tokens: int = 32, within_s: float = 120.0) -> Iterator[str]:

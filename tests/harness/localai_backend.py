@@ -1,54 +1,162 @@
 """A LocalAI gRPC backend as its images hold one: `run.sh` and a server that follows backend.proto's facts.
 
-The server is written without generated code: the messages it needs have one or two fields.
+What it answers is plain to see: it repeats what it was asked. The question can ask for something special: `tool`,
+`think`, `options?`, `slow`, `hang`, `break`, `fail`, `refuse`, `unload`, `empty`.
 """
 
+import inspect
 import sys
 from pathlib import Path
 
+from corral.core import localai_messages, protobuf
+
 SERVER = '''
-import argparse, os, sys, threading
+import argparse, json, os, sys, time
 from concurrent.futures import ThreadPoolExecutor
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import grpc
+import messages as m
 
 TOKEN = os.environ.get("LOCALAI_GRPC_AUTH_TOKEN", "")
 VERSION = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "VERSION")).read().strip()
 loaded = {}
 
-def field(number, data):
-    return bytes([number << 3 | 2, len(data)]) + data
-
-def read_text(message, wanted):
-    """The first string of a field; enough of the wire format for short messages."""
-    at = 0
-    while at < len(message):
-        number, kind = message[at] >> 3, message[at] & 7
-        if kind != 2:
-            return ""
-        size = message[at + 1]
-        if number == wanted:
-            return message[at + 2 : at + 2 + size].decode()
-        at += 2 + size
-    return ""
+def check(request, context):
+    if not loaded:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "model not loaded")
+    asked = request.get("ModelIdentity", "")
+    if asked and asked != loaded["model"]:
+        context.abort(grpc.StatusCode.NOT_FOUND, f"model identity mismatch: {asked} is not {loaded['model']}")
 
 def health(request, context):
-    return field(1, b"OK")
+    return {"message": b"OK"}
 
 def load_model(request, context):
-    loaded["model"] = read_text(request, 1)
+    if "fail" in request.get("Options", []):
+        return {"message": "there is not enough memory"}
+    loaded.update(model=request.get("Model", ""), options=request)
     print("loaded", loaded["model"], flush=True)
-    return field(1, b"loaded") + b"\\x10\\x01"
+    return {"message": "loaded", "success": True}
 
 def free(request, context):
     print("freed", flush=True)
     loaded.clear()
-    return b"\\x10\\x01"
+    return {"success": True}
+
+def question_of(request):
+    if request.get("UseTokenizerTemplate"):
+        return request["Messages"][-1].get("content", "")
+    return request.get("Prompt", "")
+
+def trouble(question, context):
+    if question == "fail":
+        context.abort(grpc.StatusCode.INTERNAL, "the model fell over")
+    if question == "refuse":
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the prompt is too long")
+    if question == "unload":
+        loaded.clear()
+    if question == "hang":
+        while context.is_active():
+            time.sleep(0.02)
+
+def deltas_of(request, question):
+    """What a backend with a template of its own finds in the model's text."""
+    if question == "tool":
+        name = json.loads(request["Tools"])[0]["function"]["name"]
+        return [{"tool_calls": [{"index": 0, "id": "call_7", "name": name}]},
+                {"tool_calls": [{"index": 0, "arguments": \'{"city": \'}]},
+                {"tool_calls": [{"index": 0, "arguments": \'"Paris"}\'}]}]
+    if question == "think":
+        return [{"reasoning_content": "hmm, "}, {"reasoning_content": "yes"}, {"content": "thought"}]
+    return None
+
+def answer_of(request, question):
+    if question == "options?":
+        return json.dumps({"request": request, "loaded": loaded["options"]}, default=lambda b: b.decode("latin-1"))
+    if question == "call?":
+        return json.dumps({"name": "weather", "arguments": {"city": "Paris"}})
+    if question == "empty":
+        return ""
+    return f"{loaded['model']} {VERSION} says {question}"
+
+LOGPROBS = json.dumps({"content": [{"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}]}).encode()
 
 def predict(request, context):
-    if not loaded:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "model not loaded")
-    answer = f"{loaded['model']} {VERSION} says {read_text(request, 1)}"
-    return field(1, answer.encode())
+    check(request, context)
+    question = question_of(request)
+    trouble(question, context)
+    reply = {"tokens": 3, "prompt_tokens": 11}
+    if request.get("Logprobs"):
+        reply["logprobs"] = LOGPROBS
+    deltas = deltas_of(request, question)
+    if deltas:
+        return {**reply, "chat_deltas": deltas}
+    return {**reply, "message": answer_of(request, question).encode()}
+
+def predict_stream(request, context):
+    check(request, context)
+    question = question_of(request)
+    trouble(question, context)
+    deltas = deltas_of(request, question)
+    if deltas:
+        for at, delta in enumerate(deltas, 1):
+            yield {"chat_deltas": [delta], "tokens": at, "prompt_tokens": 11}
+        return
+    data = answer_of(request, question).encode()
+    for at in range(0, len(data), 3):
+        if question == "break" and at > 3:
+            context.abort(grpc.StatusCode.INTERNAL, "the model fell over in the middle")
+        if question == "slow":
+            time.sleep(0.2)
+            if not context.is_active():
+                print("left", flush=True)
+                return
+        reply = {"message": data[at : at + 3], "tokens": at // 3 + 1, "prompt_tokens": 11}
+        if request.get("Logprobs"):
+            reply["logprobs"] = LOGPROBS
+        yield reply
+
+def embedding(request, context):
+    check(request, context)
+    if request.get("Embeddings") == "per token":
+        return {"embeddings": [1.0, 2.0, 3.0, 4.0], "tokens": 2, "dim": 2, "layout": 2}
+    size = len(request.get("Embeddings", "")) or sum(request.get("EmbeddingTokens", []))
+    return {"embeddings": [float(size), 0.5, -1.0], "prompt_tokens": 2}
+
+def rerank(request, context):
+    check(request, context)
+    scored = [(len(set(request["query"].split()) & set(text.split())), -at, text)
+              for at, text in enumerate(request["documents"])]
+    best = sorted(scored, reverse=True)[: request.get("top_n", 0) or None]
+    return {"usage": {"prompt_tokens": 5, "total_tokens": 5},
+            "results": [{"index": -at, "text": text, "relevance_score": score / 4} for score, at, text in best]}
+
+def transcription(request, context):
+    check(request, context)
+    text = open(request["dst"], "rb").read().decode("latin-1")
+    second = 1_000_000_000
+    return {"text": text, "language": request.get("language", "en"), "duration": 2.5, "segments": [
+        {"id": 0, "start": 0, "end": second, "text": text, "tokens": [1, 2],
+         "words": [{"start": 0, "end": second, "text": text}]},
+        {"id": 1, "start": second, "end": 2 * second + 500_000_000, "text": "end", "tokens": [3]}]}
+
+def speech(request, context):
+    check(request, context)
+    if request["text"] == "fail":
+        return {"message": "no such voice"}
+    with open(request["dst"], "wb") as file:
+        file.write(b"RIFF" + request.get("voice", "").encode() + b":" + request["text"].encode())
+    return {"success": True}
+
+def image(request, context):
+    check(request, context)
+    with open(request["dst"], "wb") as file:
+        file.write(b"\\x89PNG" + json.dumps({key: value for key, value in request.items()}).encode())
+    return {"success": True}
+
+def metadata(request, context):
+    check({}, context)
+    return {"media_marker": "[pic]"}
 
 class Authorised(grpc.ServerInterceptor):
     def intercept_service(self, proceed, call):
@@ -58,13 +166,33 @@ class Authorised(grpc.ServerInterceptor):
                 lambda request, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "token"))
         return proceed(call)
 
+EMPTY = m.schema("HealthMessage")
+METHODS = {
+    "Health": (health, EMPTY, m.REPLY),
+    "LoadModel": (load_model, m.MODEL_OPTIONS, m.RESULT),
+    "Free": (free, EMPTY, m.RESULT),
+    "Predict": (predict, m.PREDICT_OPTIONS, m.REPLY),
+    "PredictStream": (predict_stream, m.PREDICT_OPTIONS, m.REPLY),
+    "Embedding": (embedding, m.PREDICT_OPTIONS, m.EMBEDDING_RESULT),
+    "Rerank": (rerank, m.RERANK_REQUEST, m.RERANK_RESULT),
+    "AudioTranscription": (transcription, m.TRANSCRIPT_REQUEST, m.TRANSCRIPT_RESULT),
+    "TTS": (speech, m.TTS_REQUEST, m.RESULT),
+    "ModelMetadata": (metadata, m.MODEL_OPTIONS, m.MODEL_METADATA_RESPONSE),
+    "GenerateImage": (image, m.GENERATE_IMAGE_REQUEST, m.RESULT),
+}
+
+def handler(name, method, request, reply):
+    kind = grpc.unary_stream_rpc_method_handler if name.endswith("Stream") else grpc.unary_unary_rpc_method_handler
+    return kind(method, request_deserializer=request.decode, response_serializer=reply.encode)
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--addr", required=True)
-address = parser.parse_args().addr
-server = grpc.server(ThreadPoolExecutor(4), interceptors=[Authorised()])
-methods = {"Health": health, "LoadModel": load_model, "Free": free, "Predict": predict}
+parser.add_argument("--without", default="", help="calls that this backend does not have")
+arguments = parser.parse_args()
+address = arguments.addr
+server = grpc.server(ThreadPoolExecutor(8), interceptors=[Authorised()])
 server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("backend.Backend", {
-    name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()})])
+    name: handler(name, *parts) for name, parts in METHODS.items() if name not in arguments.without.split(",")})])
 if not server.add_insecure_port(address):
     sys.exit(f"cannot listen on {address}")
 server.start()
@@ -74,10 +202,18 @@ server.wait_for_termination()
 '''
 
 
+def _message_files() -> dict[str, bytes]:
+    """The backend runs alone, in a clean environment: it gets the wire format along."""
+    text = inspect.getsource(localai_messages)
+    text = text.replace("from corral.core.protobuf import", "from wire import")
+    return {"wire.py": inspect.getsource(protobuf).encode(), "messages.py": text.encode()}
+
+
 def localai_files(version: str = "1") -> dict[str, bytes]:
     return {
         "run.sh": f'#!/bin/sh\nexec {sys.executable} -I "$(dirname "$0")/backend.py" "$@"\n'.encode(),
         "backend.py": SERVER.encode(),
+        **_message_files(),
         "VERSION": version.encode(),
     }
 

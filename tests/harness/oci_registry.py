@@ -60,14 +60,16 @@ class OciRegistry:
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def push(self, repository: str, *layers: Mapping[str, bytes], tag: str = "latest") -> str:
+    def push(
+        self, repository: str, *layers: Mapping[str, bytes], tag: str = "latest", architecture: str = "amd64"
+    ) -> str:
         """The manifest's digest."""
         raw = [layer_of(files) for files in layers]
         packed = [gzip.compress(layer, compresslevel=1, mtime=0) for layer in raw]
         config = json.dumps(
             {
                 "os": "linux",
-                "architecture": "amd64",
+                "architecture": architecture,
                 "rootfs": {"type": "layers", "diff_ids": [digest_of(layer) for layer in raw]},
             }
         ).encode()

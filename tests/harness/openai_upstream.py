@@ -5,16 +5,28 @@ The last user message can ask for something special: `slow` waits long before ea
 ends the stream in the middle, `tool` calls the first tool, `fail` answers 500.
 """
 
+import base64
 import json
+import os
 import socket
+import struct
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
 class OpenAiUpstream:
-    def __init__(self, *, models: tuple[str, ...] = ("tiny",), token: str = "", loading: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        models: tuple[str, ...] = ("tiny",),
+        token: str = "",
+        loading: int = 0,
+        at: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
         """`loading`: this many chat requests are first answered as a frontend does while a model is loaded."""
         upstream = self
         self.models = list(models)
@@ -28,7 +40,7 @@ class OpenAiUpstream:
         class Handler(_Handler):
             server_of = upstream
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(at, Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -56,9 +68,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        if self._refused():
+        if self.path == "/health":
+            self._answer(200, {})
+        elif self._refused():
             return
-        if self.path == "/v1/models":
+        elif self.path == "/v1/models":
             data = [{"id": name, "object": "model", "created": 1, "owned_by": "me"} for name in self.server_of.models]
             self._answer(200, {"object": "list", "data": data})
         else:
@@ -104,6 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
             loading = {"model": request["model"], "state": "staging", "progress": 50, "node": "worker-1"}
             error = {"message": "is being loaded", "type": "model_loading", "code": "model_loading"}
             self._answer(503, {"error": error, "loading": loading}, {"Retry-After": "1"})
+            return
+        if not isinstance(request.get("messages"), list):
+            self._answer(400, {"error": {"message": "messages must be a list", "type": "invalid_request_error"}})
             return
         question = request["messages"][-1].get("content") or ""
         if question == "hang":
@@ -158,8 +175,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _embeddings(self, request: dict[str, Any]) -> None:
         given = request["input"]
         texts = given if isinstance(given, list) else [given]
+        packed = request.get("encoding_format") == "base64"
         data = [
-            {"object": "embedding", "index": at, "embedding": [float(len(text)), 0.5]} for at, text in enumerate(texts)
+            {"object": "embedding", "index": at, "embedding": _vector(text, packed=packed)}
+            for at, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
         self._answer(200, {"object": "list", "model": request["model"], "data": data, "usage": usage})
@@ -188,3 +207,24 @@ class _Handler(BaseHTTPRequestHandler):
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
+
+
+def _vector(text: str, *, packed: bool) -> list[float] | str:
+    vector = [float(len(text)), 0.5]
+    return base64.b64encode(struct.pack("<2f", *vector)).decode() if packed else vector
+
+
+def upstream_files() -> dict[str, bytes]:
+    """The same as a backend that a worker installs and starts."""
+    manifest = (
+        "protocol: openai\n"
+        f'start: ["{sys.executable}", "-I", "-S", "{{dir}}/server.py", "{{host}}", "{{port}}"]\n'
+        "readiness: {path: /health, stall_s: 20}\n"
+        "token_env: TEST_TOKEN\n"
+    )
+    return {"corral.yaml": manifest.encode(), "server.py": Path(__file__).read_bytes()}
+
+
+if __name__ == "__main__":
+    OpenAiUpstream(token=os.environ.pop("TEST_TOKEN"), at=(sys.argv[1], int(sys.argv[2])))
+    threading.Event().wait()

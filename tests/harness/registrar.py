@@ -29,6 +29,11 @@ class Registrar:
         self.in_flight: Callable[[], int] = lambda: 0
         """How many requests run on the node, as its drain asks."""
         self.beats: list[dict[str, Any]] = []
+        self.asked: list[str] = []
+        """The last word of every path, in order."""
+        self.beats_answered = threading.Event()
+        self.beats_answered.set()
+        """Cleared, heartbeats arrive and are not answered."""
         registrar = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -59,8 +64,10 @@ class Registrar:
     def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
         if self.silent:
             return 503, {"error": "the store is away"}
+        self.asked.append(path.rpartition("/")[2])
         if path.endswith("/heartbeat"):
             self.beats.append(body)
+            self.beats_answered.wait(30)
             if self.fenced:
                 return 409, {"error": "a newer process has registered as this node"}
         if not path.endswith("/register"):
@@ -103,6 +110,7 @@ class Registrar:
         return 201, reply
 
     def close(self) -> None:
+        self.beats_answered.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

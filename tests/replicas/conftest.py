@@ -1,4 +1,4 @@
-"""A herd of real processes, on each database."""
+"""A herd of real processes, on each database, and a model small enough to be loaded in a moment."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from harness.databases import BOTH
 from harness.herd import Herd
 from harness.nats import Nats
+from harness.tiny_model import Shelf, tiny_weights
 
 
 @pytest.fixture(params=BOTH)
@@ -16,3 +17,11 @@ def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator
     running = Herd(tmp_path, nats, store)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """Where the tiny model's weights are fetched from."""
+    running = Shelf(tiny_weights(tmp_path_factory.mktemp("tiny")).read_bytes())
+    yield running
+    running.close()

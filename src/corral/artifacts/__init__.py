@@ -29,6 +29,7 @@ from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.service import Artifacts, Swept
 from corral.artifacts.settings import ArtifactSettings
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, Metadata
 from corral.artifacts.weights import PlacedFile
 
@@ -60,5 +61,6 @@ __all__ = [
     "StartCommand",
     "StartRequest",
     "Swept",
+    "Verified",
     "plan_start",
 ]

@@ -208,8 +208,8 @@ class Outbound:
         *,
         reusable: bool,
     ) -> None:
+        response.close()  # http.client takes no new request before; and what will close is closed by this alone
         if reusable:
-            response.close()  # the response only; http.client takes no new request before
             with self._lock:
                 kept = self._idle.setdefault(origin, [])
                 if len(kept) < _IDLE_CONNECTIONS:

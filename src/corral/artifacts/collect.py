@@ -7,7 +7,7 @@ from pathlib import Path
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.install import Installer
 from corral.artifacts.locks import held
-from corral.artifacts.running import paths_in_use
+from corral.artifacts.running import is_used, paths_in_use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,28 +22,21 @@ class Freed:
 def collect_garbage(installer: Installer, keep: int, in_use: Collection[Path], cancel: CancelToken) -> Freed:
     """Waits until no install runs: a layer that was just unpacked belongs to no version yet."""
     with held(installer.locks_dir, "collect", cancel):
-        before = installer.ledger.free_bytes()
         used = {*(path.resolve() for path in in_use), *paths_in_use(installer.settings.backends_dir)}
-
-        def running(path: Path) -> bool:
-            home = path.resolve()
-            return any(candidate == home or home in candidate.parents for candidate in used)
-
         removed = []
-        for version in installer.versions.surplus(keep, running):
+        for version in installer.versions.surplus(keep, lambda path: is_used(path, used)):
             cancel.check()
             installer.versions.remove_version(version)
             removed.append(f"{version.name}@{version.digest}")
-        layers, blobs = _unneeded(installer, cancel)
+        layers, blobs, freed = _unneeded(installer, cancel)
         installer.resolver.builds.sweep()
         installer.blobs.sweep_locks()
         installer.layers.sweep_locks()
-        return Freed(
-            versions=tuple(removed), layers=layers, blobs=blobs, bytes=max(0, installer.ledger.free_bytes() - before)
-        )
+        return Freed(versions=tuple(removed), layers=layers, blobs=blobs, bytes=freed)
 
 
-def _unneeded(installer: Installer, cancel: CancelToken) -> tuple[int, int]:
+def _unneeded(installer: Installer, cancel: CancelToken) -> tuple[int, int, int]:
+    """How many layers and blobs went, and what they weighed: others may write to the same disk meanwhile."""
     needed_layers: set[str] = set()
     needed_blobs: set[str] = set()
     for backend in installer.versions.list():
@@ -52,15 +45,17 @@ def _unneeded(installer: Installer, cancel: CancelToken) -> tuple[int, int]:
             needed_blobs |= set(version.metadata.blobs)
     if not installer.settings.keep_blobs:
         needed_blobs.clear()
-    layers = blobs = 0
+    layers = blobs = freed = 0
     for key in installer.layers.stored_keys():
         cancel.check()
         if key not in needed_layers:
+            layer = installer.layers.find(key)
+            freed += layer.index().unpacked_bytes if layer is not None else 0
             installer.layers.remove(key)
             layers += 1
     for digest in list(installer.blobs.digests()):
         # A second link means that a model's file is this blob.
         if digest not in needed_blobs and installer.blobs.path(digest).stat().st_nlink == 1:
-            installer.blobs.remove(digest)
+            freed += installer.blobs.remove(digest)
             blobs += 1
-    return layers, blobs
+    return layers, blobs, freed

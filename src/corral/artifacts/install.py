@@ -32,6 +32,7 @@ from corral.artifacts.errors import (
     SourceRejected,
     SourceUnavailable,
     UnsafeArchive,
+    VersionInUse,
     disk_errors,
 )
 from corral.artifacts.fill import Filler, layer_key
@@ -46,9 +47,11 @@ from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
 from corral.artifacts.resolve import Resolver
 from corral.artifacts.resolved import Piece, ResolvedArtifact, TreePiece, WheelPiece, with_digest
+from corral.artifacts.running import is_used, paths_in_use
 from corral.artifacts.settings import ArtifactSettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.staging import Staging, remove_tree
+from corral.artifacts.verify import is_sound
 from corral.artifacts.versions import InstalledVersion, Metadata, VersionStore, directory_name
 from corral.artifacts.wheels import finish_environment
 from corral.system import Clock
@@ -105,8 +108,11 @@ class Installer:
     def locks_dir(self) -> Path:
         return self.settings.data_dir / "locks"
 
-    def install(self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter) -> InstalledVersion:
-        """Afterwards `current` of that name is the resolved version. Doing it again changes nothing."""
+    def install(
+        self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter, *, force: bool = False
+    ) -> InstalledVersion:
+        """Afterwards `current` of that name is the resolved version. Doing it again changes nothing, unless `force`
+        asks for it: then the version is built anew, and layers that no longer are what was unpacked are too."""
         directory_name(request.name)
         if request.manifest is not None:
             check_manifest(request.manifest)
@@ -115,15 +121,15 @@ class Installer:
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
             self.peers.joined_by(request.peers) as peers,
         ):
-            return replace(self, peers=peers)._from_first_that_works(request, cancel, meter)
+            return replace(self, peers=peers)._from_first_that_works(request, cancel, meter, force=force)
 
     def _from_first_that_works(
-        self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter
+        self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter, *, force: bool
     ) -> InstalledVersion:
         problems: list[ArtifactError] = []
         for uri in request.uris:
             try:
-                return self._from_one(request, uri, cancel, meter)
+                return self._from_one(request, uri, cancel, meter, force=force)
             except (SourceUnavailable, SourceRejected, DigestMismatch) as error:
                 log.warning("artifact.source_failed", backend=request.name, uri=uri, error=str(error))
                 problems.append(error)
@@ -138,7 +144,7 @@ class Installer:
         raise SourceRejected(f"No source of {request.name} could be used. {told}", status=404)
 
     def _from_one(
-        self, request: BackendRequest, uri: str, cancel: CancelToken, meter: ProgressMeter
+        self, request: BackendRequest, uri: str, cancel: CancelToken, meter: ProgressMeter, *, force: bool
     ) -> InstalledVersion:
         started_s = self.clock.monotonic_s()
         meter.enter(Phase.RESOLVING, uri)
@@ -146,7 +152,7 @@ class Installer:
             parse_reference(uri), cancel, sha256=request.sha256, signatures=request.signatures
         )
         try:
-            return self._from_resolved(request, uri, resolved, cancel, meter, started_s)
+            return self._from_resolved(request, uri, resolved, cancel, meter, started_s, force=force)
         finally:
             _forget_scratch(resolved)
 
@@ -165,12 +171,17 @@ class Installer:
         cancel: CancelToken,
         meter: ProgressMeter,
         started_s: float,
+        *,
+        force: bool,
     ) -> InstalledVersion:
         resolved = self.pinned(resolved, cancel, meter)
         digest = _known(resolved)
         if request.digest is not None and digest != request.digest:
             raise DigestMismatch(f"{uri} is {digest} now, but {request.digest} is what was asked for.")
         present = self.versions.find(request.name, digest)
+        if present is not None and force:
+            self._doubt(resolved, present, cancel)
+            present = None
         if present is None:
             present = self._build(request, uri, resolved, cancel, meter, started_s)
         else:
@@ -181,6 +192,16 @@ class Installer:
         meter.finish()
         log.info("artifact.installed", backend=request.name, digest=digest, source=resolved.source)
         return version
+
+    def _doubt(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
+        """Before a version is built once more: nothing may run from it, and damaged layers are not used again."""
+        if is_used(present.path, paths_in_use(self.settings.backends_dir)):
+            raise VersionInUse(f"A process still runs from {present.name} {present.digest}. Stop it first.")
+        for key in filter(None, map(layer_key, resolved.pieces)):
+            layer = self.layers.find(key)
+            if layer is not None and not is_sound(layer, cancel):
+                log.warning("artifact.layer_damaged", layer=key)
+                self.layers.remove(key)
 
     def pinned(self, resolved: ResolvedArtifact, cancel: CancelToken, meter: ProgressMeter) -> ResolvedArtifact:
         """Gives every piece a digest. Only what nobody pinned has to be fetched for that."""

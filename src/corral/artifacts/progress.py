@@ -62,7 +62,7 @@ class ProgressMeter:
 
     def enter(self, phase: Phase, file: str = "") -> None:
         with self._lock:
-            changed = phase > self._phase
+            changed = phase > self._phase or self._last_report_s == float("-inf")
             self._phase = max(phase, self._phase)
             self._file = file or self._file
             if changed:

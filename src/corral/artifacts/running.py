@@ -1,5 +1,6 @@
 """Which directories processes run from, so that nothing is removed under a running backend."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,12 @@ def paths_in_use(root: Path) -> set[Path]:
         texts += _mapped(process.pid)
         found |= {Path(text) for text in texts if text.startswith(prefix)}
     return found
+
+
+def is_used(path: Path, used: Collection[Path]) -> bool:
+    """Whether one of the paths in use is `path` or lies below it."""
+    home = path.resolve()
+    return any(candidate == home or home in candidate.parents for candidate in used)
 
 
 def _mapped(pid: int) -> list[str]:

@@ -12,6 +12,7 @@ from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import Freed, collect_garbage
 from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
+from corral.artifacts.galleries.builds import pick_model
 from corral.artifacts.galleries.catalogue import (
     Catalogue,
     ModelCatalogue,
@@ -27,13 +28,16 @@ from corral.artifacts.install import BackendRequest
 from corral.artifacts.locks import held
 from corral.artifacts.pins import Pin, pin_location
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
+from corral.artifacts.repair import request_again, verify_backend
 from corral.artifacts.resolved import ResolvedArtifact
-from corral.artifacts.running import paths_in_use
+from corral.artifacts.running import is_used, paths_in_use
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
 from corral.artifacts.weights import PlacedFile, install_files
 from corral.artifacts.workshop import build_installer
+from corral.core.model_variants import PickedBuild
 from corral.core.variants import Chosen
 from corral.system import Clock, Ids
 
@@ -122,11 +126,25 @@ class Artifacts:
         return await self._run(lambda token: pin_location(registries, uri, sha256, token, signatures))
 
     async def install(
-        self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
+        self,
+        request: BackendRequest,
+        *,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+        cancel: CancelToken | None = None,
     ) -> InstalledVersion:
-        """Installs or upgrades, and makes it current. Repeating it is harmless. `on_progress` runs on the loop."""
+        """Installs or upgrades, and makes it current. Repeating it is harmless; with `force` it is built anew even
+        if it is here, unless a process runs from it. `on_progress` runs on the loop."""
         meter = self._meter(on_progress)
-        return await self._run(lambda token: self._installer.install(request, token, meter), cancel)
+        return await self._run(lambda token: self._installer.install(request, token, meter, force=force), cancel)
+
+    async def verify(self, name: str) -> list[Verified]:
+        """Compares every version of a backend, file by file, with what was unpacked."""
+        return await self._run(lambda token: verify_backend(self._installer, name, token))
+
+    async def repair(self, version: InstalledVersion, *, on_progress: OnProgress | None = None) -> InstalledVersion:
+        """Builds a version anew, from where it came. It becomes the current one."""
+        return await self.install(request_again(version), force=True, on_progress=on_progress)
 
     async def list_backends(self) -> tuple[InstalledBackend, ...]:
         return await self._run(lambda _: self._installer.versions.list())
@@ -144,7 +162,7 @@ class Artifacts:
         """Removes every version. Refused while a process runs from one."""
 
         def running(path: Path) -> bool:
-            return _is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
+            return is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
 
         await self._locked(name, lambda: self._installer.versions.remove(name, running))
 
@@ -165,8 +183,39 @@ class Artifacts:
 
     # Models and blobs
 
-    async def read_models(self, galleries: tuple[GallerySettings, ...] = ()) -> list[ModelEntry]:
-        return await self._run(lambda token: read_models(self._sources, galleries, token))
+    async def read_models(self, galleries: tuple[GallerySettings, ...] | None = None) -> list[ModelEntry]:
+        """Corral's own models, then those of the galleries given, or set."""
+        wanted = self.settings.model_galleries if galleries is None else galleries
+        return await self._run(lambda token: read_models(self._sources, wanted, token))
+
+    async def pick_model(
+        self,
+        entries: Sequence[ModelEntry],
+        name: str,
+        *,
+        capability: str,
+        memory_bytes: int | None,
+        catalogue: Catalogue,
+        pin: str = "",
+    ) -> tuple[ModelEntry, PickedBuild]:
+        """The build of a model that suits a node best, and why. `memory_bytes` is VRAM, else RAM. `pin` names one."""
+
+        def runs_here(backend: str) -> bool:
+            known = backend.lower() in catalogue.by_name
+            return not known or isinstance(catalogue.resolve(backend, capability), Chosen)
+
+        return await self._run(
+            lambda token: pick_model(
+                self._sources,
+                entries,
+                name,
+                capability=capability,
+                memory_bytes=memory_bytes,
+                runs_here=runs_here,
+                pin=pin,
+                cancel=token,
+            )
+        )
 
     async def read_model_catalogue(self, galleries: tuple[GallerySettings, ...], *, ask: bool = True) -> ModelCatalogue:
         return await self._run(lambda token: read_model_catalogue(self._sources, galleries, token, ask=ask))
@@ -227,11 +276,6 @@ class Artifacts:
             raise
         finally:
             self._running.discard(token)
-
-
-def _is_used(path: Path, used: Collection[Path]) -> bool:
-    home = path.resolve()
-    return any(candidate == home or home in candidate.parents for candidate in used)
 
 
 __all__ = ["Artifacts", "Swept"]

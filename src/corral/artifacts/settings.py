@@ -146,6 +146,7 @@ class ArtifactSettings:
     s3: S3Settings = S3Settings()
     peers: tuple[Peer, ...] = ()
     galleries: tuple[GallerySettings, ...] = ()
+    model_galleries: tuple[GallerySettings, ...] = ()
     parallel_layers: int = 3
     """Layers of one artifact in work at once."""
     keep_versions: int = 2

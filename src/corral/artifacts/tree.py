@@ -11,6 +11,7 @@ import msgspec
 from corral.artifacts.budget import Budget
 from corral.artifacts.errors import UnsafeArchive, disk_errors
 from corral.artifacts.flush import start_writeback
+from corral.artifacts.inflate import fast_zlib
 
 Parts = tuple[str, ...]
 
@@ -28,6 +29,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: int = 0
     mtime_ns: int = 0
     link: str = ""
+    crc: int | None = None
+    """Of a file's content, to find damage by. A second name of a file has none."""
 
 
 def member_parts(name: bytes, *, depth: int) -> Parts:
@@ -173,9 +176,10 @@ class TreeWriter:
             except OSError as error:
                 raise self._refusal(parts, error) from error
             try:
-                written = 0
+                written = crc = 0
                 for piece in pieces:
                     view = piece
+                    crc = fast_zlib.crc32(piece, crc)
                     while view:
                         view = view[os.write(descriptor, view) :]
                     written += len(piece)
@@ -188,7 +192,7 @@ class TreeWriter:
             finally:
                 os.close(descriptor)
         self.bytes_written += written
-        self.entries.append(Entry("file", "/".join(parts), written, mtime_ns))
+        self.entries.append(Entry("file", "/".join(parts), written, mtime_ns, crc=crc))
 
     def symlink(self, parts: Parts, target: str) -> None:
         self._budget.member(0)

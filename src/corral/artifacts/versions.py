@@ -18,7 +18,7 @@ import msgspec
 
 from corral.artifacts.digests import Digest, hex_of
 from corral.artifacts.errors import BadReference, NotInstalled, VersionInUse, disk_errors
-from corral.artifacts.flush import settle_directory
+from corral.artifacts.flush import exchange, settle_directory
 from corral.artifacts.manifest import LOCALAI_RUN, Manifest
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.staging import Staging
@@ -139,9 +139,12 @@ class VersionStore:
         with disk_errors(f"adding {name}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
-                self._staging.discard(path)
-            staged.rename(path)
-            settle_directory(path.parent)
+                exchange(staged, path)  # `current` may point here, and must never point at nothing
+                settle_directory(path.parent)
+                self._staging.discard(staged)
+            else:
+                staged.rename(path)
+                settle_directory(path.parent)
         return path
 
     def write_metadata(self, path: Path, metadata: Metadata) -> None:

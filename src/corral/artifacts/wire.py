@@ -87,16 +87,24 @@ class _Reader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         return self._wire.receive_into(buffer)
 
+    def close(self) -> None:
+        if not self.closed:
+            self._wire.reader_closed()
+        super().close()
+
 
 class Wire:
     """The part of a socket that `http.client` uses."""
 
     def __init__(self, sock: socket.socket, watch: Watch) -> None:
         self._sock = sock
+        self._readers = 0
+        self._closed = False
         self.watch = watch
         self._sock.settimeout(SLICE_S)
 
     def makefile(self, mode: str = "rb") -> io.BufferedReader:
+        self._readers += 1
         return io.BufferedReader(_Reader(self), READ_BUFFER_BYTES)
 
     def receive_into(self, buffer: memoryview) -> int:
@@ -123,7 +131,16 @@ class Wire:
                 raise SourceUnavailable(f"{self.watch.host} took no request: {_plain(error)}.") from error
 
     def close(self) -> None:
-        self._sock.close()
+        """When nobody reads any more: `http.client` closes at once what the server will not keep open, and the answer
+        is still on its way."""
+        self._closed = True
+        if not self._readers:
+            self._sock.close()
+
+    def reader_closed(self) -> None:
+        self._readers -= 1
+        if self._closed:
+            self.close()
 
 
 def _plain(error: OSError) -> str:
@@ -198,7 +215,7 @@ class CheckedConnection(http.client.HTTPConnection):
             except OSError as error:
                 last = error
         if last is None and refused:
-            raise PolicyRefused(f"{refused[0]}. List it under trusted_hosts if that is intended.")
+            raise PolicyRefused(f"{refused[0]}. To allow it, name it under trusted_hosts or with --trust.")
         why = "no address" if last is None else _plain(last)
         raise SourceUnavailable(f"{self.host}:{self.port} could not be reached: {why}.")
 

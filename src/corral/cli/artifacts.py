@@ -3,7 +3,6 @@ have no network, and for finding out why an install fails."""
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,26 +14,31 @@ import msgspec
 
 from corral.artifacts import (
     LOCALAI_BACKENDS,
+    LOCALAI_MODELS,
     Artifacts,
     BackendRequest,
     InstalledVersion,
     ModelFile,
-    Progress,
     ResolvedArtifact,
     SignaturePolicy,
+    Verified,
 )
 from corral.artifacts.digests import parse_digest
 from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.errors import BadReference
+from corral.artifacts.errors import BadReference, NotInstalled
 from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
 from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
-from corral.core.errors import CorralError, InvalidSetting
+from corral.cli.artifact_names import hints, is_known, request_for_name
+from corral.cli.artifact_progress import ProgressView
+from corral.core.errors import CorralError, InvalidInput, InvalidSetting
+from corral.core.sizes import format_bytes, parse_size_bytes
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.logs import configure_logs
 
 Result = TypeVar("Result")
+DAMAGED_SHOWN = 20
 DEFAULT_DATA_DIR = "~/.local/share/corral"
 
 
@@ -50,7 +54,10 @@ DEFAULT_DATA_DIR = "~/.local/share/corral"
 @click.option(
     "--gallery", "galleries", multiple=True, metavar="[NAME=]URL", help="A backend gallery to look names up in."
 )
-@click.option("--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's gallery.")
+@click.option("--model-gallery", "model_galleries", multiple=True, metavar="[NAME=]URL", help="The same, for models.")
+@click.option(
+    "--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's galleries."
+)
 @click.option("--trust", multiple=True, metavar="HOST", help="A host or network that may lie at a private address.")
 @click.option("--plain-http", multiple=True, metavar="HOST", help="A host that may be spoken to without TLS.")
 @click.option(
@@ -64,23 +71,24 @@ def artifacts_group(
     context: click.Context,
     data_dir: Path,
     galleries: tuple[str, ...],
+    model_galleries: tuple[str, ...],
     localai_gallery: bool,
     trust: tuple[str, ...],
     plain_http: tuple[str, ...],
     allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
-    """Fetch, inspect, list and prune artifacts on this machine."""
+    """Fetch, inspect, list, verify and prune artifacts on this machine."""
     # What a command prints is its answer; only what went wrong is told beside it, on standard error.
     configure_logs(level="warning", format="console", role="artifacts")
     try:
         settings = settings_from_environment(data_dir.expanduser(), os.environ)
     except InvalidSetting as error:
         raise click.ClickException(str(error)) from error
-    listed = tuple(_gallery(text, position) for position, text in enumerate(galleries))
     context.obj = replace(
         settings,
-        galleries=listed + ((LOCALAI_BACKENDS,) if localai_gallery else ()),
+        galleries=_galleries(galleries) + ((LOCALAI_BACKENDS,) if localai_gallery else ()),
+        model_galleries=_galleries(model_galleries) + ((LOCALAI_MODELS,) if localai_gallery else ()),
         network=replace(
             settings.network,
             trusted_hosts=frozenset(host.lower() for host in trust),
@@ -89,6 +97,10 @@ def artifacts_group(
         pypi=replace(settings.pypi, allow_source_builds=allow_source_builds or settings.pypi.allow_source_builds),
         transfer=replace(settings.transfer, bandwidth_bytes_per_s=limit_rate),
     )
+
+
+def _galleries(texts: tuple[str, ...]) -> tuple[GallerySettings, ...]:
+    return tuple(_gallery(text, position) for position, text in enumerate(texts))
 
 
 def _gallery(text: str, position: int) -> GallerySettings:
@@ -134,6 +146,8 @@ def _run(settings: ArtifactSettings, work: Callable[[Artifacts], Awaitable[Resul
         return asyncio.run(main())
     except CorralError as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or settings.data_dir}: {error.strerror or error}.") from error
     except KeyboardInterrupt:
         raise click.ClickException("Interrupted; what was fetched is kept and the next pull continues.") from None
 
@@ -157,35 +171,16 @@ def _policy(key: Path | None) -> SignaturePolicy | None:
     return SignaturePolicy(public_keys=(key.read_text(errors="replace"),)) if key is not None else None
 
 
-class _Bar:
-    """A progress bar on a terminal, nothing elsewhere. `rich` is loaded only when it is drawn."""
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    try:
+        return parse_size_bytes(text) if text is not None else None
+    except InvalidInput as error:
+        raise click.BadParameter(str(error), context, parameter) from error
 
-    def __init__(self, title: str, *, quiet: bool) -> None:
-        self._drawn: Any = None
-        if quiet or not sys.stderr.isatty():
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-        from rich.progress import Progress as RichProgress
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._drawn = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-        self._task = self._drawn.add_task(title, total=None)
-        self._title = title
-        self._drawn.start()
-
-    def update(self, progress: Progress) -> None:
-        if self._drawn is not None:
-            self._drawn.update(
-                self._task,
-                description=f"{self._title}: {progress.phase.label}",
-                completed=progress.bytes_done,
-                total=progress.bytes_total,
-            )
-
-    def close(self) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
+def _own_memory_bytes(capability: str) -> int | None:
+    """Of this machine, where models run in it. What a GPU has is not asked here."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if capability == "default" else None
 
 
 def _version_facts(version: InstalledVersion) -> dict[str, Any]:
@@ -212,7 +207,15 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
 @click.option("--substitute", is_flag=True, help="Take the family's fitting variant if the named one does not fit.")
 @click.option("--digest", default="", help="Refuse any other version than this one.")
 @_signing_key
+@click.option("--force", is_flag=True, help="Build the version anew even if it is here, to repair it.")
 @click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
+@click.option("--variant", default="", help="With --model: this build of the model instead of the one that suits best.")
+@click.option(
+    "--memory",
+    callback=_size,
+    metavar="SIZE",
+    help="With --model: the memory the model may use, such as 24GB. Default: this machine's, for a CPU.",
+)
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def pull(
@@ -223,17 +226,23 @@ def pull(
     substitute: bool,
     digest: str,
     key: Path | None,
+    force: bool,
     model: bool,
+    variant: str,
+    memory: int | None,
     as_json: bool,
 ) -> None:
-    """Fetch a backend by gallery name or location, verify it, and make it current."""
+    """Fetch a backend by gallery name or location, verify it, and make it current.
+
+    A location is an image (quay.io/owner/name:tag), https://..., pypi://package==version, hf://owner/repo/file,
+    s3://bucket/key, or a path.
+    """
     reference = _reference(what)
-    bar = _Bar(name or what, quiet=as_json)
+    bar = ProgressView(name or what, quiet=as_json)
 
     async def backend(artifacts: Artifacts) -> InstalledVersion:
         if reference is None:
-            catalogue = await artifacts.read_catalogue()
-            request = artifacts.request_for(catalogue, what, capability, substitute=substitute)
+            request = await request_for_name(artifacts, what, capability, substitute=substitute)
             request = replace(request, name=name or request.name)
         else:
             request = BackendRequest(name=name or _name_of(what), uris=(what,))
@@ -241,14 +250,20 @@ def pull(
             request = replace(request, digest=parse_digest(digest))
         if key is not None:
             request = replace(request, signatures=_policy(key))
-        return await artifacts.install(request, on_progress=bar.update)
+        return await artifacts.install(request, force=force, on_progress=bar.update)
 
     async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
         if reference is None:
-            entries = {entry.name.lower(): entry for entry in await artifacts.read_models()}
-            entry = entries.get(what.lower())
-            if entry is None:
-                raise click.ClickException(f"No gallery has a model named {what}.")
+            entry, picked = await artifacts.pick_model(
+                await artifacts.read_models(),
+                what,
+                capability=capability,
+                memory_bytes=memory or _own_memory_bytes(capability),
+                catalogue=await artifacts.read_catalogue(),
+                pin=variant,
+            )
+            if not as_json and (entry.variants or entry.name.lower() != what.lower()):
+                click.echo(picked.reason, err=True)
             files = (await artifacts.read_model(entry)).files
         else:
             files = [ModelFile(filename=name or what.rpartition("/")[2], uri=what)]
@@ -285,6 +300,9 @@ def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | 
         if reference is not None:
             return await artifacts.inspect(what, signatures=_policy(key)), {}
         catalogue = await artifacts.read_catalogue()
+        if not is_known(catalogue, what):
+            told = [f"No gallery has a backend named {what}.", *await hints(artifacts, catalogue, what)]
+            raise NotInstalled(" ".join(told))
         facts = _resolution_facts(catalogue, what, capability)
         uri = facts.get("uri")
         return (await artifacts.inspect(uri, signatures=_policy(key)) if uri else None), facts
@@ -300,7 +318,16 @@ def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | 
             "verified_by": found.verified_by,
             "pieces": [_piece_facts(piece) for piece in found.pieces],
         }
-    _show(as_json, facts, [f"{key}: {value}" for key, value in facts.items()])
+    _show(as_json, facts, [line for key, value in facts.items() for line in _fact_lines(key, value)])
+    if found is None:
+        raise SystemExit(1)
+
+
+def _fact_lines(key: str, value: Any) -> list[str]:
+    if key == "pieces":
+        pieces = [f"  {piece['name']}  {piece['digest'] or '-'}  {piece['size_bytes']}" for piece in value]
+        return [f"pieces: {len(pieces)}", *pieces]
+    return [f"{key}: {', '.join(value) if isinstance(value, list) else value}"] if value else []
 
 
 def _piece_facts(piece: Any) -> dict[str, Any]:
@@ -324,7 +351,7 @@ def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -> None:
-    """List installed backends with all their versions."""
+    """List installed backends with all their versions; a star marks the one that new processes start from."""
     if available:
         catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())
         offered = [{"name": entry.name, "gallery": entry.gallery, "uri": entry.uri} for entry in catalogue.entries]
@@ -334,11 +361,65 @@ def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -
     backends = _run(settings, lambda artifacts: artifacts.list_backends())
     facts = [_version_facts(version) for backend in backends for version in backend.versions]
     facts += [{"name": backend.name, "problem": backend.problem} for backend in backends if backend.problem]
-    lines = [
-        f"{'*' if item.get('current') else ' '} {item['name']}  {item.get('digest') or item.get('problem')}"
-        for item in facts
-    ]
+    lines = [_listed_line(item) for item in facts]
     _show(as_json, facts, lines or ["Nothing is installed here. Try `corral artifacts pull llama-cpp`."])
+
+
+def _listed_line(item: dict[str, Any]) -> str:
+    parts = [item["name"], item.get("digest") or item.get("problem") or "-", item.get("version")]
+    if size := item.get("size_bytes"):
+        parts.append(format_bytes(size))
+    return f"{'*' if item.get('current') else ' '} {'  '.join(part for part in parts if part)}"
+
+
+@artifacts_group.command()
+@click.argument("names", nargs=-1)
+@click.option("--repair", is_flag=True, help="Build what is damaged anew, from where it came.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def verify(settings: ArtifactSettings, names: tuple[str, ...], repair: bool, as_json: bool) -> None:
+    """Compare installed backends, file by file, with what was unpacked. Exits with 1 if any is damaged."""
+
+    async def look(artifacts: Artifacts) -> list[Verified]:
+        installed = names or [backend.name for backend in await artifacts.list_backends() if backend.versions]
+        return [item for name in installed for item in await artifacts.verify(name)]
+
+    found = _run(settings, look)
+    damaged = [item for item in found if item.damaged]
+    if repair and damaged:
+        for item in damaged:
+            _repair(settings, item)
+        found = _run(settings, look)
+    _show(as_json, found, [line for item in found for line in _verified_lines(item)] or ["Nothing is installed here."])
+    if any(item.damaged for item in found):
+        raise SystemExit(1)
+
+
+def _repair(settings: ArtifactSettings, damaged: Verified) -> None:
+    """The version that was current stays it."""
+    backends = _run(settings, lambda artifacts: artifacts.list_backends())
+    (backend,) = [backend for backend in backends if backend.name == damaged.name]
+    (version,) = [version for version in backend.versions if version.digest == damaged.digest]
+    current = backend.current
+
+    async def mend(artifacts: Artifacts) -> None:
+        await artifacts.repair(version)
+        if current is not None and current.digest != version.digest:
+            await artifacts.rollback(version.name, to=current.digest)
+
+    _run(_trusting(settings, parse_reference(version.metadata.uri)), mend)
+
+
+def _verified_lines(item: Verified) -> list[str]:
+    if item.unknown:
+        return [f"? {item.name}  {item.digest or '-'}  cannot be checked: {item.unknown}"]
+    if item.sound:
+        return [f"  {item.name}  {item.digest}  {item.files} files, all as they were unpacked"]
+    shown = [f"    {path}" for path in item.damaged[:DAMAGED_SHOWN]]
+    if len(item.damaged) > DAMAGED_SHOWN:
+        shown.append(f"    and {len(item.damaged) - DAMAGED_SHOWN} more")
+    remedy = f"    Repair it with `corral artifacts verify {item.name} --repair`."
+    return [f"! {item.name}  {item.digest}  {len(item.damaged)} of {item.files} files are damaged", *shown, remedy]
 
 
 @artifacts_group.command()

@@ -6,10 +6,11 @@ from corral.artifacts import Artifacts
 from corral.bus.client import Bus
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
-from corral.controller.intents import IntentController, OrderLimits, ReplicaSwitch
+from corral.controller.intents import IntentController, OrderLimits
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
+from corral.controller.switch import ReplicaSwitch
 from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
@@ -75,6 +76,7 @@ class FleetParts:
             nodes=stores.nodes,
             processes=stores.observed,
             policies=stores.policies,
+            changes=stores.intents,
             fleet=self.fleet,
             resolver=resolver,
             admissions=stores.admission,
@@ -92,9 +94,11 @@ class FleetParts:
 
         reports.on_change(observed)
 
-    def poke(self) -> None:
+    def poke(self, kind: str) -> None:
+        """Rows of this kind changed, here or on another frontend."""
         self.intents.poke()
-        self.desired.poke()
+        if kind in ("nodes", "backends"):
+            self.desired.poke()
 
     async def release(self) -> None:
         await self.intents.release()

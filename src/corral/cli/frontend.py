@@ -23,17 +23,21 @@ from corral.bus.subjects import ANYTHING_CHANGED, ROUTES_CHANGED, changed_kind, 
 from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.fleet_parts import FleetParts
+from corral.cli.grpc_parts import GrpcParts
 from corral.cli.options import read_settings, settings_options
 from corral.cli.processes import Place, read_place, run_processes
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
+from corral.cli.staging_parts import FrontendStager
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
 from corral.controller.replication import Replication
 from corral.controller.reports import Reports
+from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
+from corral.core.routing import LOCALAI_GRPC
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -43,7 +47,7 @@ from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind
+from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
@@ -55,6 +59,7 @@ from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, bind_socket
+from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret
@@ -184,29 +189,32 @@ class FrontendRole:
             most=settings.audit_entries,
         )
         guesses = Guesses(clock)
-        switcher = ReplicaSwitcher(stores, poke=lambda: self._replication.poke())
+        switcher = ReplicaSwitcher(stores, poke=lambda: self._replication.poke(), others=TrialStart(bus))
         self._fleet = FleetParts(
             me, stores, bus, artifacts, self._galleries, self._reports, switcher, hint=self._hint, clock=clock, ids=ids
         )
+        inflight = InFlight(me.id, run=ids.uuid())
         self._feed = LiveFeed(
             [
                 node_kind(stores.nodes),
                 operation_kind(stores.operations, self._fleet.progress),
                 backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
+                replica_kind(stores.replicas, inflight, stores.nodes.now_ms),
             ]
         )
         self._fleet.progress.listen(lambda: self._feed.poke("operations"))
         public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
         gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth, public=public)
-        inflight = InFlight(me.id, run=ids.uuid())
         self._replication = Replication(
             holder=me.id,
             stores=stores,
             bus=bus,
             builds=self._fleet.resolver,
             traffic=inflight,
-            grpc=None,
+            grpc=LocalAiLoader(shared_token=token),
+            stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
+            shared_models=settings.shared_models,
             ask_report=self._reports.ask,
             hint=self._hint_routes,
             idle_ttl_s=settings.model_idle_ttl_s,
@@ -214,9 +222,18 @@ class FrontendRole:
             ids=ids,
         )
         self._reports.listen(self._replication.controller.hear)
+        self._grpc = GrpcParts(
+            stores,
+            ask_report=self._reports.ask,
+            registration_token=token,
+            changed=self._routes_changed,
+            clock=clock,
+            ids=ids,
+        )
         self._serving = ServingParts(
             me, place, stores, bus, gate, inflight, disk=disk,
-            loads=ColdLoads(self._replication.desk), drivers={}, usage=self._usage, clock=clock, ids=ids,
+            loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
+            clock=clock, ids=ids,
         )  # fmt: skip
         self._parts = Parts(
             me=me,
@@ -267,7 +284,7 @@ class FrontendRole:
             self._health.poke()
             self._reports.poke()
             self._replication.poke()
-        self._fleet.poke()
+        self._fleet.poke(kind)
 
     async def _report(self) -> None:
         settings = self._me.settings
@@ -310,6 +327,7 @@ class FrontendRole:
             "upgrades": self._fleet.upgrades.run,
             **self._replication.loops,
             **self._serving.loops,
+            **self._grpc.loops,
         }
         try:
             async with self._serving, asyncio.TaskGroup() as tasks:
@@ -344,6 +362,7 @@ class FrontendRole:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
+        await self._grpc.close()
         await self._usage.finish()
         try:
             await self._health.release()

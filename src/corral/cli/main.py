@@ -10,6 +10,7 @@ from corral.core.errors import CorralError, InvalidInput, Unavailable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("corral.cli.up", "up_command"),
+    "demo": ("corral.cli.demo", "demo_command"),
     "frontend": ("corral.cli.frontend", "frontend_command"),
     "worker": ("corral.cli.worker", "worker_command"),
     "status": ("corral.cli.status", "status_command"),
@@ -21,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("corral.cli.keys", "keys_group"),
     "usage": ("corral.cli.usage", "usage_command"),
     "audit": ("corral.cli.audit", "audit_command"),
+    "why": ("corral.cli.why", "why_group"),
     "join-command": ("corral.cli.join_command", "join_command"),
     "doctor": ("corral.cli.doctor", "doctor_command"),
     "bus": ("corral.cli.bus", "bus_group"),

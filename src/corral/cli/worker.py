@@ -1,5 +1,6 @@
 """`corral worker`: run the worker of this machine."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,8 @@ def worker_command(**flags: Any) -> None:
     The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
     The token may also come from CORRAL_JOIN_TOKEN or a file (--token-file), so that it is in no argument list."""
     settings = read_settings(WorkerSettings, flags)
+    # structlog loads it for tracebacks we do not want: 5 MB for nothing, and a worker may run for years.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     from corral.system.memory import share_malloc_arenas
     from corral.system.run import run_until_signal
     from corral.telemetry.logs import configure_logs

@@ -13,7 +13,7 @@ from corral.core.intents import Intent, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Admission, Order
-from corral.core.orders import NodeState, newest_by_node, pick_deletes, pick_upgrades, plan_rollbacks
+from corral.core.orders import NodeState, newest_by_node, pick_upgrades, plan_deletes, plan_rollbacks
 from corral.core.policies import Ensure, OnDrift, Policy, PolicyChange, policy_for
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Skipped, Target, pick_nodes
@@ -27,11 +27,11 @@ class Nodes(Protocol):
 
 
 class ObservedBackends(Protocol):
-    async def read_backends(self) -> dict[NodeId, list[ObservedBackend]]: ...
+    async def read_backends(self, ids: Iterable[NodeId]) -> dict[NodeId, list[ObservedBackend]]: ...
 
 
 class Intents(Protocol):
-    async def read_newest(self) -> list[Intent]: ...
+    async def read_newest(self, ids: Iterable[NodeId]) -> list[Intent]: ...
 
     async def find_wishes(self, backend: str) -> dict[str, Wish]: ...
 
@@ -110,6 +110,7 @@ class Fleet:
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
         await self._refuse_frozen(backend, states)
+        await self._resolver.refresh()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
         plan = plan_upgrade([order.node_id for order in orders])
         return await self._admit(
@@ -135,12 +136,14 @@ class Fleet:
         if key is not None and (again := await self._admissions.find(key, mark)) is not None:
             return again
         backend = plain_name(wanted.element)
-        states = pick_deletes(await self._states(wanted.target), backend)
-        holds = any(policy.backend == backend for policy in await self._policies.read_all())
-        if not any(state.find(backend) or state.newest.get(state.key_of(backend)) for state in states) and not holds:
+        states = await self._states(wanted.target)
+        orders = plan_deletes(states, backend)
+        known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
+            state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
+        )
+        if not known:
             raise NotFound(f"no node has the backend {backend}, and none was told to have it")
         change = PolicyChange(selector=wanted.target.selector, ensure=Ensure.ABSENT, wish=Wish(element=backend))
-        orders = [_order(state.node, key_, Wish(element=key_)) for state in states if (key_ := state.key_of(backend))]
         return await self._admit(
             Admission(
                 id=self._ids.uuid(),
@@ -200,8 +203,9 @@ class Fleet:
         return await self.read_states(nodes)
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
-        observed = await self._observed.read_backends()
-        newest = newest_by_node(await self._intents.read_newest())
+        ids = [node.id for node in nodes]
+        observed = await self._observed.read_backends(ids)
+        newest = newest_by_node(await self._intents.read_newest(ids))
         return [NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in nodes]
 
     async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:

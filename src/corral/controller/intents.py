@@ -11,11 +11,12 @@ from typing import Protocol
 
 import structlog
 
-from corral.bus.messages import CancelRequest, NodeReport, encode
-from corral.bus.subjects import CANCEL, node_subject
+from corral.bus.messages import CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
+from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import observation_of
+from corral.controller.switch import ReplicaSwitch
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.intents import (
     CalledOff,
@@ -32,7 +33,7 @@ from corral.core.intents import (
 )
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend, ObservedProcess, find_backend
-from corral.core.rollout import ReplicaChange, plan_replicas
+from corral.core.rollout import plan_replicas
 from corral.store.intents import Claim, Result
 from corral.system import Ids
 
@@ -49,6 +50,7 @@ CANCEL_WITHIN_S = 4.0
 AWAY_AGAIN_S = 2.0
 UNKNOWN_AGAIN_S = 5.0
 WRITE_TOGETHER_S = 0.02
+WRITE_AGAIN_S = 1.0
 
 
 class Orders(Protocol):
@@ -80,21 +82,6 @@ class Reporting(Protocol):
 
 class Suspicion(Protocol):
     async def suspect(self, node_id: NodeId, *, reason: str) -> bool: ...
-
-
-class ReplicaSwitch(Protocol):
-    """Moves what serves from one version of a backend to another, one replica after another."""
-
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        """Raises CorralError when the new version does not start; then the old one still serves."""
-        ...
-
-
-class NoReplicas:
-    """Until models are placed there is nothing to move."""
-
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +123,7 @@ class IntentController:
         self._poked = asyncio.Event()
         self._results: list[tuple[Result, asyncio.Future[bool]]] = []
         self._have_results = asyncio.Event()
+        self._finish_s = 0.0
 
     def poke(self) -> None:
         """Something may be due, or called off."""
@@ -160,15 +148,12 @@ class IntentController:
     # Passes
 
     async def _passes(self, tasks: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        finish_s = 0.0
         while True:
-            await self._call_off(tasks)
-            await self._settle_background()
-            more = await self._begin(tasks)
-            if loop.time() >= finish_s:
-                finish_s = loop.time() + FINISH_EVERY_S
-                await self._orders.finish_idle()
+            more = False
+            try:
+                more = await self._pass(tasks)
+            except CorralError as error:  # the store is away: what runs goes on, what is due waits
+                log.warning("intents.pass_failed", error=str(error))
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             if more:
                 continue
@@ -176,6 +161,16 @@ class IntentController:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._poked.wait()
             self._poked.clear()
+
+    async def _pass(self, tasks: asyncio.TaskGroup) -> bool:
+        await self._call_off(tasks)
+        await self._settle_background()
+        more = await self._begin(tasks)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._finish_s:
+            self._finish_s = now_s + FINISH_EVERY_S
+            await self._orders.finish_idle()
+        return more
 
     async def _begin(self, tasks: asyncio.TaskGroup) -> bool:
         """True when there may be more to begin at once."""
@@ -223,8 +218,12 @@ class IntentController:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             ids = list(self._running)
-            if ids:
+            if not ids:
+                continue
+            try:
                 await self._orders.renew(self._token, ids, lease_s=LEASE_S)
+            except CorralError as error:  # nobody else can take them over while the store is away
+                log.warning("intents.not_renewed", count=len(ids), error=str(error))
 
     # One order
 
@@ -283,12 +282,15 @@ class IntentController:
                 self._have_results.set()
             if not batch:
                 continue
-            kept: set[str] = set()
             try:
                 kept = await self._orders.record([result for result, _ in batch])
             except CorralError as error:
-                # The claims run out; whoever takes them next finds out from the worker what is so.
-                log.warning("intents.results_lost", count=len(batch), error=str(error))
+                # Written twice does no harm: whose claim was given up, by us or by time, is passed over.
+                log.warning("intents.results_not_written", count=len(batch), error=str(error))
+                self._results = batch + self._results
+                self._have_results.set()
+                await asyncio.sleep(WRITE_AGAIN_S)
+                continue
             for result, written in batch:
                 if not written.done():
                     written.set_result(result.intent.id in kept)
@@ -361,8 +363,20 @@ class IntentController:
         except OutcomeUnknown as error:
             return StillRunning(str(error), UNKNOWN_AGAIN_S)
         except CorralError as error:
-            return Refused(f"the new version does not start, the old one serves on: {error}")
+            went_back = await self._go_back(intent, changes[0].process.digest)
+            return Refused(f"the new version does not start, {went_back}: {error}")
         return None
+
+    async def _go_back(self, intent: Intent, digest: str) -> str:
+        """So that whatever starts next starts from the version that serves."""
+        request = RollbackRequest(backend=intent.backend, to=digest, generation=intent.generation)
+        subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
+        try:
+            answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
+            await self._reports.ask(intent.node_id)
+        except CorralError as error:
+            return f"the old one serves on, but could not be made current again ({error})"
+        return "the old one serves on" if answer.success else f"the old one serves on, but {answer.error}"
 
     async def _tell_cancel(self, intent: Intent) -> None:
         subject = node_subject(intent.node_id, CANCEL)

@@ -1,6 +1,6 @@
 """What loading needs of others, each as small as it can be."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from corral.core.model_config import ModelConfig
@@ -48,6 +48,12 @@ class Traffic(Protocol):
     def total(self, replica: Any) -> int: ...
 
     def queue_depth(self, model: str) -> int: ...
+
+
+class Stager(Protocol):
+    async def stage(self, node_id: str, names: Sequence[str], on_progress: Callable[[int, int, int], None]) -> bool:
+        """Sends those of the model's files that lie here. False when none does."""
+        ...
 
 
 class GrpcLoader(Protocol):

@@ -24,8 +24,17 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL, CANCEL, MODEL_FETCH, node_subject
-from corral.controller.load_ports import Build, Builds, GrpcLoader, Link, Traffic
-from corral.core.errors import Conflict, CorralError, Fenced, NotFound, OutcomeUnknown, TimedOut, Unavailable
+from corral.controller.load_ports import Build, Builds, GrpcLoader, Link, Stager, Traffic
+from corral.core.errors import (
+    Conflict,
+    CorralError,
+    Fenced,
+    NoResponders,
+    NotFound,
+    OutcomeUnknown,
+    TimedOut,
+    Unavailable,
+)
 from corral.core.load_jobs import (
     ABSOLUTE_S,
     LEASE_S,
@@ -76,6 +85,9 @@ class LoadTools:
     builds: Builds
     traffic: Traffic
     grpc: GrpcLoader | None
+    stager: Stager | None
+    shared_models: bool
+    """Every machine sees the same models directory: nothing is brought anywhere."""
     stop_replicas: Callable[[list[Replica]], Awaitable[None]]
     """Ends processes and waits until they are gone."""
     hint: Callable[[], Awaitable[None]]
@@ -170,6 +182,9 @@ class LoadRun:
             await self._write(lambda: jobs.give_up(job, why))
         except CorralError as error:
             await self._fail(error, started=started)
+        except Exception as error:
+            log.exception("load.crashed", model=job.model)
+            await self._fail(Unavailable(f"an error of Corral's own, see the log: {error!r}"), started=started)
 
     async def _fail(self, error: CorralError, *, started: bool) -> None:
         job = self._job
@@ -285,6 +300,7 @@ class LoadRun:
             variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
             only_node=job.target_node,
             surge=job.replaces is not None,
+            shared_directory=self._tools.shared_models,
         )
 
     async def _variant_problems(self, backend: str, nodes: tuple[Node, ...]) -> dict[str, str]:
@@ -307,20 +323,43 @@ class LoadRun:
         if not plan.files and not plan.paths:
             return {}
         self._show(LoadState.STAGING, node, total_files=len(plan.files))
+        reply = await self._fetch(model, node, plan, fetch=not self._tools.shared_models)
+        missing = [name for name in plan.paths if name not in reply.found]
+        if missing and self._tools.shared_models:
+            raise LoadFailed(
+                f"{', '.join(missing)} is not in the models directory of {node.name}, which is said to be shared"
+            )
+        stager = self._tools.stager
+        if missing and stager is not None and await stager.stage(node.id, missing, self._on_staged):
+            reply = await self._fetch(model, node, plan, fetch=False)
+        self._weights_bytes = _size_of(plan, reply)
+        files = sorted({*(file.filename for file in plan.files), *reply.found})
+        await self._write(
+            lambda: self._tools.stores.load_memory.note_staged(
+                node.id, model.name, model.revision, self._weights_bytes, files
+            )
+        )
+        return {name: found.path for name, found in reply.found.items()}
+
+    async def _fetch(self, model: StoredModel, node: Node, plan: WeightsPlan, *, fetch: bool) -> ModelFetchReply:
         request = ModelFetchRequest(
             model=model.name,
-            files=[WeightsFile(file.filename, file.uri, file.sha256) for file in plan.files],
+            files=[WeightsFile(file.filename, file.uri, file.sha256) for file in plan.files] if fetch else [],
             paths=list(plan.paths),
             op_id=self.op_id,
         )
-        reply = decode(await self._ask(node, MODEL_FETCH, encode(request)), ModelFetchReply)
+        try:
+            data = await self._ask(node, MODEL_FETCH, encode(request))
+        except NoResponders:
+            return ModelFetchReply(success=True)  # a LocalAI worker: it takes files, and fetches none
+        reply = decode(data, ModelFetchReply)
         if not reply.success:
             raise LoadFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
-        self._weights_bytes = _size_of(plan, reply)
-        await self._write(
-            lambda: self._tools.stores.load_memory.note_staged(node.id, model.name, model.revision, self._weights_bytes)
-        )
-        return {name: found.path for name, found in reply.found.items()}
+        return reply
+
+    def _on_staged(self, files: int, there: int, total: int) -> None:
+        self._sign_s = self._tools.clock.monotonic_s()
+        self._progress = replace(self._progress, total_files=files, bytes_sent=there, total_bytes=total)
 
     # Process
 
@@ -387,6 +426,10 @@ class LoadRun:
         while True:
             try:
                 return await self._tools.bus.request(node_subject(node.id, verb), data, within_s=ASK_WITHIN_S)
+            except NoResponders as error:
+                if verb == MODEL_FETCH and node.key_hash is None:
+                    raise
+                problem: CorralError = error
             except (OutcomeUnknown, Unavailable) as error:
                 problem = error
             await self._check_node(node)

@@ -69,6 +69,7 @@ class ReplicaController:
         self._capacity: object = None
         self._orphans: dict[Orphan, float] = {}
         self._pids: dict[tuple[str, str], int | None] = {}
+        self._renewed: set[str] = set()
         self.passes = 0
 
     def poke(self) -> None:
@@ -89,6 +90,7 @@ class ReplicaController:
             self._poked.clear()
 
     async def look(self) -> None:
+        await self._learn()
         fleet = await self._stores.replicas.read_fleet(self._traffic.total)
         jobs = await self._stores.load_jobs.read_all()
         models = {model.name: model for model in await self._stores.models.read_all()}
@@ -239,20 +241,22 @@ class ReplicaController:
     # Files
 
     async def _delete_files(self) -> None:
+        await self._stores.load_memory.want_deleted_with_models()
         for deletion in await self._stores.load_memory.claim_deletions(lease_ms=DELETE_LEASE_MS):
             try:
-                data = await self._bus.request(
-                    node_subject(deletion.node_id, MODEL_DELETE),
-                    encode(ModelDeleteRequest(model_name=deletion.model)),
-                    within_s=DELETE_WITHIN_S,
-                )
-                reply = decode(data, DoneReply)
-                if not reply.success:
-                    raise Unavailable(reply.error)
+                for name in deletion.files:
+                    await self._delete_file(deletion.node_id, name)
                 await self._stores.load_memory.deleted(deletion)
             except CorralError as error:
                 delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
                 await self._stores.load_memory.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+
+    async def _delete_file(self, node_id: str, name: str) -> None:
+        request = encode(ModelDeleteRequest(model_name=name))
+        data = await self._bus.request(node_subject(node_id, MODEL_DELETE), request, within_s=DELETE_WITHIN_S)
+        reply = decode(data, DoneReply)
+        if not reply.success:
+            raise Unavailable(reply.error)
 
     # What reports tell beyond the table
 
@@ -277,10 +281,20 @@ class ReplicaController:
                 renewed = True
             self._pids[key] = process.pid
         if renewed:
-            await self._learn(report.node, rows)
+            self._renewed.add(report.node)  # asked at the next look: who tells us of reports must not wait for one
+            self.poke()
 
-    async def _learn(self, node_id: str, rows: Mapping[str, Replica]) -> None:
+    async def _learn(self) -> None:
         """Tokens travel only in answers."""
+        while self._renewed:
+            node_id = self._renewed.pop()
+            try:
+                await self._learn_of(node_id)
+            except CorralError as error:  # its next report brings it back
+                log.warning("replicas.not_learned", node=node_id, error=str(error))
+
+    async def _learn_of(self, node_id: str) -> None:
+        rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(node_id)}
         report = await self._ask_report(node_id)
         for process in report.processes:
             row = rows.get(process.process_key)

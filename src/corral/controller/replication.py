@@ -8,7 +8,7 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
-from corral.controller.load_ports import Builds, GrpcLoader, Link, Traffic
+from corral.controller.load_ports import Builds, GrpcLoader, Link, Stager, Traffic
 from corral.controller.load_run import LoadTools
 from corral.controller.loads import LoadDesk, LoadRunner
 from corral.controller.replicas import ReplicaController
@@ -35,6 +35,8 @@ class Replication:
         builds: Builds,
         traffic: Traffic,
         grpc: GrpcLoader | None,
+        stager: Stager | None,
+        shared_models: bool,
         ask_report: Callable[[str], Awaitable[NodeReport]],
         hint: Callable[[], Awaitable[None]],
         idle_ttl_s: float | None,
@@ -50,6 +52,8 @@ class Replication:
             builds=builds,
             traffic=traffic,
             grpc=grpc,
+            stager=stager,
+            shared_models=shared_models,
             stop_replicas=self.stops.stop,
             hint=self.changed,
             clock=clock,

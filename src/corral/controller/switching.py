@@ -4,6 +4,7 @@ waited for."""
 import asyncio
 from collections.abc import Callable, Sequence
 
+from corral.controller.switch import ReplicaSwitch
 from corral.core.errors import TimedOut, Unavailable
 from corral.core.nodes import NodeId
 from corral.core.replicas import Replica, ReplicaState
@@ -15,11 +16,16 @@ WITHIN_S = 900.0
 
 
 class ReplicaSwitcher:
-    def __init__(self, stores: Stores, *, poke: Callable[[], None]) -> None:
-        self._stores, self._poke = stores, poke
+    def __init__(self, stores: Stores, *, poke: Callable[[], None], others: ReplicaSwitch) -> None:
+        """`others` is for processes that are no replica of ours, such as a LocalAI frontend's."""
+        self._stores, self._poke, self._others = stores, poke, others
 
     async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
         """Returns when a successor serves for each. Raises Unavailable with the cause when one does not start."""
+        ours = {replica.process_key for replica in await self._stores.replicas.read_of_node(node_id)}
+        strangers = [change for change in changes if change.process.process_key not in ours]
+        if strangers:
+            await self._others.switch(node_id, strangers, operation_id=operation_id)
         digests = {change.process.process_key: change.digest for change in changes}
         self._poke()
         try:

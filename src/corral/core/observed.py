@@ -35,6 +35,7 @@ class ObservedProcess:
     digest: str
     """Of the version it was started from; empty from a worker that does not tell."""
     state: str
+    protocol: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

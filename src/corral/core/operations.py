@@ -96,6 +96,8 @@ class Order:
     backend: str
     wish: Wish
     wave: int = 0
+    only_if_wanted: bool = False
+    """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
     expected_generation: int | None = None
     """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
 
@@ -120,7 +122,7 @@ class Admission:
     plan: str = ""
 
 
-def status_after(step: NextStep, *, node_healthy: bool = True) -> NodeProgressStatus:
+def status_after(step: NextStep) -> NodeProgressStatus:
     """What people see of a node after an attempt."""
     match step.state:
         case IntentState.SUCCEEDED:
@@ -134,8 +136,7 @@ def status_after(step: NextStep, *, node_healthy: bool = True) -> NodeProgressSt
         case IntentState.RUNNING:
             return NodeProgressStatus.DOWNLOADING
         case IntentState.PENDING:
-            failed = step.attempts > 0 and bool(step.error) and not step.node_unhealthy and node_healthy
-            return NodeProgressStatus.ERROR if failed else NodeProgressStatus.QUEUED
+            return NodeProgressStatus.ERROR if step.failed else NodeProgressStatus.QUEUED
 
 
 def conclude(

@@ -1,6 +1,6 @@
 """Who is asked to do what: the parts of an operation, decided from what nodes have and what was wanted before."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.intents import Intent, Wish
@@ -38,28 +38,37 @@ def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
     return [state for state in states if state.find(backend) is not None]
 
 
-def pick_deletes(states: Iterable[NodeState], backend: str) -> list[NodeState]:
-    """Nodes that have it, that were told to have it, or of which nobody knows."""
-    chosen = []
+def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
+    """Nodes that have it, that were told to have it, or of which nobody knows; the others in case they are just now."""
+    orders = []
     for state in states:
-        wanted = state.newest.get(state.key_of(backend))
-        wants_it = wanted is not None and wanted.verb.wants_presence
-        if state.backends is None or wants_it or state.find(backend) is not None:
-            chosen.append(state)
-    return chosen
+        key = state.key_of(backend)
+        wanted, found = state.newest.get(key), state.find(backend)
+        build = found.name if found is not None else wanted.wish.name if wanted is not None else ""
+        was_wanted = wanted is not None and wanted.verb.wants_presence
+        orders.append(
+            Order(
+                node_id=state.node.id,
+                node_name=state.node.name,
+                backend=key,
+                wish=Wish(element=key, name=build),
+                only_if_wanted=not (was_wanted or found is not None or state.backends is None),
+            )
+        )
+    return orders
 
 
 def plan_rollbacks(
     states: Iterable[NodeState], backend: str, *, to: str | None, wishes: Mapping[str, Wish]
 ) -> tuple[list[Order], list[Skipped]]:
-    """`wishes` by digest: how that version was once installed, so that it can be again."""
+    """`wishes` by digest: versions that once were as wanted, and how they were installed, so that they can be again."""
     orders, skipped = [], []
     for state in states:
         found = state.find(backend)
         node = state.node
         if found is None:
             continue
-        earlier = _earlier(found, to)
+        earlier = _earlier(found, to, wishes)
         if node.key_hash is None:
             reason = "a LocalAI worker keeps no earlier version"
         elif earlier is None:
@@ -86,13 +95,14 @@ def plan_rollbacks(
     return orders, skipped
 
 
-def _earlier(found: ObservedBackend, to: str | None) -> str | None:
+def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> str | None:
+    """A version that never worked is still on the disk; one that did goes before it."""
     if to is not None:
         return to if to in found.versions else None
     if found.digest not in found.versions:
         return None
     later = found.versions[found.versions.index(found.digest) + 1 :]
-    return later[0] if later else None
+    return next((digest for digest in later if digest in good), later[0] if later else None)
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:

@@ -11,6 +11,7 @@ from corral.core.replicas import COMING, Replica, ReplicaState
 MISSES = 2
 SETTLED_AFTER_MS = 5_000
 """A report that was on its way when a replica became ready may not have it yet."""
+_THERE = (NodeStatus.HEALTHY, NodeStatus.DRAINING)
 _ALIVE = ("starting", "ready", "backing_off")
 
 
@@ -86,7 +87,7 @@ def _orphans(nodes: Mapping[str, Node], tables: Mapping[str, Table], wanted: set
     for node_id, table in tables.items():
         node = nodes.get(node_id)
         # A LocalAI worker may serve other frontends; only what Corral's own workers run is ours to end.
-        if node is None or node.key_hash is None or table.epoch != node.epoch:
+        if node is None or node.key_hash is None or table.epoch != node.epoch or node.status not in _THERE:
             continue
         for process in table.processes:
             if process.state in _ALIVE and process.model and (node_id, process.process_key) not in wanted:

@@ -49,7 +49,7 @@ def parse_size_bytes(text: str) -> int:
     """`200GB`, `200GiB` or bytes."""
     size = read_size_bytes(text)
     if size is None:
-        raise ValueError(f"{text!r} is not a size; write for example 200GB or 200GiB")
+        raise InvalidInput(f"{text!r} is not a size; write for example 94MB or 12GiB")
     return size
 
 

@@ -40,11 +40,10 @@ def find_upgrades(
 ) -> dict[str, Upgrade]:
     """`offers` by backend and node; a backend nobody offers any more has no upgrade."""
     lagging: dict[str, list[Lagging]] = {}
-    for state in states:
-        for (backend, node_id), offered in offers.items():
-            if node_id != state.node.id or isinstance(offered, Unfit):
-                continue
-            one = _lagging(state, backend, offered)
+    by_id = {state.node.id: state for state in states}
+    for (backend, node_id), offered in offers.items():
+        if node_id in by_id and not isinstance(offered, Unfit):
+            one = _lagging(by_id[node_id], backend, offered)
             if one is not None:
                 lagging.setdefault(backend, []).append(one)
     return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(lagging.items())}

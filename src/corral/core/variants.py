@@ -100,7 +100,7 @@ def resolve_variant(
     does not fit is replaced by its family's entry for this node instead of being refused."""
     entry = by_name.get(name.partition("@")[2].lower() or name.lower()) or by_name.get(name.lower())
     if entry is None:
-        return Unfit(f"No gallery has a backend named {name}.")
+        return Unfit(f"No gallery has a backend named {name}")
     if is_meta(entry):
         return _from_map(by_name, entry, capability)
     if is_compatible(entry.name, entry.uri, capability):

@@ -98,7 +98,8 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
     api.include_router(node_backend_routes(stores, parts.fleet, parts.drift, parts.upgrades))
     api.include_router(policy_routes(stores, parts.hint_of))
-    api.include_router(gallery_routes(GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations)))
+    desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
+    api.include_router(gallery_routes(desk))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
     api.include_router(
         model_routes(stores, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes)

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from corral.core.errors import CorralError, Unavailable
+from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
 from corral.store.registration import Beat, BeatOutcome
 
 BATCH_MOST = 128
 WAITING_MOST = 10_000
+
+Waiting = tuple[Beat, asyncio.Future[BeatOutcome]]
 
 
 class BeatStore(Protocol):
@@ -20,7 +22,7 @@ class BeatStore(Protocol):
 class BeatBatcher:
     def __init__(self, store: BeatStore) -> None:
         self._store = store
-        self._waiting: list[tuple[Beat, asyncio.Future[BeatOutcome]]] = []
+        self._waiting: list[Waiting] = []
         self._wake = asyncio.Event()
 
     async def beat(self, beat: Beat) -> BeatOutcome:
@@ -39,14 +41,22 @@ class BeatBatcher:
                 batch, self._waiting = self._waiting[:BATCH_MOST], self._waiting[BATCH_MOST:]
                 await self._write(batch)
 
-    async def _write(self, batch: list[tuple[Beat, asyncio.Future[BeatOutcome]]]) -> None:
+    async def _write(self, batch: list[Waiting]) -> None:
         try:
             outcomes = await self._store.beat([beat for beat, _ in batch])
         except CorralError as error:
-            for _, answer in batch:
-                if not answer.done():
-                    answer.set_exception(error)
+            _fail(batch, error)
             return
+        except BaseException:
+            # A stop, or a mistake of ours: whoever waits must not wait for ever.
+            _fail(batch, OutcomeUnknown("the frontend stopped while it was writing this heartbeat; send the next one"))
+            raise
         for (_, answer), outcome in zip(batch, outcomes, strict=True):
             if not answer.done():
                 answer.set_result(outcome)
+
+
+def _fail(batch: list[Waiting], error: CorralError) -> None:
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(error)

@@ -1,5 +1,6 @@
 """The kinds of things that `/api/events` tells, read from the stores that own them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -7,8 +8,10 @@ import msgspec
 
 from corral.core.nodes import Node, NodeId
 from corral.core.operations import Operation
+from corral.core.replicas import Replica
 from corral.frontend.admin.models import model_view
 from corral.frontend.admin.node_view import view_node
+from corral.frontend.admin.replicas import InFlight, node_model
 from corral.frontend.feed import Change, Changes, Kind
 from corral.frontend.fleet.nodes import DriftSource, view_fleet
 from corral.frontend.fleet.operation_view import view_operation, with_live
@@ -32,6 +35,10 @@ class Models(Protocol):
     async def read_all(self) -> list[StoredModel]: ...
 
     async def read_version(self) -> int: ...
+
+
+class Replicas(Protocol):
+    async def read_all(self) -> list[Replica]: ...
 
 
 Now = Callable[[], Awaitable[int]]
@@ -76,8 +83,13 @@ def backend_kind(drift: DriftSource, upgrades: UpgradeChecks, now_ms: Now) -> Ki
 
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
-        fleet = view_fleet(await drift.read_states(), await drift.read(), await upgrades.read())
-        return Changes(now_ms=at_ms, changed=[_by_content(backend["name"], backend) for backend in fleet])
+        states, drifts, lagging = await drift.read_states(), await drift.read(), await upgrades.read()
+
+        def show() -> list[Change]:
+            return [_by_content(backend["name"], backend) for backend in view_fleet(states, drifts, lagging)]
+
+        # Thousands of rows: not on the loop, where requests would wait for it.
+        return Changes(now_ms=at_ms, changed=await asyncio.to_thread(show))
 
     return Kind(name="backends", read_since=read_since, is_whole=True, look_every_s=10.0, least_between_s=1.0)
 
@@ -97,3 +109,14 @@ def model_kind(models: Models, now_ms: Now) -> Kind:
         return Changes(now_ms=at_ms, changed=known[1])
 
     return Kind(name="models", read_since=read_since, is_whole=True)
+
+
+def replica_kind(replicas: Replicas, in_flight: InFlight, now_ms: Now) -> Kind:
+    async def read_since(_since_ms: int) -> Changes:
+        at_ms = await now_ms()
+        rows = await replicas.read_all()
+        return Changes(
+            now_ms=at_ms, changed=[_by_content(row.id, node_model(row, in_flight.total(row.id))) for row in rows]
+        )
+
+    return Kind(name="replicas", read_since=read_since, is_whole=True)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.errors import Conflict, OutcomeUnknown
+from corral.core.intents import Verb
 from corral.core.nodes import NodeId
 from corral.core.operations import Admission, NodeProgressStatus, Order
 from corral.core.policies import Ensure, OnDrift, PolicyChange
-from corral.store.database import Database, Tx
+from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
 from corral.store.intent_rows import encode_wish, finish_operations, lock_operations, show_ended, touch_operations
 from corral.store.operation_rows import encode_target
@@ -158,22 +159,28 @@ async def _valid_orders(tx: Tx, admission: Admission) -> list[Order]:
     )
     there = {NodeId(row["id"]) for row in rows}
     orders = [order for order in admission.orders if order.node_id in there]
-    if admission.cause == "request":
+    if admission.cause == "request" and not any(order.only_if_wanted for order in orders):
         return orders
-    newest = await _newest_generations(tx, orders)
-    return [order for order in orders if newest.get((order.node_id, order.backend)) == order.expected_generation]
+    newest = await _newest_orders(tx, orders)
+    return [order for order in orders if _still_wanted(admission, order, newest.get((order.node_id, order.backend)))]
 
 
-async def _newest_generations(tx: Tx, orders: Sequence[Order]) -> Mapping[tuple[NodeId, str], int]:
-    found: dict[tuple[NodeId, str], int] = {}
+def _still_wanted(admission: Admission, order: Order, newest: Row | None) -> bool:
+    if admission.cause != "request":
+        return (newest["generation"] if newest is not None else None) == order.expected_generation
+    return not order.only_if_wanted or (newest is not None and newest["verb"] != Verb.DELETE.value)
+
+
+async def _newest_orders(tx: Tx, orders: Sequence[Order]) -> Mapping[tuple[NodeId, str], Row]:
+    found: dict[tuple[NodeId, str], Row] = {}
     for backend, ids in _by_backend(orders).items():
         rows = await tx.fetch(
-            "SELECT node_id, generation FROM intents"  # noqa: S608
+            "SELECT node_id, generation, verb FROM intents"  # noqa: S608
             f" WHERE newest AND backend = $1 AND node_id IN ({places(len(ids), first=2)})",
             backend,
             *ids,
         )
-        found.update({(NodeId(row["node_id"]), backend): row["generation"] for row in rows})
+        found.update({(NodeId(row["node_id"]), backend): row for row in rows})
     return found
 
 

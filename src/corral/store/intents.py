@@ -19,6 +19,7 @@ from corral.store.intent_rows import (
     touch_operations,
 )
 from corral.store.observed import read_node_backends
+from corral.store.prune import has_prunable, prune_intents
 from corral.store.rows import places
 
 _HEALTHY = (
@@ -138,15 +139,33 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def read_newest(self, *, node_id: NodeId | None = None) -> list[Intent]:
-        """The last wish for every backend on every node, open or ended."""
+    async def read_newest(self, ids: Iterable[NodeId] | None = None) -> list[Intent]:
+        """The last wish for every backend, open or ended, on every node or on these."""
+        chosen = None if ids is None else sorted(set(ids))
+        where = "" if chosen is None else f" AND node_id IN ({places(len(chosen))})"
 
         async def body(tx: Tx) -> list[Intent]:
-            if node_id is not None:
-                rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND node_id = $1", node_id)
-            else:
-                rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest")
+            if chosen == []:
+                return []
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest{where}", *(chosen or ()))
             return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
+        """The store's time; nodes that changed since, in themselves, in what they have or in what is wanted of them;
+        and whether a policy did."""
+
+        async def body(tx: Tx) -> tuple[int, set[NodeId], bool]:
+            rows = await tx.fetch(
+                "SELECT id AS node_id FROM nodes WHERE changed_at >= $1"
+                " UNION SELECT node_id FROM observed_nodes WHERE changed_at >= $1"
+                " UNION SELECT node_id FROM intents WHERE changed_at >= $1",
+                since_ms,
+            )
+            policy = await tx.fetch_one("SELECT max(changed_at) AS at, now_ms() AS now FROM backend_policies")
+            assert policy is not None
+            return policy["now"], {NodeId(row["node_id"]) for row in rows}, (policy["at"] or 0) >= since_ms
 
         return await self._database.read(body)
 
@@ -169,12 +188,12 @@ class IntentStore:
         return await self._database.read(body)
 
     async def find_wishes(self, backend: str) -> dict[str, Wish]:
-        """By digest: how each version of it was last asked for."""
+        """By digest: how each version of it that some node got was last asked for."""
 
         async def body(tx: Tx) -> dict[str, Wish]:
             rows = await tx.fetch(
                 "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
-                " AND verb IN ('install', 'upgrade') ORDER BY generation",
+                " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
                 backend,
             )
             return {row["digest"]: decode_wish(row["wish"]) for row in rows}
@@ -182,20 +201,22 @@ class IntentStore:
         return await self._database.read(body)
 
     async def finish_idle(self) -> list[str]:
-        """Ends operations that somebody left open without an open order."""
+        """Ends orders for nodes that have gone, and operations that somebody left open without an open order."""
 
-        async def find(tx: Tx) -> list[str]:
+        async def find(tx: Tx) -> tuple[bool, list[str]]:
             rows = await tx.fetch(
                 "SELECT id FROM operations WHERE finished_at IS NULL AND NOT EXISTS"
                 " (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live) LIMIT 100"
             )
-            return [row["id"] for row in rows]
+            return await has_prunable(tx), [row["id"] for row in rows]
 
-        idle = await self._database.read(find)
-        if not idle:
+        prunable, idle = await self._database.read(find)
+        if not prunable and not idle:
             return []
 
         async def body(tx: Tx) -> list[str]:
+            if prunable:
+                await prune_intents(tx)
             await lock_operations(tx, idle)
             return await finish_operations(tx, idle)
 

@@ -6,6 +6,7 @@ edited model.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -65,12 +66,18 @@ def parse_config_text(text: str) -> ModelConfig:
     return parse_model_config(load_yaml(text))
 
 
+@lru_cache(maxsize=8192)
+def _read_document(document: str) -> ModelConfig:
+    """Remembered: whoever builds routes reads every model, and on SQLite that happens on the event loop."""
+    return parse_model_config(msgspec.json.decode(document))
+
+
 def _stored(row: Row) -> StoredModel:
     return StoredModel(
         name=row["name"],
         revision=row["revision"],
         text=row["config"],
-        config=parse_model_config(msgspec.json.decode(row["document"])),
+        config=_read_document(row["document"]),
         aliases=_decode_names(row["aliases"]),
         changed_at=row["changed_at"],
         changed_by=row["changed_by"],

@@ -11,6 +11,7 @@ import structlog
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.database import CONFLICT_TRIES, Body, Row, StoreConflict, conflict_delay_s
 from corral.store.migrations import apply_migrations
+from corral.store.prune import prune_intents
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -209,7 +210,9 @@ class PostgresDatabase:
             # Looked up as a statement would: a function of that name elsewhere in the database is not ours.
             if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
                 await tx.execute(_NOW_MS)
-            return [migration.name for migration in await apply_migrations(tx, self.dialect)]
+            applied = await apply_migrations(tx, self.dialect)
+            await prune_intents(tx)
+            return [migration.name for migration in applied]
 
         applied = await self.write(body)
         if applied:

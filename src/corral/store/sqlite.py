@@ -16,6 +16,7 @@ import structlog
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.database import CONFLICT_TRIES, Body, Row, StoreConflict, conflict_delay_s
 from corral.store.migrations import apply_migrations
+from corral.store.prune import prune_intents
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -82,6 +83,10 @@ def _run_to_end(body: Coroutine[Any, Any, T]) -> T:
         return result
     body.close()
     raise RuntimeError("a transaction waited for something other than the store")
+
+
+def _advice(error: sqlite3.Error) -> str:
+    return ". Make room on its disk; Corral goes on by itself" if _code(error) == sqlite3.SQLITE_FULL else ""
 
 
 class SqliteDatabase:
@@ -162,7 +167,7 @@ class SqliteDatabase:
             if self._writer.in_transaction:
                 self._rollback()
                 raise
-            raise OutcomeUnknown(f"the commit to {self.location} ended with: {error}") from error
+            raise OutcomeUnknown(f"the commit to {self.location} ended with: {error}{_advice(error)}") from error
 
     def _rollback(self) -> None:
         if self._writer.in_transaction:
@@ -170,7 +175,9 @@ class SqliteDatabase:
 
     async def migrate(self) -> None:
         async def body(tx: Any) -> list[str]:
-            return [migration.name for migration in await apply_migrations(tx, self.dialect)]
+            applied = await apply_migrations(tx, self.dialect)
+            await prune_intents(tx)
+            return [migration.name for migration in applied]
 
         applied = await self.write(body)
         if applied:

@@ -23,9 +23,17 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
     async def wait(self) -> int:
         """Exit code; negative for a signal."""
         return await self._process.wait()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
 
     async def stop(self, *, within_s: float) -> None:
         """TERM, a bounded wait, KILL."""
@@ -91,12 +99,17 @@ def _die_with_parent() -> None:
 
 def bound_log(path: Path) -> None:
     """Keep one older part. Copied and cut, because the writer keeps its file open (in append mode)."""
+    older = path.with_suffix(path.suffix + ".1")
     try:
-        if path.stat().st_size > LOG_MOST_BYTES:
-            shutil.copyfile(path, path.with_suffix(path.suffix + ".1"))
-            os.truncate(path, 0)
+        if path.stat().st_size <= LOG_MOST_BYTES:
+            return
     except FileNotFoundError:
-        pass
+        return
+    try:
+        shutil.copyfile(path, older)
+    except OSError:
+        older.unlink(missing_ok=True)  # no room for it: bounded goes before kept
+    os.truncate(path, 0)
 
 
 def python_command(*arguments: str) -> list[str]:

@@ -34,6 +34,10 @@ class Disk(Protocol):
         """Does nothing when there is no such file, or when it is executable already."""
         ...
 
+    def let_through(self, directory: Path) -> None:
+        """Others may walk through it, and see nothing on the way."""
+        ...
+
     def free_bytes(self, path: Path) -> int:
         """On the file system of `path`, or of the nearest directory above that exists."""
         ...
@@ -83,6 +87,9 @@ class SystemDisk:
         with suppress(FileNotFoundError):
             if not os.access(path, os.X_OK):
                 path.chmod(0o700)
+
+    def let_through(self, directory: Path) -> None:
+        directory.chmod(0o711)
 
     def free_bytes(self, path: Path) -> int:
         while not path.exists():

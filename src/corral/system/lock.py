@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from corral.core.errors import Conflict, Unavailable
@@ -43,8 +43,9 @@ def lock_directory(directory: Path, what: str) -> Iterator[None]:
                 f"a Corral {what} (process {holder}) already uses {directory}."
                 " Stop it first, or give this one another --data-dir."
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # on a full disk it is held all the same, only not by name
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)

@@ -1,8 +1,9 @@
 """Logs are events: a constant name, facts as fields, one line each, on standard error."""
 
+import json
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -16,6 +17,34 @@ def _hide_secrets(_logger: Any, _method: str, event: structlog.typing.EventDict)
         if key.lower().rpartition("_")[2] in _SECRET_NAMES:
             event[key] = "(hidden)"
     return event
+
+
+class _Output:
+    """Where lines go. One that cannot be written (the disk is full) is counted and does not end the program; the
+    first that can be written again comes after the count."""
+
+    def __init__(self, stream: TextIO, *, as_json: bool) -> None:
+        self._stream = stream
+        self._as_json = as_json
+        self._lost = 0
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write((self._count() if self._lost else "") + text)
+            self._stream.flush()
+        except OSError:
+            self._lost += 1
+        else:
+            self._lost = 0
+        return len(text)
+
+    def _count(self) -> str:
+        """Not through the logger, which waits for this very line."""
+        event = {"event": "log.lines_lost", "level": "warning", "lines": self._lost}
+        return "\n" + (json.dumps(event) if self._as_json else f"[warning  ] log.lines_lost lines={self._lost}") + "\n"
+
+    def flush(self) -> None:
+        """Every write is flushed already."""
 
 
 def configure_logs(*, level: str, format: str, role: str) -> None:
@@ -38,7 +67,7 @@ def configure_logs(*, level: str, format: str, role: str) -> None:
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Output(sys.stderr, as_json=format == "json"))),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(role=role)

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -23,7 +22,7 @@ from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
-from corral.worker.system_backends import SystemBackend, is_system, read_system_backends
+from corral.worker.system_backends import SystemBackend, is_system
 from corral.worker.world import Fetch
 
 log = structlog.get_logger()
@@ -55,11 +54,11 @@ class Backends:
         reader: RequestReader,
         *,
         changed: Callable[[], None],
-        system: Path,
+        read_system: Callable[[], dict[str, InstalledBackend]],
     ) -> None:
-        """`system` is where backends lie that came with the machine."""
+        """`read_system` blocks, and tells which backends came with the machine."""
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
-        self._reader, self._changed, self._system = reader, changed, system
+        self._reader, self._changed, self._read_system = reader, changed, read_system
         self._table: dict[str, InstalledBackend] = {}
         self._locks: dict[str, _Lock] = {}
         self._ended: dict[bytes, Stopped] = {}
@@ -67,7 +66,7 @@ class Backends:
     # What is there
 
     async def refresh(self) -> None:
-        table = await asyncio.to_thread(read_system_backends, self._system)
+        table = await asyncio.to_thread(self._read_system)
         table |= {backend.name: backend for backend in await self._artifacts.list_backends()}
         if table != self._table:
             self._table = table
@@ -142,13 +141,15 @@ class Backends:
     ) -> InstalledVersion:
         """At once when it is here already. Identical requests share one download."""
         await self.accept(request)
-        if not request.force and (present := self._satisfied(request)) is not None:
+        if not request.force and not self._is_changing(request) and (present := self._satisfied(request)) is not None:
             await self.note_applied(request)
             return present
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             async with self._locked(request.backend or request.name):
+                await self.accept(request)  # a newer order may have come while we waited
                 if not request.force and (present := self._satisfied(request)) is not None:
+                    await self.note_applied(request)
                     return present  # whoever had the lock before us installed it
                 if request.force:
                     await self._stop_users(request.backend, stopped, reason="it is being reinstalled")
@@ -171,6 +172,7 @@ class Backends:
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             try:
                 async with self._locked(request.backend or request.name):
+                    await self.accept(request)
                     if extras.strategy != ROLLING:
                         await self._stop_users(request.backend, stopped, reason="its backend is being upgraded")
                     return await self._fetch(request, cancel, report)
@@ -183,6 +185,7 @@ class Backends:
         """A switch of the pointer. What runs goes on until it is told otherwise."""
         await self._ledger.accept(plain_name(request.backend), request.generation)
         async with self._locked(request.backend):
+            await self._ledger.accept(plain_name(request.backend), request.generation)
             name = self._installed_name(request.backend)
             version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
@@ -195,6 +198,7 @@ class Backends:
         await self._ledger.accept(plain_name(request.backend), generation)
         self._jobs.cancel(backend=self._lock_name(request.backend))
         async with self._locked(request.backend):
+            await self._ledger.accept(plain_name(request.backend), generation)
             await self.refresh()
             backend = self.find(request.backend)
             self._refuse_system(backend)
@@ -246,6 +250,11 @@ class Backends:
         await self.stop([view.key for view in self.users(backend)], stopped, reason=reason, unload=unload)
 
     # Parts
+
+    def _is_changing(self, request: InstallRequest) -> bool:
+        """Somebody has the backend's lock: what is there now may be gone in a moment."""
+        entry = self._locks.get(self._lock_name(request.backend or request.name))
+        return entry is not None and entry.lock.locked()
 
     def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
         """The installed version, when it is what the request asks for."""

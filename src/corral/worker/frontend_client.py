@@ -1,9 +1,8 @@
 """Calls a frontend's node API, Corral's or LocalAI's."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
-import httpx
 import msgspec
 
 from corral.bus.node_api import (
@@ -25,6 +24,7 @@ from corral.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from corral.system.http_call import HttpAnswer, NoAnswer, NoConnection, http_call
 
 CALL_WITHIN_S = 10.0
 
@@ -39,8 +39,7 @@ _decode_models = msgspec.json.Decoder(list[_NodeModel] | None).decode
 class FrontendClient:
     """Knows every frontend. All calls are idempotent, so one that fails on the way is simply made to the next."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str) -> None:
-        self._client = client
+    def __init__(self, url: str) -> None:
         self._given = url
         self._urls = [url]
 
@@ -52,14 +51,14 @@ class FrontendClient:
     async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply:
         response = await self._post("/api/node/register", msgspec.json.encode(request), bearer)
         try:
-            return decode_register_reply(response.content)
+            return decode_register_reply(response.body)
         except msgspec.DecodeError as error:
             raise Unavailable(f"{self._urls[0]} does not answer like a frontend ({error}); check --join") from None
 
     async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> HeartbeatReply:
         response = await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
         try:
-            return decode_heartbeat_reply(response.content)
+            return decode_heartbeat_reply(response.body)
         except msgspec.DecodeError:  # it arrived, which is what counts; LocalAI's answers may be anything
             return HeartbeatReply()
 
@@ -70,17 +69,17 @@ class FrontendClient:
         """Requests that run on this node's replicas, as the frontend counts them."""
         response = await self._send("GET", f"/api/node/{node_id}/models", b"", bearer, instance)
         try:
-            return sum(model.in_flight for model in _decode_models(response.content) or ())
+            return sum(model.in_flight for model in _decode_models(response.body) or ())
         except msgspec.DecodeError as error:
             raise Unavailable(f"{self._urls[0]} does not tell this node's models ({error})") from None
 
     async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/deregister", b"", bearer, instance)
 
-    async def _post(self, path: str, body: bytes, bearer: str, instance: str = "") -> httpx.Response:
+    async def _post(self, path: str, body: bytes, bearer: str, instance: str = "") -> HttpAnswer:
         return await self._send("POST", path, body, bearer, instance)
 
-    async def _send(self, method: str, path: str, body: bytes, bearer: str, instance: str = "") -> httpx.Response:
+    async def _send(self, method: str, path: str, body: bytes, bearer: str, instance: str = "") -> HttpAnswer:
         headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
         if instance:
             headers[INSTANCE_HEADER] = instance
@@ -97,16 +96,16 @@ class FrontendClient:
             return response
         raise failures[0]
 
-    async def _send_to(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+    async def _send_to(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         try:
-            response = await self._client.request(method, url, content=body, headers=headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            why = str(error) or type(error).__name__
-            raise Unavailable(f"cannot reach the frontend {_origin(url)}: {why}") from error
-        except httpx.HTTPError as error:
-            raise OutcomeUnknown(f"no answer from {_origin(url)}: {str(error) or type(error).__name__}") from error
-        if response.status_code >= 300:
-            raise _error(response)
+            # Through no proxy: a fleet's own traffic stays on its own network.
+            response = await http_call(method, url, body=body, headers=headers, within_s=CALL_WITHIN_S)
+        except NoConnection as error:
+            raise Unavailable(f"cannot reach the frontend {_origin(url)}: {error}") from error
+        except NoAnswer as error:
+            raise OutcomeUnknown(f"no answer from {_origin(url)}: {error}") from error
+        if response.status >= 300:
+            raise _error(url, response)
         return response
 
 
@@ -114,9 +113,9 @@ def _origin(url: str) -> str:
     return url.partition("/api/")[0]
 
 
-def _error(response: httpx.Response) -> CorralError:
+def _error(url: str, response: HttpAnswer) -> CorralError:
     message = _message(response)
-    match response.status_code:
+    match response.status:
         case 400 | 413 | 422:
             return InvalidInput(f"the frontend did not accept this: {message}")
         case 401 | 403:
@@ -124,22 +123,21 @@ def _error(response: httpx.Response) -> CorralError:
         case 404:
             return NotFound(message)
         case 409:
-            return Fenced(message) if "/heartbeat" in str(response.request.url) else Conflict(message)
+            return Fenced(message) if url.endswith("/heartbeat") else Conflict(message)
         case status:
             return Unavailable(f"the frontend answered {status}: {message}")
 
 
-def _message(response: httpx.Response) -> str:
+def _message(response: HttpAnswer) -> str:
     try:
-        error = msgspec.json.decode(response.content)["error"]
+        error = msgspec.json.decode(response.body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)
     except (msgspec.DecodeError, KeyError, TypeError):
-        return response.text[:200] or response.reason_phrase
+        return response.body.decode(errors="replace")[:200] or _phrase(response.status)
 
 
-@asynccontextmanager
-async def open_frontend_client(url: str) -> AsyncIterator[FrontendClient]:
-    limits = httpx.Limits(max_connections=4, keepalive_expiry=60.0)
-    # Not through a proxy from the environment: a fleet's own traffic stays on its own network.
-    async with httpx.AsyncClient(timeout=CALL_WITHIN_S, limits=limits, trust_env=False) as client:
-        yield FrontendClient(client, url)
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return str(status)

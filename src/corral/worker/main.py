@@ -17,7 +17,7 @@ from corral.system.listen import Listener, address_towards, bind_socket, host_na
 from corral.system.loops import keep_running
 from corral.worker.commands import serve_commands
 from corral.worker.commands.workbench import Workbench
-from corral.worker.frontend_client import open_frontend_client
+from corral.worker.frontend_client import FrontendClient
 from corral.worker.identity import read_identity, settle_identity
 from corral.worker.machine import read_machine
 from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
@@ -82,14 +82,13 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
         listener, port = _listen(settings, host)
         opened.callback(listener.close)
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
-        frontend = await opened.enter_async_context(open_frontend_client(identity.join))
         machine = await read_machine(settings, disk)
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
         async with open_workshop(settings, world, capability=machine.capability.token, nvml=nvml) as workshop:
             membership = Membership(
                 settings,
-                frontend,
+                FrontendClient(identity.join),
                 machine,
                 Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
                 name=identity.name,

@@ -14,6 +14,7 @@ from corral.bus.messages import FetchedFile, FoundPath, ModelFetchRequest
 from corral.core.errors import InvalidInput
 from corral.worker.areas import Area, OutsideArea
 from corral.worker.jobs import Jobs, Listener
+from corral.worker.web.uploads import TARGET
 from corral.worker.world import Fetch
 
 
@@ -54,7 +55,7 @@ class ModelFiles:
         found = {}
         for name in names:
             status = self.area.look(name)
-            if status is not None:
+            if status is not None and self.area.look(name + TARGET) is None:  # else it is still being sent
                 size = status.st_size if stat.S_ISREG(status.st_mode) else None
                 found[name] = FoundPath(path=str(self.area.path(name)), size=size)
         return found

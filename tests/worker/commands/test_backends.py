@@ -13,7 +13,7 @@ from corral.worker.processes.records import read_start_ticks
 from harness.fleet_worker import FleetWorker
 from harness.localai_backend import http_files, localai_files, write_http_backend, write_localai_backend
 from harness.nats import Nats
-from harness.oci_registry import OciRegistry
+from harness.oci_registry import OciRegistry, Trickle
 from harness.programs import call
 from harness.waiting import wait_until
 
@@ -102,6 +102,50 @@ async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker
             assert outcome["code"] == "cancelled"
         finally:
             held.close()
+
+
+UPGRADE_S = float(os.environ.get("CORRAL_TEST_UPGRADE_S", "12"))
+
+
+async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgrade_takes(
+    worker: FleetWorker, registry: OciRegistry, tmp_path: Path
+) -> None:
+    """Over a slow line; minutes with `CORRAL_TEST_UPGRADE_S`. Another one is installed and stopped meanwhile."""
+    rate = 200 << 10
+    line = Trickle(registry.port, bytes_per_s=rate)
+    registry.push("slow", localai_files("1"))
+    uri = f"127.0.0.1:{line.port}/slow:latest"
+    took_s: dict[str, list[float]] = {"backend.install": [], "backend.list": []}
+    try:
+        async with worker.frontend() as frontend:
+            assert (await frontend.ask("backend.install", backend="slow", uri=uri))["success"]
+            source = write_http_backend(tmp_path / "web")
+            wanted = {"backend": "web", "uri": f"file://{source}", "corral": {"start": {"model": "/weights"}}}
+            assert (await frontend.ask("backend.install", **wanted, model_id="m"))["success"]
+            new = registry.push("slow", localai_files("2"), {"weights": os.urandom(int(rate * UPGRADE_S))})
+            began_s = time.monotonic()
+            upgrade = asyncio.create_task(
+                frontend.ask("backend.upgrade", backend="slow", uri=uri, within_s=20 * UPGRADE_S + 60)
+            )
+            for _ in range(50):
+                for verb, fields in (("backend.install", {**wanted, "model_id": "m"}), ("backend.list", {})):
+                    asked_s = time.monotonic()
+                    reply = await frontend.ask(verb, **fields)
+                    took_s[verb].append(time.monotonic() - asked_s)
+                    assert not reply.get("error"), reply
+                await asyncio.sleep(0.8 * UPGRADE_S / 50)  # spread over the upgrade
+            assert not upgrade.done()
+            stopped = await frontend.ask("model.stop", process_key="m#0", force=True)
+            assert stopped["terminated"], stopped
+            done = await upgrade
+            assert (done["success"], done["corral"]["digest"]) == (True, new)
+    finally:
+        line.stop()
+    for verb, each_s in took_s.items():
+        worst_s, median_s = max(each_s), sorted(each_s)[len(each_s) // 2]
+        print(f"{verb}: p50 {median_s * 1000:.1f} ms, p99 {worst_s * 1000:.1f} ms")
+        assert worst_s < 0.5
+    print(f"beside an upgrade of {time.monotonic() - began_s:.0f} s")
 
 
 class _HeldServer:

@@ -2,8 +2,6 @@
 
 import asyncio
 import hashlib
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,48 +10,14 @@ import pytest
 
 from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
+from harness.tiny_model import Shelf
 
 WEIGHTS = bytes(range(256)) * 4096
 
 
-class Shelf:
-    """A plain HTTP server with one file on it that counts how often it was taken."""
-
-    def __init__(self) -> None:
-        self.gets = 0
-        shelf = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _head(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(WEIGHTS)))
-                self.end_headers()
-
-            def do_HEAD(self) -> None:
-                self._head()
-
-            def do_GET(self) -> None:
-                shelf.gets += 1
-                self._head()
-                self.wfile.write(WEIGHTS)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/weights.gguf"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
 def shelf() -> Iterator[Shelf]:
-    shelf = Shelf()
+    shelf = Shelf(WEIGHTS)
     yield shelf
     shelf.close()
 

@@ -1,5 +1,6 @@
 """What can be installed: LocalAI's listings, and Corral's own, which say what each machine would get."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -8,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Operation, OperationState
+from corral.core.upgrades import Upgrade
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.gallery.listing import (
     ITEMS,
@@ -55,14 +57,21 @@ class Operations(Protocol):
     async def read_open(self) -> list[Operation]: ...
 
 
+class Upgrades(Protocol):
+    async def read(self) -> Mapping[str, Upgrade]: ...
+
+
 class GalleryDesk:
     """Puts galleries, machines and what is under way together for each request."""
 
-    def __init__(self, galleries: Galleries, nodes: Nodes, observed: Observed, operations: Operations) -> None:
+    def __init__(
+        self, galleries: Galleries, nodes: Nodes, observed: Observed, operations: Operations, upgrades: Upgrades
+    ) -> None:
         self.galleries = galleries
         self._nodes = nodes
         self._observed = observed
         self._operations = operations
+        self._upgrades = upgrades
         self._families = Families(())
 
     async def offers(self) -> Offers:
@@ -75,6 +84,10 @@ class GalleryDesk:
         """By backend: the operation that is at it."""
         running = [op for op in await self._operations.read_open() if op.state is OperationState.RUNNING]
         return {op.backend: InWork(job_id=op.id, task=task_of(op)) for op in running}
+
+    async def upgrades(self) -> dict[str, str]:
+        """By backend: the version there is to upgrade to; empty when the gallery does not name it."""
+        return {name: upgrade.nodes[0].available_version for name, upgrade in (await self._upgrades.read()).items()}
 
 
 def gallery_routes(desk: GalleryDesk) -> APIRouter:
@@ -122,7 +135,7 @@ def _add_localai_routes(router: APIRouter, desk: GalleryDesk) -> None:
 
     @router.get("/backends")
     async def installed() -> list[dict[str, Any]]:
-        return list_installed(await desk.offers(), {})
+        return list_installed(await desk.offers(), await desk.upgrades())
 
     @router.get("/backends/available")
     async def available() -> list[dict[str, Any]]:

@@ -116,6 +116,7 @@ CREATE TABLE staged_models (
   delete_attempts BIGINT NOT NULL,
   delete_error TEXT NOT NULL,
   delete_due_at BIGINT NOT NULL,
+  files TEXT NOT NULL,
   PRIMARY KEY (node_id, model)
 );
 

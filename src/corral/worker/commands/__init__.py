@@ -1,12 +1,13 @@
 """What the fleet may ask of this machine over the bus: one small handler per subject."""
 
+import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from corral.bus import subjects
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_inbox, node_reply_space, node_subject
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, Unavailable
 from corral.worker.commands import backends, files, models, node
 from corral.worker.commands.workbench import Workbench
 
@@ -78,6 +79,23 @@ async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None]
 
 def _bound(handler: Handler, bench: Workbench) -> Callable[[BusMessage], Awaitable[bytes | None]]:
     async def handle(message: BusMessage) -> bytes | None:
-        return await handler(bench, message)
+        try:
+            return await handler(bench, message)
+        except (MemoryError, RuntimeError, OSError) as error:
+            if not _is_shortage(error):
+                raise
+            raise Unavailable(
+                f"this machine is short of memory or descriptors ({str(error) or type(error).__name__}); it goes"
+                " on with what it has. Try again later, or stop something there"
+            ) from error
 
     return handle
+
+
+_SHORTAGES = frozenset((errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE))
+
+
+def _is_shortage(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _SHORTAGES
+    return isinstance(error, MemoryError) or "start new thread" in str(error)

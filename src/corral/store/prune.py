@@ -1,0 +1,48 @@
+"""At every start, under the migration lock: orders nobody can carry out any more are ended, with the reason."""
+
+from corral.core.operations import NodeProgressStatus
+from corral.store.database import Tx
+from corral.store.events import append_event
+from corral.store.intent_rows import finish_operations, lock_operations, show_ended, touch_operations
+
+_UNKNOWN = "NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL)"
+_NOT_BACKEND = "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.node_type <> 'backend')"
+_RULES = (
+    (_UNKNOWN, "the node is no longer part of the fleet"),
+    (_NOT_BACKEND, "the node runs no backends"),
+    ("backend = ''", "the order names no backend"),
+)
+
+
+async def has_prunable(tx: Tx) -> bool:
+    """A cheap look, for whoever does this often."""
+    return await tx.fetch_one(f"SELECT 1 AS found FROM intents WHERE live AND {_UNKNOWN} LIMIT 1") is not None  # noqa: S608
+
+
+async def prune_intents(tx: Tx) -> int:
+    """How many were ended."""
+    ended = 0
+    for rule, reason in _RULES:
+        rows = await tx.fetch(f"SELECT id, operation_id, node_id FROM intents WHERE live AND {rule}")  # noqa: S608
+        if not rows:
+            continue
+        operations = [row["operation_id"] for row in rows]
+        await lock_operations(tx, operations)
+        await tx.execute_many(
+            "UPDATE intents SET state = 'cancelled', live = false, claim_token = NULL, last_error = $2,"
+            " finished_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+            [(row["id"], reason) for row in rows],
+        )
+        await show_ended(
+            tx,
+            [(row["operation_id"], row["node_id"]) for row in rows],
+            status=NodeProgressStatus.CANCELLED,
+            error=reason,
+        )
+        await append_event(
+            tx, actor="start", action="intents.pruned", subject="intents", detail={"count": len(rows), "reason": reason}
+        )
+        await touch_operations(tx, operations)
+        await finish_operations(tx, operations)
+        ended += len(rows)
+    return ended

@@ -1,0 +1,53 @@
+"""LocalAI's `LoadModel`: has a backend process that runs take a model."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from corral.core.localai_messages import MODEL_OPTIONS, RESULT
+from corral.core.model_config import ModelConfig
+from corral.core.model_options import StagedModel, model_options
+from corral.core.protobuf import BadMessage
+from corral.system.grpc_channel import BackendFailed, GrpcChannel
+
+
+class Place(Protocol):
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+
+async def load_model(address: str, token: str, options: Mapping[str, Any], *, within_s: float) -> None:
+    """`options` as `core.model_options` makes them. Raises CorralError with the backend's own words.
+
+    A time-out does not stop the load: only ending the process does."""
+    channel = GrpcChannel(address, token)
+    try:
+        request = MODEL_OPTIONS.encode(options)
+        reply = RESULT.decode(await channel.unary("LoadModel", request, within_s=within_s))
+    except BadMessage as error:
+        raise BackendFailed(f"LoadModel at {address}: {error}") from error
+    finally:
+        await channel.close()
+    if not reply.get("success"):
+        raise BackendFailed(f"the backend could not load the model: {reply.get('message') or 'it does not say why'}")
+
+
+class LocalAiLoader:
+    """For load jobs. `shared_token`: for processes without one of their own, which LocalAI's workers start."""
+
+    def __init__(self, *, shared_token: str = "") -> None:
+        self._shared_token = shared_token
+
+    async def load(self, config: ModelConfig, replica: Place, *, paths: Mapping[str, str], within_s: float) -> None:
+        """`paths`: where the files lie there, by the names the configuration has for them."""
+        staged = StagedModel(models_dir=models_dir_of(config, paths), paths=paths)
+        token = replica.token or self._shared_token
+        await load_model(replica.address, token, model_options(config, staged), within_s=within_s)
+
+
+def models_dir_of(config: ModelConfig, paths: Mapping[str, str]) -> str:
+    """The directory that the configuration's relative names are relative to, there."""
+    path = paths.get(config.model, "")
+    return path.removesuffix(config.model).rstrip("/") if config.model and path.endswith(f"/{config.model}") else ""

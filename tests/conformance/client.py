@@ -1,0 +1,173 @@
+"""OpenAI's own Python client, as its users have it. Run as a program: URL KEY MODEL FEATURE...
+
+Prints one `ok NAME` for each check; the first that fails ends it with a traceback. `client.mjs` is the same for Node.
+"""
+
+import sys
+from collections.abc import Callable
+
+import openai
+
+url, key, model, *features = sys.argv[1:]
+client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=120, max_retries=0)
+HORSE = [{"role": "user", "content": "Name one colour of a horse."}]
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
+CHECKS: dict[str, Callable[[], None]] = {}
+
+
+def check(feature: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        if feature in features:
+            CHECKS[function.__name__] = function
+        return function
+
+    return add
+
+
+def fails(kind: type[openai.APIStatusError], request: Callable[[], object]) -> openai.APIStatusError:
+    try:
+        request()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+@check("chat")
+def models_are_listed() -> None:
+    found = {item.id: item for item in client.models.list()}
+    assert model in found, found
+    assert found[model].object == "model"
+    assert client.models.retrieve(model).id == model
+
+
+@check("chat")
+def chat_is_answered() -> None:
+    answer = client.chat.completions.create(model=model, messages=HORSE, max_tokens=16, temperature=0)
+    assert answer.object == "chat.completion"
+    assert answer.model == model
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].message.content
+    assert answer.choices[0].finish_reason in ("stop", "length")
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+
+
+@check("chat")
+def chat_is_streamed() -> None:
+    stream = client.chat.completions.create(
+        model=model, messages=HORSE, max_tokens=16, temperature=0, stream=True, stream_options={"include_usage": True}
+    )
+    text, reasons, usage = "", [], None
+    for chunk in stream:
+        assert chunk.object == "chat.completion.chunk"
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            reasons += [choice.finish_reason] if choice.finish_reason else []
+    assert text
+    assert reasons in (["stop"], ["length"])
+    assert usage is not None
+    assert usage.completion_tokens > 0
+
+
+@check("chat")
+def a_stream_can_be_left() -> None:
+    stream = client.chat.completions.create(model=model, messages=HORSE, max_tokens=64, stream=True)
+    for _chunk in stream:
+        break
+    stream.close()
+    chat_is_answered()
+
+
+@check("echo")
+def every_character_arrives() -> None:
+    said = "gr\u00fc\u00df dich \U0001f40e"
+    messages = [{"role": "user", "content": said}]
+    whole = client.chat.completions.create(model=model, messages=messages)
+    assert (whole.choices[0].message.content or "").endswith(said)
+    stream = client.chat.completions.create(model=model, messages=messages, stream=True)
+    text = "".join(choice.delta.content or "" for chunk in stream for choice in chunk.choices)
+    assert text == whole.choices[0].message.content
+
+
+@check("tools")
+def tools_are_called() -> None:
+    messages = [{"role": "user", "content": "tool"}]
+    answer = client.chat.completions.create(model=model, messages=messages, tools=TOOLS)
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls"
+    call = (choice.message.tool_calls or [])[0]
+    assert (call.type, call.function.name, call.function.arguments) == ("function", "weather", '{"city": "Paris"}')
+    assert call.id
+    with client.chat.completions.stream(model=model, messages=messages, tools=TOOLS) as stream:
+        final = stream.get_final_completion()
+    call = (final.choices[0].message.tool_calls or [])[0]
+    assert (call.function.name, call.function.arguments) == ("weather", '{"city": "Paris"}')
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    followed = client.chat.completions.create(
+        model=model, messages=[*messages, choice.message.model_dump(exclude_none=True), result], tools=TOOLS
+    )
+    assert "sunny" in (followed.choices[0].message.content or "")
+
+
+@check("chat")
+def text_is_completed() -> None:
+    answer = client.completions.create(model=model, prompt="A horse is", max_tokens=8, temperature=0)
+    assert answer.object == "text_completion"
+    assert answer.choices[0].text
+
+
+@check("embeddings")
+def texts_are_embedded() -> None:
+    answer = client.embeddings.create(model=model, input=["abc", "abcde"])
+    assert [item.index for item in answer.data] == [0, 1]
+    assert answer.data[0].embedding[:2] == [3.0, 0.5]
+    assert answer.data[1].embedding[0] == 5.0
+    assert answer.usage.total_tokens > 0
+
+
+@check("chat")
+def an_unknown_model_is_not_found_and_near_names_are_told() -> None:
+    error = fails(openai.NotFoundError, lambda: client.chat.completions.create(model=f"{model}x", messages=HORSE))
+    assert error.status_code == 404
+    assert model in error.message
+    assert error.code == "model_not_found"
+
+
+@check("chat")
+def a_wrong_key_is_refused() -> None:
+    stranger = openai.OpenAI(base_url=f"{url}/v1", api_key="not-a-key", max_retries=0)
+    error = fails(openai.AuthenticationError, lambda: stranger.chat.completions.create(model=model, messages=HORSE))
+    assert error.status_code == 401
+
+
+@check("chat")
+def wrong_input_is_refused() -> None:
+    wrong = {"model": model, "messages": "not a list"}
+    error = fails(openai.BadRequestError, lambda: client.post("/chat/completions", body=wrong, cast_to=object))
+    assert error.status_code == 400
+    assert error.message
+
+
+@check("errors")
+def a_failing_backend_is_an_error() -> None:
+    messages = [{"role": "user", "content": "fail"}]
+    error = fails(openai.InternalServerError, lambda: client.chat.completions.create(model=model, messages=messages))
+    assert "fell over" in error.message
+
+
+@check("errors")
+def a_time_out_is_the_clients_own_and_harms_nobody() -> None:
+    hasty = client.with_options(timeout=0.5)
+    try:
+        hasty.chat.completions.create(model=model, messages=[{"role": "user", "content": "hang"}])
+    except openai.APITimeoutError:
+        pass
+    else:
+        raise AssertionError("it did not time out")
+    chat_is_answered()
+
+
+for name, run in CHECKS.items():
+    run()
+    print("ok", name, flush=True)

@@ -1,0 +1,152 @@
+// OpenAI's own Node client, as its users have it: URL KEY MODEL FEATURE... The same checks as client.py.
+
+import assert from "node:assert/strict";
+import OpenAI from "openai";
+
+const [url, key, model, ...features] = process.argv.slice(2);
+const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, timeout: 120_000, maxRetries: 0 });
+const HORSE = [{ role: "user", content: "Name one colour of a horse." }];
+const TOOLS = [{ type: "function", function: { name: "weather", parameters: { type: "object", properties: {} } } }];
+
+async function fails(kind, request) {
+  try {
+    await request();
+  } catch (error) {
+    assert.ok(error instanceof kind, `${error}`);
+    return error;
+  }
+  assert.fail(`no ${kind.name}`);
+}
+
+async function read(stream) {
+  const found = { text: "", reasons: [], usage: null };
+  for await (const chunk of stream) {
+    assert.equal(chunk.object, "chat.completion.chunk");
+    found.usage = chunk.usage ?? found.usage;
+    for (const choice of chunk.choices) {
+      found.text += choice.delta.content ?? "";
+      if (choice.finish_reason) found.reasons.push(choice.finish_reason);
+    }
+  }
+  return found;
+}
+
+const checks = {
+  chat: {
+    async models_are_listed() {
+      const found = [];
+      for await (const item of client.models.list()) found.push(item.id);
+      assert.ok(found.includes(model), `${found}`);
+      assert.equal((await client.models.retrieve(model)).id, model);
+    },
+    async chat_is_answered() {
+      const answer = await client.chat.completions.create({ model, messages: HORSE, max_tokens: 16, temperature: 0 });
+      assert.equal(answer.object, "chat.completion");
+      assert.equal(answer.model, model);
+      assert.equal(answer.choices[0].message.role, "assistant");
+      assert.ok(answer.choices[0].message.content);
+      assert.ok(["stop", "length"].includes(answer.choices[0].finish_reason));
+      assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
+    },
+    async chat_is_streamed() {
+      const options = { stream: true, stream_options: { include_usage: true } };
+      const found = await read(
+        await client.chat.completions.create({ model, messages: HORSE, max_tokens: 16, temperature: 0, ...options }),
+      );
+      assert.ok(found.text);
+      assert.equal(found.reasons.length, 1);
+      assert.ok(found.usage.completion_tokens > 0);
+    },
+    async a_stream_can_be_left() {
+      const stream = await client.chat.completions.create({ model, messages: HORSE, max_tokens: 64, stream: true });
+      for await (const _chunk of stream) break;
+      await checks.chat.chat_is_answered();
+    },
+    async text_is_completed() {
+      const answer = await client.completions.create({ model, prompt: "A horse is", max_tokens: 8, temperature: 0 });
+      assert.equal(answer.object, "text_completion");
+      assert.ok(answer.choices[0].text);
+    },
+    async an_unknown_model_is_not_found_and_near_names_are_told() {
+      const error = await fails(OpenAI.NotFoundError, () =>
+        client.chat.completions.create({ model: `${model}x`, messages: HORSE }),
+      );
+      assert.equal(error.status, 404);
+      assert.equal(error.code, "model_not_found");
+      assert.ok(error.message.includes(model), error.message);
+    },
+    async a_wrong_key_is_refused() {
+      const stranger = new OpenAI({ baseURL: `${url}/v1`, apiKey: "not-a-key", maxRetries: 0 });
+      await fails(OpenAI.AuthenticationError, () => stranger.chat.completions.create({ model, messages: HORSE }));
+    },
+    async wrong_input_is_refused() {
+      const error = await fails(OpenAI.BadRequestError, () =>
+        client.chat.completions.create({ model, messages: "not a list" }),
+      );
+      assert.ok(error.message);
+    },
+  },
+  echo: {
+    async every_character_arrives() {
+      const said = "gr\u00fc\u00df dich \u{1f40e}";
+      const messages = [{ role: "user", content: said }];
+      const whole = await client.chat.completions.create({ model, messages });
+      assert.ok(whole.choices[0].message.content.endsWith(said));
+      const found = await read(await client.chat.completions.create({ model, messages, stream: true }));
+      assert.equal(found.text, whole.choices[0].message.content);
+    },
+  },
+  tools: {
+    async tools_are_called() {
+      const messages = [{ role: "user", content: "tool" }];
+      const answer = await client.chat.completions.create({ model, messages, tools: TOOLS });
+      assert.equal(answer.choices[0].finish_reason, "tool_calls");
+      const [call] = answer.choices[0].message.tool_calls;
+      assert.deepEqual([call.function.name, call.function.arguments], ["weather", '{"city": "Paris"}']);
+      const final = await client.chat.completions.stream({ model, messages, tools: TOOLS }).finalChatCompletion();
+      const [streamed] = final.choices[0].message.tool_calls;
+      assert.deepEqual([streamed.function.name, streamed.function.arguments], ["weather", '{"city": "Paris"}']);
+      const result = { role: "tool", tool_call_id: call.id, content: "sunny" };
+      const followed = await client.chat.completions.create({
+        model,
+        messages: [...messages, answer.choices[0].message, result],
+        tools: TOOLS,
+      });
+      assert.ok(followed.choices[0].message.content.includes("sunny"));
+    },
+  },
+  embeddings: {
+    async texts_are_embedded() {
+      const answer = await client.embeddings.create({ model, input: ["abc", "abcde"] });
+      assert.deepEqual(
+        answer.data.map((item) => item.embedding.slice(0, 2)),
+        [
+          [3, 0.5],
+          [5, 0.5],
+        ],
+      );
+    },
+  },
+  errors: {
+    async a_failing_backend_is_an_error() {
+      const messages = [{ role: "user", content: "fail" }];
+      const error = await fails(OpenAI.InternalServerError, () => client.chat.completions.create({ model, messages }));
+      assert.ok(error.message.includes("fell over"), error.message);
+    },
+    async a_time_out_is_the_clients_own_and_harms_nobody() {
+      const messages = [{ role: "user", content: "hang" }];
+      await fails(OpenAI.APIConnectionTimeoutError, () =>
+        client.chat.completions.create({ model, messages }, { timeout: 500 }),
+      );
+      await checks.chat.chat_is_answered();
+    },
+  },
+};
+
+for (const feature of features) {
+  for (const [name, run] of Object.entries(checks[feature])) {
+    await run();
+    console.log("ok", name);
+  }
+}
+process.exit(0);

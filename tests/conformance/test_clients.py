@@ -1,0 +1,146 @@
+"""OpenAI's official clients against a whole fleet, through every kind of backend."""
+
+import json
+
+import pytest
+
+from harness.fleet import ADMIN_KEY, OperationFleet
+from harness.programs import call, clean_environment, run_cli
+from harness.waiting import wait_until
+
+EVERYTHING = ("chat", "echo", "tools", "embeddings", "errors")
+CHECKS = {
+    "models_are_listed",
+    "chat_is_answered",
+    "chat_is_streamed",
+    "a_stream_can_be_left",
+    "text_is_completed",
+    "an_unknown_model_is_not_found_and_near_names_are_told",
+    "a_wrong_key_is_refused",
+    "wrong_input_is_refused",
+}
+MORE_CHECKS = CHECKS | {
+    "every_character_arrives",
+    "tools_are_called",
+    "texts_are_embedded",
+    "a_failing_backend_is_an_error",
+    "a_time_out_is_the_clients_own_and_harms_nobody",
+}
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
+@pytest.mark.parametrize("language", ["python", "node"])
+def test_the_official_client_works_unchanged(
+    fleet: OperationFleet, backend: str, language: str, request: pytest.FixtureRequest
+) -> None:
+    client = request.getfixturevalue(f"{language}_client")
+    url = fleet.admin().url
+    key = make_key(fleet)
+    assert set(client(url, key, f"{backend}-model", *EVERYTHING)) == MORE_CHECKS
+    assert_used(fleet, f"{backend}-model")
+
+
+def make_key(fleet: OperationFleet) -> str:
+    made = fleet.admin().call("POST", "/api/keys", body={"name": "client"})
+    assert made.status == 201, made.body
+    key: str = made.json()["key"]
+    return key
+
+
+def assert_used(fleet: OperationFleet, model: str) -> None:
+    """What was asked is counted for key, model and node; what was said is nowhere."""
+
+    def look() -> bool | None:
+        rows = fleet.admin().call("GET", "/api/usage").json()
+        found = [row for row in rows if row["model"] == model and row["key_name"] == "client"]
+        return any(row["requests"] >= 3 and row["tokens_out"] > 0 and row["node_name"] == "w1" for row in found) or None
+
+    wait_until(look, what=f"{model} is counted", within_s=15)
+    for file in fleet.directory.glob("frontend-a/corral.db*"):
+        assert b"colour of a horse" not in file.read_bytes()
+    assert "colour of a horse" not in (fleet.directory / "frontend-a.log").read_text()
+
+
+@pytest.mark.registry
+def test_a_key_is_held_to_its_models_and_ends_within_five_seconds(fleet: OperationFleet) -> None:
+    admin = fleet.admin()
+    made = admin.call("POST", "/api/keys", body={"name": "held", "models": ["echo-openai-model"]}).json()
+
+    def ask(model: str) -> int:
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+        return call("POST", f"{admin.url}/v1/chat/completions", key=made["key"], body=body).status
+
+    assert ask("echo-openai-model") == 200
+    assert ask("echo-grpc-model") in (403, 404)
+    listed = call("GET", f"{admin.url}/v1/models", key=made["key"]).json()["data"]
+    assert [item["id"] for item in listed] == ["echo-openai-model"]
+    assert admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
+    wait_until(lambda: ask("echo-openai-model") == 401 or None, what="the key is dead", within_s=5)
+
+
+@pytest.mark.registry
+def test_the_official_clients_talk_to_llama_cpp(fleet: OperationFleet, request: pytest.FixtureRequest) -> None:
+    admin = fleet.admin()
+    assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
+    loaded = admin.call("POST", "/api/models/smollm2/load", body={"wait_s": 120}, within_s=150)
+    assert loaded.status == 200, loaded.body
+    key = make_key(fleet)
+    for language in ("python", "node"):
+        client = request.getfixturevalue(f"{language}_client")
+        assert set(client(admin.url, key, "smollm2", "chat")) == CHECKS
+    assert_used(fleet, "smollm2")
+
+
+@pytest.mark.registry
+def test_corral_chat_talks_to_the_fleet(fleet: OperationFleet) -> None:
+    environment = clean_environment(CORRAL_URL=fleet.admin().url, CORRAL_API_KEY=make_key(fleet))
+    said = run_cli("chat", "echo-grpc-model", "hello there", "-v", environment=environment)
+    assert said.stdout == "tiny.gguf 1 says hello there\n", said.stderr
+    assert "11 tokens in" in said.stderr
+    unknown = run_cli("chat", "echo-grpc-modle", "hi", environment=environment)
+    assert (unknown.returncode, "echo-grpc-model" in unknown.stderr) == (1, True)
+
+
+@pytest.mark.registry
+def test_an_edit_takes_old_replicas_out_of_service_at_once(fleet: OperationFleet) -> None:
+    admin = fleet.admin()
+
+    def ask() -> str:
+        body = {"model": "echo-grpc-model", "messages": [{"role": "user", "content": "options?"}]}
+        answer = admin.call("POST", "/v1/chat/completions", body=body, within_s=90)
+        assert answer.status == 200, answer.body
+        content: str = answer.json()["choices"][0]["message"]["content"]
+        return content
+
+    assert "TopK" in ask()
+    before = admin.call("GET", "/api/models/echo-grpc-model").json()
+    edited = before["config"] + "stopwords: [after the edit]\n"
+    assert admin.call("PUT", "/api/models/echo-grpc-model", body={"config": edited}).status == 200
+    loaded = json.loads(ask())
+    assert loaded["request"]["StopPrompts"] == ["after the edit"]
+    revisions = {
+        replica["config_revision"]
+        for replica in admin.call("GET", "/api/replicas").json()
+        if replica["model_name"] == "echo-grpc-model" and replica["corral_state"] == "ready"
+    }
+    assert revisions == {admin.call("GET", "/api/models/echo-grpc-model").json()["revision"]}
+
+
+@pytest.mark.registry
+def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: OperationFleet) -> None:
+    environment = clean_environment(CORRAL_URL=fleet.admin().url, CORRAL_API_KEY=ADMIN_KEY)
+
+    def models(*arguments: str) -> tuple[int, str]:
+        done = run_cli("models", *arguments, environment=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    assert models("load", "echo-openai-model") == (0, "echo-openai-model: loaded\n")
+    assert models("scale", "echo-openai-model", "1") == (0, "echo-openai-model: at least 1 and at most 1\n")
+    code, said = models("unload", "echo-openai-model")
+    assert (code, "corral models scale echo-openai-model --min 0" in said) == (1, True)
+    assert models("scale", "echo-openai-model", "--min", "0")[0] == 0
+    assert models("unload", "echo-openai-model")[0] == 0
+    assert models("scale", "echo-openai-model")[0] == 2
+    code, said = models("scale", "echo-openai-modle", "1")
+    assert (code, "echo-openai-model" in said) == (1, True)

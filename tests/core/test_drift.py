@@ -1,0 +1,129 @@
+"""Drift: what differs from the wish, why, and which order would mend it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.test_intents import intent
+from corral.core.drift import DriftCause, find_drift, plan_heal
+from corral.core.intents import Intent, IntentState, Verb, Wish
+from corral.core.nodes import Node, NodeClaim, NodeId, NodeType
+from corral.core.observed import ObservedBackend, ObservedProcess
+from corral.core.orders import NodeState
+from corral.core.policies import Ensure, OnDrift, Policy
+from corral.core.presence import Presence
+
+NEW, OLD = "sha256:new", "sha256:old"
+
+
+def machine(**fields: Any) -> Node:
+    claim = NodeClaim(name="n", node_type=NodeType.BACKEND, address="", http_address="")
+    plain = Node(
+        id=NodeId("n"), name="n", node_type=claim.node_type, approved=True, drain_wanted=False, worker_draining=False,
+        presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="h", instance=None, epoch=1,
+        total_vram=None, available_vram=None, total_ram=None, available_ram=None, total_disk=None, available_disk=None,
+        gpu_vendor=None, gpu_compute_capability=None, capability=None, max_replicas_reported=1,
+        max_replicas_override=None, vram_budget_reported=None, vram_budget_override=None, worker_labels={},
+        operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=0, bus_answered=True,
+        bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
+    )  # fmt: skip
+    return replace(plain, **fields)
+
+
+def state(*backends: ObservedBackend, wish: Intent | None = None, **fields: Any) -> NodeState:
+    return NodeState(node=machine(**fields), backends=list(backends), newest={"echo": wish} if wish else {})
+
+
+def policy(ensure: Ensure = Ensure.PRESENT, on_drift: OnDrift = OnDrift.HEAL, **fields: Any) -> Policy:
+    plain = Policy(
+        id="p", backend="echo", selector={}, ensure=ensure, wish=Wish(element="echo"), on_drift=on_drift,
+        generation=9, operation_id="o", created_by="me", created_at=0, changed_at=0,
+    )  # fmt: skip
+    return replace(plain, **fields)
+
+
+DONE = intent(
+    state=IntentState.SUCCEEDED, finished_at=0, wish=Wish(element="echo", name="cpu-echo", digest=NEW, uris=("x",))
+)
+DELETED = replace(DONE, verb=Verb.DELETE, wish=Wish(element="echo", name="cpu-echo"))
+HAS_ECHO = ObservedBackend(name="echo")
+JUST_DONE = replace(DONE, finished_at=99_000)
+HAS_NEW = ObservedBackend(name="cpu-echo", digest=NEW)
+HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
+
+
+@pytest.mark.parametrize(
+    ("node", "policies", "cause", "heals"),
+    [
+        pytest.param(state(HAS_NEW, wish=DONE), [], None, None, id="as-wanted"),
+        pytest.param(state(wish=DONE), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-disk"),
+        pytest.param(state(HAS_OLD, wish=DONE), [], DriftCause.WRONG_VERSION, Verb.INSTALL, id="somebody-changed-it"),
+        pytest.param(
+            state(ObservedBackend(name="cuda-echo", alias="echo", digest=OLD), wish=DONE),
+            [],
+            DriftCause.WRONG_VARIANT,
+            Verb.INSTALL,
+            id="another-build",
+        ),
+        pytest.param(state(HAS_NEW, wish=DELETED), [], DriftCause.EXTRA, Verb.DELETE, id="it-came-back"),
+        pytest.param(state(), [policy()], DriftCause.MISSING, Verb.INSTALL, id="a-new-machine"),
+        pytest.param(
+            state(ObservedBackend(name="echo")),
+            [policy(Ensure.ABSENT)],
+            DriftCause.EXTRA,
+            Verb.DELETE,
+            id="it-was-away",
+        ),
+        pytest.param(state(), [policy(on_drift=OnDrift.REPORT)], DriftCause.MISSING, None, id="only-reported"),
+        pytest.param(state(), [policy(on_drift=OnDrift.FREEZE)], DriftCause.MISSING, None, id="frozen"),
+        pytest.param(state(), [policy(selector={"a": "b"})], None, None, id="a-selector-that-does-not-fit"),
+        pytest.param(
+            state(wish=replace(DELETED, generation=10)), [policy()], None, None, id="deleted-here-after-the-policy"
+        ),
+        pytest.param(
+            state(wish=replace(DONE, state=IntentState.RUNNING)), [], None, None, id="what-is-being-done-is-no-drift"
+        ),
+        pytest.param(
+            state(wish=replace(DONE, state=IntentState.DEAD_LETTERED)),
+            [],
+            DriftCause.MISSING,
+            None,
+            id="what-failed-for-good-is-shown-and-left-to-people",
+        ),
+        pytest.param(state(wish=replace(DONE, state=IntentState.CANCELLED)), [], None, None, id="cancelled-is-no-wish"),
+        pytest.param(
+            state(wish=DONE, presence=Presence.GONE), [], DriftCause.MISSING, None, id="an-absent-node-gets-no-order"
+        ),
+        pytest.param(
+            state(wish=replace(DONE, finished_at=99_000)),
+            [],
+            DriftCause.MISSING,
+            None,
+            id="what-has-just-ended-settles",
+        ),
+        pytest.param(state(approved=False), [policy()], None, None, id="a-pending-node-gets-nothing"),
+        pytest.param(state(node_type=NodeType.AGENT), [policy()], None, None, id="an-agent-gets-nothing"),
+        pytest.param(state(HAS_NEW), [], None, None, id="what-nobody-asked-about-is-not-ours"),
+    ],
+)
+def test_drift_and_its_healing(
+    node: NodeState, policies: list[Policy], cause: DriftCause | None, heals: Verb | None
+) -> None:
+    assert [drift.cause for drift in find_drift([node], policies, {})] == ([] if cause is None else [cause])
+    planned = plan_heal([node], policies, now_ms=100_000, settle_ms=3000)
+    assert [heal.verb for heal in planned] == ([] if heals is None else [heals])
+
+
+def test_a_node_that_never_told_has_no_drift() -> None:
+    silent = NodeState(node=machine(), backends=None, newest={"echo": DONE})
+    assert find_drift([silent], [policy()], {}) == []
+    assert plan_heal([silent], [policy()], now_ms=100_000, settle_ms=0) == []
+
+
+def test_a_process_of_the_version_before_is_shown() -> None:
+    old = ObservedProcess(process_key="m#0", model="m", replica=0, backend="cpu-echo", digest=OLD, state="ready")
+    new = replace(old, process_key="m#1", digest=NEW)
+    over = replace(old, process_key="m#2", state="stopped")
+    (drift,) = find_drift([state(HAS_NEW, wish=DONE)], [], {NodeId("n"): (old, new, over)})
+    assert (drift.cause, drift.process_key) == (DriftCause.OLD_PROCESS, "m#0")

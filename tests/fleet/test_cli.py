@@ -1,0 +1,316 @@
+"""`corral backends` and `corral ops` against a real fleet: what they print, and the exit code that says the same."""
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from harness.fleet import ADMIN_KEY, OperationFleet
+from harness.localai_backend import localai_files
+from harness.oci_registry import Trickle
+from harness.programs import Admin, call, clean_environment, run_cli
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.registry
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> str:
+    """The command line knows nothing of databases: one is enough."""
+    return f"sqlite://{tmp_path / 'shared.db'}"
+
+
+class Shell:
+    def __init__(self, url: str) -> None:
+        self.environment = clean_environment(CORRAL_URL=url, CORRAL_API_KEY=ADMIN_KEY)
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        done = run_cli(*arguments, environment=self.environment)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        done = run_cli(*arguments, "--json", environment=self.environment)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return json.loads(done.stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "corral", *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=self.environment, start_new_session=True,
+        )  # fmt: skip
+
+
+def start(fleet: OperationFleet, *names: str, **options: Any) -> tuple[Admin, Shell]:
+    admin = fleet.start_frontend("a", "--auto-approve", **options)
+    for name in names:
+        fleet.start_worker(name)
+    for name in names:
+        admin.wait_for_status(name, "healthy")
+    return admin, Shell(admin.url)
+
+
+def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
+    first = fleet.offer_image("echo", localai_files("1"), version="1.0", description="Says it again. Twice.")
+    admin, shell = start(fleet, "one", "two")
+    assert "`corral backends available`" in shell.run("backends", "list")
+    offered = shell.run("backends", "available")
+    assert "echo" in offered
+    assert "2 of 2" in offered
+    assert "llama-cpp" in offered
+    shown = shell.run("backends", "available", "echo")
+    assert "Says it again." in shown
+    assert "one" in shown
+    assert "it fits a node that is default" in shown
+
+    told = shell.run("backends", "install", "echo")
+    assert "one: done" in told
+    assert "two: done" in told
+    assert "install echo: done (2 success)" in told
+    listed = shell.run("backends", "list").splitlines()
+    assert [line.split()[:3] for line in listed[1:]] == [["echo", "one", "1.0"], ["echo", "two", "1.0"]]
+    assert shell.json("backends", "list") == admin.call("GET", "/api/fleet/backends").json()
+    assert shell.run("backends", "upgrades") == "Everything is up to date.\n"
+    policies = shell.json("backends", "policies")
+    assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
+    assert "everywhere" in shell.run("backends", "policies")
+
+    second = fleet.offer_image("echo", localai_files("2"), version="2.0")
+    wait_until(lambda: "2.0" in shell.run("backends", "upgrades", "--check"), what="the upgrade is listed", within_s=30)
+    ended = shell.json("backends", "upgrade", "--all")
+    assert ended["state"] == "completed"
+    assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
+    assert "rollback echo: done (1 success)" in shell.run("backends", "rollback", "echo", "--node", "two")
+    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
+    assert nodes == {"one": second, "two": first}
+    assert "delete echo: done (2 success)" in shell.run("backends", "delete", "echo", "--yes")
+    assert "no machine has" in shell.run("backends", "list").lower()
+    history = shell.run("ops", "history")
+    for verb in ("install", "upgrade", "rollback", "delete"):
+        assert f"{verb} echo" in history
+    shell.run("ops", "clear")
+    assert shell.json("ops", "history")["operations"] == []
+
+
+def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
+    _, shell = start(fleet, "one")
+    for words, arguments in (
+        ("say what to install", ("backends", "install")),
+        ("--uri needs --name", ("backends", "install", "--uri", "quay.io/a/b")),
+        ("go with --uri", ("backends", "install", "echo", "--alias", "x")),
+        ("do not go together", ("backends", "install", "echo", "--node", "one", "--selector", "a=b")),
+        ("every machine", ("backends", "install", "echo", "--all", "--node", "one")),
+        ("is not a selector", ("backends", "install", "echo", "--selector", "fast")),
+        ("say what to upgrade", ("backends", "upgrade")),
+        ("add --yes", ("backends", "delete", "echo")),
+        ("--timeout", ("backends", "install", "echo", "--timeout", "soon")),
+    ):
+        assert words in shell.run(*arguments, code=2), arguments
+    assert "No gallery has a backend named nothing" in shell.run("backends", "install", "nothing", code=1)
+    assert "did you mean one?" in shell.run("backends", "install", "echo", "--node", "onee", code=1)
+    assert "there is no operation" in shell.run("ops", "show", "abc", code=1)
+    assert "nothing is under way" in shell.run("ops", "watch", code=1)
+    nowhere = Shell("http://127.0.0.1:9")
+    assert "cannot reach" in nowhere.run("backends", "list", code=3)
+
+
+def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFleet) -> None:
+    fleet.offer_image("echo", localai_files("1"))
+    admin, shell = start(fleet, "here", "away")
+    fleet.workers["away"].kill()
+    admin.wait_for_status("away", "offline")
+    told = shell.run("backends", "install", "echo", code=4)
+    assert "here: done" in told
+    assert "away: away; it is done when it is back" in told
+    assert "The rest follows by itself. Follow it: corral ops watch" in told
+    (open_one,) = shell.json("ops", "list")["operations"]
+    watching = shell.start("ops", "watch", open_one["jobID"][:8])
+    fleet.start_worker("away")
+    output, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 0, output
+    assert "away: done" in output
+
+
+def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: OperationFleet) -> None:
+    fleet.offer_image("echo", localai_files("1"))
+    admin, shell = start(fleet, "good")
+    fleet.start_worker("bad", "--trusted-hosts", "192.0.2.1")
+    admin.wait_for_status("bad", "healthy")
+    told = shell.run("backends", "install", "echo", code=1)
+    assert "good: done" in told
+    assert "bad: FAILED: " in told
+    assert "1 error" in told
+    job = shell.json("ops", "list")["operations"][0]["jobID"]
+    assert "trusted_hosts" in shell.run("ops", "show", job)
+    assert shell.json("ops", "retry", job, "--node", "bad", code=1)["jobID"] == job
+    shell.run("ops", "cancel", job)
+    wait_until(lambda: not shell.json("ops", "list")["operations"] or None, what="it is over", within_s=30)
+
+
+@pytest.fixture
+def slow(fleet: OperationFleet) -> Iterator[Trickle]:
+    line = Trickle(fleet.registry.port, bytes_per_s=400_000)
+    yield line
+    line.stop()
+
+
+def offer_large(fleet: OperationFleet, line: Trickle) -> None:
+    """About ten seconds on the slow line."""
+    files = localai_files("1") | {"weights.bin": os.urandom(4_000_000)}
+    fleet.registry.push("large", files)
+    fleet.offer("large", uri=f"127.0.0.1:{line.port}/large:latest")
+
+
+def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet, slow: Trickle) -> None:
+    offer_large(fleet, slow)
+    _, shell = start(fleet, "one")
+    waiting = shell.start("backends", "install", "large")
+    wait_until(lambda: shell.json("ops", "list")["operations"] or None, what="it is under way")
+    job = shell.json("ops", "list")["operations"][0]["jobID"]
+    fleet.wait_for_statuses(job, {"one": "downloading"})
+    waiting.send_signal(signal.SIGINT)
+    output, _ = waiting.communicate(timeout=30)
+    assert waiting.returncode == 130, output
+    assert f"The operation goes on. Follow it: corral ops watch {job}" in output
+    assert fleet.statuses(job) == {"one": "downloading"}
+    limited = shell.run("ops", "show", job)
+    assert "downloading" in limited
+    assert "of 3.8 MiB" in limited
+    shell.run("ops", "cancel", job)
+    fleet.wait_for_operation(job, "cancelled")
+    assert "install large: cancelled" in shell.run("ops", "watch", job, code=1)
+
+
+def test_a_time_limit_ends_the_wait_and_nothing_else(fleet: OperationFleet, slow: Trickle) -> None:
+    offer_large(fleet, slow)
+    _, shell = start(fleet, "one")
+    told = shell.run("backends", "install", "large", "--timeout", "2s", code=4)
+    assert "Not over after 2 s" in told
+    job = shell.json("ops", "list")["operations"][0]["jobID"]
+    output = shell.run("ops", "watch", job)
+    assert "%" in output  # lines on the way
+    assert "one: done" in output
+
+
+def test_no_wait_only_asks(fleet: OperationFleet) -> None:
+    fleet.offer_image("echo", localai_files("1"))
+    _, shell = start(fleet, "one")
+    job = shell.json("backends", "install", "echo", "--no-wait")["jobID"]
+    assert fleet.wait_for_operation(job)["state"] == "completed"
+    told = shell.run("backends", "delete", "echo", "--yes", "--no-wait")
+    assert told.startswith("Asked for: operation ")
+    fleet.wait_for_operation(told.split()[3].rstrip("."))
+
+
+def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet: OperationFleet) -> None:
+    digest = fleet.offer_image("echo", localai_files("1"))
+    admin, shell = start(fleet, "one", "two")
+    shell.run("nodes", "label", "two", "room=b2")
+    shell.run("backends", "install", "echo", "--selector", "room=b2")
+    assert fleet.digests("echo") == {"two": digest}
+    fleet.start_worker("three", "--labels", "room=b2")
+    admin.wait_for_status("three", "healthy")
+    fleet.wait_for_digests("echo", {"two": digest, "three": digest})
+
+
+def test_a_location_is_installed_under_the_name_given(fleet: OperationFleet) -> None:
+    digest = fleet.registry.push("mine", localai_files("1"))
+    _, shell = start(fleet, "one")
+    shell.run(
+        "backends", "install", "--uri", f"{fleet.registry.host}/mine:latest", "--name", "my-engine", "--alias", "m"
+    )
+    assert fleet.digests("my-engine") == {"one": digest}
+
+
+def test_a_restarting_frontend_does_not_end_the_wait(fleet: OperationFleet, slow: Trickle) -> None:
+    offer_large(fleet, slow)
+    _, shell = start(fleet, "one")
+    waiting = shell.start("backends", "install", "large")
+    wait_until(lambda: shell.json("ops", "list")["operations"] or None, what="it is under way")
+    job = shell.json("ops", "list")["operations"][0]["jobID"]
+    fleet.wait_for_statuses(job, {"one": "downloading"})
+    fleet.frontends["a"].kill()
+    fleet.start_frontend("a", "--auto-approve")
+    output, _ = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, output
+    assert "one: done" in output
+
+
+@contextlib.contextmanager
+def without_events(target: str) -> Iterator[str]:
+    """A gateway that lets no event stream through, as some companies have."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _pass_on(self) -> None:
+            if self.path.startswith("/api/events"):
+                self.send_error(502)
+                return
+            length = int(self.headers.get("Content-Length") or 0)
+            kept = {name: self.headers[name] for name in ("Idempotency-Key", "Content-Type") if self.headers[name]}
+            answer = call(
+                self.command, target + self.path, key=ADMIN_KEY, raw=self.rfile.read(length) or None, headers=kept
+            )
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        do_GET = do_POST = _pass_on
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_without_an_event_stream_asking_does_as_well(fleet: OperationFleet) -> None:
+    fleet.offer_image("echo", localai_files("1"))
+    admin, _ = start(fleet, "one")
+    with without_events(admin.url) as url:
+        assert "one: done" in Shell(url).run("backends", "install", "echo")
+
+
+def test_on_a_terminal_every_machine_has_a_bar(fleet: OperationFleet, slow: Trickle) -> None:
+    offer_large(fleet, slow)
+    _, shell = start(fleet, "one", "two")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corral", "backends", "install", "large"],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env=shell.environment | {"TERM": "xterm-256color", "COLUMNS": "140", "LINES": "30"},
+    )  # fmt: skip
+    os.close(theirs)
+    screen = b""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([ours], [], [], 0.5)
+        try:
+            data = os.read(ours, 65536) if ready else b""
+        except OSError:
+            break
+        screen += data
+        if ready and not data:
+            break
+    os.close(ours)
+    text = screen.decode()
+    assert process.wait(10) == 0, text
+    assert "━" in text
+    assert "iB/s" in text
+    assert text.count("100 %") >= 2
+    assert "install large: done (2 success)" in text

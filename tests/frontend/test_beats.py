@@ -1,0 +1,75 @@
+"""Heartbeats in batches: who waits for an answer gets one, also from a frontend that stops."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.nodes import NodeId, Usage
+from corral.frontend.beats import BeatBatcher
+from corral.store.registration import Beat, BeatOutcome
+
+BEAT = Beat(node_id=NodeId("n"), usage=Usage())
+
+
+class Store:
+    """Writes when told to."""
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.problem = problem
+        self.writing = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.batches: list[int] = []
+
+    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:
+        self.batches.append(len(beats))
+        self.writing.set()
+        await self.go_on.wait()
+        if self.problem is not None:
+            raise self.problem
+        return [BeatOutcome(None) for _ in beats]
+
+
+async def test_beats_gather_while_a_batch_is_written() -> None:
+    store = Store()
+    batcher = BeatBatcher(store)
+    running = asyncio.create_task(batcher.run())
+    first = asyncio.create_task(batcher.beat(BEAT))
+    await store.writing.wait()
+    others = [asyncio.create_task(batcher.beat(BEAT)) for _ in range(5)]
+    await asyncio.sleep(0)
+    store.go_on.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(first, *others)
+    assert store.batches == [1, 5]
+    running.cancel()
+
+
+async def test_a_stop_in_the_middle_of_a_batch_leaves_nobody_waiting() -> None:
+    store = Store()
+    batcher = BeatBatcher(store)
+    running = asyncio.create_task(batcher.run())
+    beat = asyncio.create_task(batcher.beat(BEAT))
+    await store.writing.wait()
+    running.cancel()
+    with pytest.raises(OutcomeUnknown, match="stopped"):
+        async with asyncio.timeout(5):
+            await beat
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer"), [(Unavailable("away"), Unavailable), (RuntimeError("ours"), OutcomeUnknown)]
+)
+async def test_whatever_goes_wrong_is_answered(problem: Exception, answer: type[Exception]) -> None:
+    store = Store(problem)
+    store.go_on.set()
+    batcher = BeatBatcher(store)
+    running = asyncio.create_task(batcher.run())
+    with pytest.raises(answer):
+        async with asyncio.timeout(5):
+            await batcher.beat(BEAT)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

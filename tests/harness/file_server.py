@@ -1,0 +1,53 @@
+"""A worker's file server on a real socket, in a thread of its own."""
+
+import asyncio
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from corral.system import SystemIds
+from corral.system.http_server import serve_http
+from corral.system.listen import bind_socket
+from corral.worker.areas import Area
+from corral.worker.processes.logs import ProcessLogs
+from corral.worker.web.access import Keys
+from corral.worker.web.app import build_worker_app
+from corral.worker.web.files import FileAreas
+from harness.waiting import free_port, is_listening, wait_until
+
+
+class RunningFileServer:
+    def __init__(self, root: Path, *, token: str = "files-token") -> None:
+        self.token = token
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._areas = FileAreas(Area(root / "models"), Area(root / "data"), Area(root / "staging"), SystemIds().uuid)
+        app = build_worker_app(
+            not_ready=lambda: "",
+            keys=lambda: Keys(files=frozenset((token,)), blobs=frozenset()),
+            areas=self._areas,
+            logs=ProcessLogs(root / "logs"),
+            find_blob=lambda _digest: None,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._listener = bind_socket("127.0.0.1", self.port, setting="")
+        self._serving = self._loop.create_task(serve_http(app, self._listener))
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        wait_until(lambda: is_listening(self.port) or None, what="the file server listens")
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._serving)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._serving.cancel)
+        self._thread.join(15)
+        assert not self._thread.is_alive()
+        self._listener.close()
+        for area in (self._areas.models, self._areas.data, self._areas.staging):
+            area.close()

@@ -1,0 +1,33 @@
+"""Nodes and admissions, made directly in a store."""
+
+from typing import Any
+
+from corral.core.intents import Verb, Wish
+from corral.core.nodes import Node
+from corral.core.operations import Admission, Order
+from corral.core.targets import Target
+from corral.store.stores import Stores
+from corral.system import SystemIds
+from harness.machines import Machine, join
+
+IDS = SystemIds()
+
+
+async def healthy(stores: Stores, name: str, *, localai: bool = False, **claim: Any) -> Node:
+    machine = Machine(name=name, secret=None if localai else f"secret-of-{name}", process=f"process-{name}")
+    node = await join(stores, machine, **claim)
+    return await stores.nodes.read_one(node.id)
+
+
+def admission(verb: Verb, *nodes: Node, backend: str = "echo", **fields: Any) -> Admission:
+    wish = fields.pop("wish", Wish(element=backend, name=backend, digest="sha256:new"))
+    return Admission(
+        id=fields.pop("id", IDS.uuid()),
+        verb=verb,
+        backend=backend,
+        element=backend,
+        target=Target(nodes=tuple(node.id for node in nodes)),
+        actor="test",
+        orders=tuple(Order(node_id=node.id, node_name=node.name, backend=backend, wish=wish) for node in nodes),
+        **fields,
+    )

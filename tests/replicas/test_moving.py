@@ -1,0 +1,137 @@
+"""Replicas change places, versions and configurations under 50 requests a second, and no request fails."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from harness.herd import ADMIN_KEY, Herd
+from harness.tiny_model import Shelf
+from harness.traffic import Traffic
+from harness.waiting import wait_until
+
+# The engine is the same; a package beside it makes another version of the backend.
+OLD, NEW = "1.16.0", "1.17.0"
+ENGINE = """
+- name: engine
+  uri: pypi://xllamacpp==2026.10.11549,six=={version}
+  version: "{version}"
+  corral:
+    manifest:
+      protocol: openai
+      launcher: llama_cpp
+      start: ["{{python}}", "-I", "{{dir}}/corral_launch.py", "--host={{host}}", "--port={{port}}", "--model={{model}}"]
+      readiness: {{path: /health}}
+      token_env: CORRAL_PROCESS_TOKEN
+      served_name: ["--name={{name}}"]
+      context: ["--context={{context}}"]
+      slots: ["--slots={{slots}}"]
+      options: {{threads: ["--threads={{value}}"]}}
+"""
+
+
+class Gallery:
+    """One backend, whose version a test may change."""
+
+    def __init__(self) -> None:
+        self.version = OLD
+        gallery = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                content = ENGINE.format(version=gallery.version).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/index.yaml"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def gallery() -> Iterator[Gallery]:
+    running = Gallery()
+    yield running
+    running.close()
+
+
+def test_a_drain_is_not_noticed(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
+    admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 1, "max_replicas": 1})
+    herd.wait_for_ready("tiny", 1)
+    herd.start_worker("w2")
+    w1, w2 = (admin.nodes()[name]["id"] for name in ("w1", "w2"))
+    with Traffic(admin.url, ADMIN_KEY, "tiny", per_s=50) as traffic:
+        wait_until(lambda: traffic.fates["200"] > 50, what="requests are answered", within_s=60)
+        assert admin.call("POST", f"/api/nodes/{w1}/drain").status == 200
+        wait_until(lambda: [row["node_id"] for row in herd.replicas("tiny")] == [w2], what="moved", within_s=90)
+        seen = traffic.fates["200"]
+        wait_until(lambda: traffic.fates["200"] > seen + 50, what="requests are answered there", within_s=60)
+    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    assert traffic.errors == {}
+    assert not herd.processes("w1")
+
+
+def test_an_edit_is_not_noticed(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
+    admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 1, "max_replicas": 1})
+    [before] = herd.wait_for_ready("tiny", 1)
+    with Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
+        wait_until(lambda: traffic.fates["200"] > 20, what="requests are answered", within_s=60)
+        edited = shelf.config("tiny", threads=2)
+        assert admin.call("PUT", "/api/models/tiny", body={"config": edited}).status == 200
+
+        def switched() -> bool:
+            rows = herd.replicas("tiny")
+            return len(rows) == 1 and rows[0]["config_revision"] != before["config_revision"]
+
+        wait_until(switched, what="only the new revision runs", within_s=90)
+    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    assert traffic.errors == {}
+
+
+def test_a_rolling_upgrade_is_not_noticed(herd: Herd, shelf: Shelf, gallery: Gallery) -> None:
+    trust = ("--trusted-hosts", "127.0.0.1", "--plain-http-hosts", "127.0.0.1", "--gallery-refresh", "1s")
+    galleries = f'[{{"name": "mine", "url": "{gallery.url}"}}]'
+    admin = herd.start_frontend("a", "--backend-galleries", galleries, *trust)
+    herd.start_worker("w1")
+    herd.start_worker("w2")
+    config = shelf.config("tiny", threads=1).replace("llama-cpp", "engine")
+    assert admin.call("POST", "/api/models", body={"config": config}).status == 201
+    admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 2, "max_replicas": 2})
+    before = {row["backend_digest"] for row in herd.wait_for_ready("tiny", 2, within_s=120)}
+    assert len(before) == 1
+    with Traffic(admin.url, ADMIN_KEY, "tiny", per_s=50) as traffic:
+        wait_until(lambda: traffic.fates["200"] > 50, what="requests are answered", within_s=60)
+        gallery.version = NEW
+
+        def offered() -> bool:
+            available = admin.call("GET", "/backends/available").json()
+            return any(entry["name"] == "engine" and entry.get("version") == NEW for entry in available)
+
+        wait_until(offered, what="the gallery offers the new version", within_s=30)
+        answer = admin.call("POST", "/api/backends/upgrade/engine")
+        assert answer.status in (200, 202), answer.body
+
+        def upgraded() -> bool:
+            rows = herd.replicas("tiny")
+            digests = {row.get("backend_digest") for row in rows}
+            return len(rows) == 2 and len(digests) == 1 and digests != before
+
+        wait_until(upgraded, what="both run from the new version", within_s=180)
+    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    assert traffic.errors == {}

@@ -1,0 +1,104 @@
+"""What was lost comes back by itself: rows, machines, processes."""
+
+import os
+import signal
+import time
+from typing import Any
+
+from harness.fleet_worker import end_marked
+from harness.herd import Herd, ask
+from harness.programs import Admin
+from harness.tiny_model import Shelf
+from harness.waiting import wait_until
+
+
+def add_model(admin: Admin, shelf: Shelf, *, replicas: int, **more: Any) -> None:
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
+    wanted = {"model_name": "tiny", "min_replicas": replicas, **more}
+    assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
+
+
+def test_after_a_restart_with_all_rows_gone_the_minimum_is_restored_with_no_traffic(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    herd.start_worker("w2")
+    add_model(admin, shelf, replicas=2)
+    before = herd.wait_for_ready("tiny", 2)
+    herd.frontends["a"].kill()
+    herd.run_sql("DELETE FROM replicas")
+    began = time.monotonic()
+    herd.start_frontend()
+    after = herd.wait_for_ready("tiny", 2)
+    print(f"two replicas {time.monotonic() - began:.1f} s after the frontend was started again")
+    assert {row["node_id"] for row in after} == {row["node_id"] for row in before}
+    assert ask(admin, "tiny").status == 200
+
+
+def test_a_dead_machines_replica_is_rebuilt_elsewhere(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    for name in ("w1", "w2"):
+        herd.start_worker(name)
+    add_model(admin, shelf, replicas=2)
+    herd.wait_for_ready("tiny", 2)
+    herd.start_worker("w3")
+    dead = admin.nodes()["w1"]["id"]
+    herd.workers["w1"].kill()
+    end_marked(herd.directory / "w1")
+    began = time.monotonic()
+
+    def rebuilt() -> bool:
+        rows = herd.ready("tiny")
+        assert ask(admin, "tiny").status == 200, "nobody notices"
+        return len(rows) == 2 and dead not in {row["node_id"] for row in rows}
+
+    wait_until(rebuilt, what="the replica is rebuilt", within_s=60)
+    print(f"rebuilt {time.monotonic() - began:.1f} s after the death")
+
+
+def test_a_worker_that_was_only_asleep_is_fenced_and_ends_what_was_given_to_others(herd: Herd, shelf: Shelf) -> None:
+    """F-08, with short limits."""
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    add_model(admin, shelf, replicas=1)
+    herd.wait_for_ready("tiny", 1)
+    herd.start_worker("w2")
+    w2 = admin.nodes()["w2"]["id"]
+    os.kill(herd.workers["w1"].pid, signal.SIGSTOP)
+    wait_until(lambda: [row["node_id"] for row in herd.ready("tiny")] == [w2], what="replaced", within_s=60)
+    os.kill(herd.workers["w1"].pid, signal.SIGCONT)
+    admin.wait_for_status("w1", "healthy")
+
+    wait_until(lambda: not herd.processes("w1"), what="the process that was given away is ended", within_s=60)
+    assert ask(admin, "tiny").status == 200
+
+
+def test_a_process_that_is_gone_is_noticed_and_replaced(herd: Herd, shelf: Shelf) -> None:
+    """Killed with its keeper, so that nobody starts it again: the worker's own table is the evidence."""
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    add_model(admin, shelf, replicas=1)
+    [before] = herd.wait_for_ready("tiny", 1)
+    end_marked(herd.directory / "w1")
+
+    def served_again() -> bool:
+        rows = herd.ready("tiny")
+        return len(rows) == 1 and ask(admin, "tiny").status == 200
+
+    wait_until(served_again, what="it serves again", within_s=60)
+    assert before["model_name"] == "tiny"
+
+
+def test_silence_is_not_death(herd: Herd, shelf: Shelf) -> None:
+    """F-26: the bus comes and goes; nothing is reaped, nothing is loaded again."""
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    add_model(admin, shelf, replicas=1)
+    [before] = herd.wait_for_ready("tiny", 1)
+    for _ in range(3):
+        herd.nats.stop()
+        herd.nats.start()
+        time.sleep(1)  # how long the link is up is the fault itself
+        assert ask(admin, "tiny").status == 200
+    admin.wait_for_status("w1", "healthy")
+    [after] = herd.wait_for_ready("tiny", 1)
+    assert (after["id"], after["address"]) == (before["id"], before["address"])

@@ -1,0 +1,264 @@
+"""Intents and operations in both databases: admitted whole, claimed once, ended by whoever holds them."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
+from corral.core.intents import (
+    CalledOff,
+    IntentState,
+    Observed,
+    Outcome,
+    Refused,
+    RetryLimits,
+    StillRunning,
+    Verb,
+    Wish,
+    plan_next,
+)
+from corral.core.operations import OperationState
+from corral.core.policies import Ensure, OnDrift, PolicyChange
+from corral.store.admission import AdmissionStore
+from corral.store.database import Database
+from corral.store.intents import Claim, Result
+from corral.store.stores import Stores
+from corral.system import SystemIds
+from harness.databases import Rig
+from harness.fleet_store import admission, healthy
+from harness.machines import actions, judge
+
+LIMITS = RetryLimits(attempts=2, base_s=10, cap_s=10)
+
+
+async def end(stores: Stores, claim: Claim, outcome: Outcome) -> bool:
+    step = plan_next(claim.intent, outcome, draw=1.0, limits=LIMITS)
+    return claim.intent.id in await stores.intents.record([Result(claim.intent, step)])
+
+
+async def claim(stores: Stores, token: str = "fe-1", limit: int = 100) -> list[Claim]:
+    return await stores.intents.claim(token, lease_s=15, limit=limit)
+
+
+async def states(stores: Stores) -> list[tuple[str, str]]:
+    rows = await stores.intents.read_some(node_id=None, backend=None, state=None, limit=100)
+    return sorted((row.verb.value, row.state.value) for row in rows)
+
+
+async def test_an_operation_runs_to_its_end(stores: Stores) -> None:
+    nodes = [await healthy(stores, name) for name in ("a", "b")]
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes))
+    operation = await stores.operations.read_one(admitted.id)
+    assert [(node.node_name, node.status.value) for node in operation.nodes] == [("a", "queued"), ("b", "queued")]
+    claims = await claim(stores)
+    assert sorted(one.node_name for one in claims) == ["a", "b"]
+    assert await claim(stores, "fe-2") == [], "what one holds, no other gets"
+    for one in claims:
+        assert await end(stores, one, Observed("sha256:new"))
+    operation = await stores.operations.read_one(admitted.id)
+    assert (operation.state, operation.percentage) == (OperationState.COMPLETED, 100.0)
+    assert await stores.operations.read_open() == []
+    (entry,) = await stores.operations.read_history()
+    assert entry.id == admitted.id
+    assert await actions(stores, "echo") == ["backend.install"]
+
+
+async def test_the_same_key_is_the_same_operation_and_another_request_with_it_is_refused(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    first = await stores.admission.admit(admission(Verb.INSTALL, node, idempotency_key="k", request_hash="h"))
+    again = await stores.admission.admit(admission(Verb.INSTALL, node, idempotency_key="k", request_hash="h"))
+    assert (again.id, again.again) == (first.id, True)
+    with pytest.raises(Conflict, match="another request"):
+        await stores.admission.admit(admission(Verb.DELETE, node, idempotency_key="k", request_hash="other"))
+    assert await states(stores) == [("install", "pending")]
+
+
+async def test_many_frontends_admit_the_same_key_at_once_and_there_is_one_operation(stores: Stores, rig: Rig) -> None:
+    node = await healthy(stores, "a")
+    others = [Stores(await rig.open()) for _ in range(4)]
+    admitted = await asyncio.gather(
+        *(
+            one.admission.admit(admission(Verb.INSTALL, node, idempotency_key="k", request_hash="h"))
+            for one in (stores, *others)
+        )
+    )
+    assert len({one.id for one in admitted}) == 1
+    assert await states(stores) == [("install", "pending")]
+
+
+async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_cannot_write(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    install = await stores.admission.admit(admission(Verb.INSTALL, node))
+    (held,) = await claim(stores)
+    delete = await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    assert await states(stores) == [("delete", "pending"), ("install", "superseded")]
+    assert not await end(stores, held, Observed("sha256:new")), "a stale holder's result is void"
+    assert (await stores.operations.read_one(install.id)).state is OperationState.CANCELLED
+    (newer,) = await claim(stores)
+    assert newer.intent.generation > held.intent.generation
+    assert await end(stores, newer, Observed())
+    assert (await stores.operations.read_one(delete.id)).state is OperationState.COMPLETED
+
+
+async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:
+    node = await healthy(stores, "a")
+    others = [Stores(await rig.open()) for _ in range(3)]
+    verbs = [Verb.INSTALL, Verb.DELETE, Verb.UPGRADE]
+    for _ in range(5):
+        await asyncio.gather(
+            *(one.admission.admit(admission(verb, node)) for one, verb in zip(others, verbs, strict=True))
+        )
+        rows = await stores.intents.read_some(node_id=node.id, backend="echo", state=None, limit=100)
+        live = [row for row in rows if row.state.live]
+        assert [row.id for row in live] == [row.id for row in rows if row.newest]
+        assert live[0].generation == max(row.generation for row in rows)
+
+
+async def test_a_dead_frontends_claim_runs_out_and_its_late_result_is_void(stores: Stores, rig: Rig) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(admission(Verb.INSTALL, node))
+    (dead,) = await claim(stores, "fe-1")
+    await rig.advance(10)
+    assert await stores.intents.renew("fe-1", [dead.intent.id], lease_s=15) == {dead.intent.id}
+    await rig.advance(10)
+    assert await claim(stores, "fe-2") == []
+    await rig.advance(10)
+    (taken,) = await claim(stores, "fe-2")
+    assert taken.intent.fence == dead.intent.fence + 1
+    assert not await end(stores, dead, Refused("late"))
+    assert await stores.intents.renew("fe-1", [dead.intent.id], lease_s=15) == set()
+    assert await end(stores, taken, Observed())
+
+
+async def test_only_healthy_nodes_are_worked_on_and_nothing_is_lost_meanwhile(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(admission(Verb.INSTALL, node))
+    await stores.health.suspect(node.id, reason="nobody listens")
+    assert await claim(stores) == []
+    await judge(stores, node.id)
+    assert len(await claim(stores)) == 1
+
+
+async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_must_look(
+    stores: Stores, rig: Rig
+) -> None:
+    node = await healthy(stores, "a")
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, node))
+    (first,) = await claim(stores)
+    await end(stores, first, StillRunning("slow", 900))
+    (shown,) = (await stores.operations.read_one(admitted.id)).nodes
+    assert (shown.status.value, shown.attempts) == ("running_on_worker", 0)
+    assert await claim(stores) == []
+    ((background, _),) = [*await _observing(stores, node.id)]
+    assert background.state is IntentState.IN_BACKGROUND
+    await rig.advance(901)
+    (second,) = await claim(stores)
+    await end(stores, second, Refused("disk full"))
+    (shown,) = (await stores.operations.read_one(admitted.id)).nodes
+    assert (shown.status.value, shown.attempts, shown.error) == ("error", 1, "disk full")
+    await rig.advance(11)
+    (third,) = await claim(stores)
+    await end(stores, third, Refused("disk still full"))
+    operation = await stores.operations.read_one(admitted.id)
+    assert (operation.state, operation.error) == (OperationState.FAILED, "a: disk still full")
+    assert await states(stores) == [("install", "dead_lettered")]
+    assert [one.id for one in await stores.operations.read_open()] == [admitted.id], "it is shown until dismissed"
+
+    again = await stores.operations.retry(admitted.id, node_id=node.id, actor="me")
+    assert (again.state, [node.attempts for node in again.nodes]) == (OperationState.RUNNING, [0])
+    (fourth,) = await claim(stores)
+    await end(stores, fourth, Observed())
+    assert (await stores.operations.read_one(admitted.id)).state is OperationState.COMPLETED
+    with pytest.raises(InvalidInput, match="nothing to try again"):
+        await stores.operations.retry(admitted.id, node_id=None, actor="me")
+
+
+async def _observing(stores: Stores, node_id: str) -> list[object]:
+    from corral.core.nodes import NodeId
+    from corral.core.observed import Observation
+
+    seen = Observation(node_id=NodeId(node_id), instance="i", epoch=1, sequence=1, backends=(), processes=())
+    await stores.observed.record([seen])
+    return list(await stores.intents.read_background())
+
+
+async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> None:
+    nodes = [await healthy(stores, name) for name in ("a", "b")]
+    change = PolicyChange(selector={}, ensure=Ensure.PRESENT, wish=Wish(element="echo"))
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes, policy=change))
+    (running,) = await claim(stores, limit=1)
+    cancelled = await stores.operations.cancel(admitted.id, actor="me")
+    assert [node for node, _ in cancelled.running] == [running.intent.node_id]
+    assert await stores.intents.read_held("fe-1") == {running.intent.id: True}
+    assert await stores.policies.read_all() == []
+    assert await end(stores, running, CalledOff("cancelled"))
+    assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
+    assert "operation.cancelled" in await actions(stores, admitted.id)
+    again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
+    assert again.state is OperationState.RUNNING
+    assert [policy.backend for policy in await stores.policies.read_all()] == ["echo"], "it holds again"
+
+
+async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> None:
+    def change(ensure: Ensure, on_drift: OnDrift | None = None, **selector: str) -> PolicyChange:
+        return PolicyChange(selector=selector, ensure=ensure, wish=Wish(element="echo"), on_drift=on_drift)
+
+    await stores.admission.admit(admission(Verb.INSTALL, policy=change(Ensure.PRESENT, tier="fast")))
+    await stores.admission.admit(admission(Verb.INSTALL, policy=change(Ensure.PRESENT, OnDrift.REPORT, tier="slow")))
+    assert len(await stores.policies.read_all()) == 2
+    await stores.admission.admit(admission(Verb.DELETE, policy=change(Ensure.ABSENT)))
+    (left,) = await stores.policies.read_all()
+    assert (left.ensure, left.on_drift) == (Ensure.ABSENT, OnDrift.HEAL)
+    changed = await stores.policies.set_on_drift(left.id, OnDrift.FREEZE, actor="me")
+    assert changed.on_drift is OnDrift.FREEZE
+    await stores.policies.end(left.id, actor="me")
+    assert await stores.policies.read_all() == []
+
+
+async def test_orders_nobody_can_carry_out_are_ended_at_the_next_start(stores: Stores) -> None:
+    nodes = [await healthy(stores, name) for name in ("a", "b")]
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes))
+    await stores.nodes.remove(nodes[0].id, actor="me")
+    await stores.database.migrate()
+    operation = await stores.operations.read_one(admitted.id)
+    shown = {node.node_name: (node.status.value, node.error) for node in operation.nodes}
+    assert shown == {"a": ("cancelled", "the node is no longer part of the fleet"), "b": ("queued", "")}
+    (left,) = await claim(stores)
+    await end(stores, left, Observed())
+    assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
+
+
+class CutAfterCommit:
+    """F-15: the first commit happens, and its answer is lost."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self.cuts = database, 1
+
+    async def write(self, body: Any) -> Any:
+        result = await self._database.write(body)
+        if self.cuts:
+            self.cuts -= 1
+            raise OutcomeUnknown("the connection was lost during a commit")
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+async def test_a_connection_cut_after_the_commit_makes_no_second_operation(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    cut = CutAfterCommit(stores.database)
+    wanted = admission(Verb.INSTALL, node)
+    admitted = await AdmissionStore(cast("Database", cut), SystemIds()).admit(wanted)
+    assert (admitted.id, cut.cuts) == (wanted.id, 0)
+    assert await states(stores) == [("install", "pending")]
+    assert await actions(stores, "echo") == ["backend.install"]
+
+
+async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> None:
+    admitted = await stores.admission.admit(admission(Verb.DELETE))
+    assert [one.id for one in await stores.operations.read_history()] == [admitted.id]
+    await stores.operations.clear_history(actor="me")
+    assert await stores.operations.read_history() == []
+    assert await actions(stores, "echo") == ["backend.delete"]
