@@ -360,6 +360,8 @@ class Exchange:
             self._hold(self._held, data, last)
         else:
             self._events = content_type.startswith(b"text/event-stream")
+            if last and not self._events:
+                self._length = b"%d" % len(data)
             self._open()
             if data or last:
                 self.on_data(data, last)
