@@ -333,11 +333,11 @@ class Exchange:
         if target.avoid_until_s:
             target.note_success()
         self._status = status
-        if last and headers is target.repeated:
-            self._head = target.repeated_head + lane.date_line
-            if self._position:
-                self._head += b"x-corral-queue-position: %d\r\n" % self._position
-            self._hold([], data, True)
+        if last and headers is target.repeated and self.keep_alive and not self._position:
+            self._client.write(
+                b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
+            )
+            self._complete(cut_usage(data), None)
             return
         head = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         content_type = b""
