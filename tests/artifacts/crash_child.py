@@ -68,10 +68,11 @@ def run(command: dict[str, Any]) -> None:
         ids=SystemIds(),
         platform=OciPlatform(os="linux", architecture="amd64"),
     )
-    if fuse.phase == "extract":
+    if fuse.phase in ("extract", "rebuild"):
         fuse.lit = True
     meter = ProgressMeter(fuse.progress, SystemClock(), every_s=0.0)
-    installer.install(BackendRequest(name="demo", uris=(command["uri"],)), CancelToken(), meter)
+    request = BackendRequest(name="demo", uris=(command["uri"],))
+    installer.install(request, CancelToken(), meter, force=fuse.phase == "rebuild")
     Path(command["data_dir"], "calls").write_text(str(fuse.count))
 
 

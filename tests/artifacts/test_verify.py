@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from artifact_support import FakeRegistry, Image, files_layer, install, member, tar_of, tree_of
 
+from corral.artifacts import flush
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import VersionInUse
 from corral.artifacts.install import Installer
@@ -145,3 +146,25 @@ def test_nothing_is_rebuilt_under_a_running_process(registry: FakeRegistry, inst
 def test_a_large_layer_is_planned_in_linear_time() -> None:
     layer = LayerIndex(entries=[Entry("file", f"d{i % 100}/f{i}", 1) for i in range(50_000)])
     assert len(planned_tree([layer, layer])) == 50_000
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_two_directories_change_places(in_one_step: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_one_step:
+        monkeypatch.setattr(flush, "_RENAME_EXCHANGE", 1 << 20)  # a flag no kernel knows
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "was").write_text(name)
+    flush.exchange(tmp_path / "one", tmp_path / "other")
+    assert [(tmp_path / name / "was").read_text() for name in ("one", "other")] == ["other", "one"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+def test_a_version_whose_layer_is_gone_counts_as_damaged_and_is_repaired(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    version = install(installer, registry.push(image()))
+    installer.layers.remove(version.metadata.layers[0])
+    assert "is gone" in damages(installer)[0]
+    installer.install(request_again(version), CancelToken(), ProgressMeter(None, SystemClock()), force=True)
+    assert damages(installer) == []

@@ -5,7 +5,15 @@ import json
 import msgspec
 import pytest
 
-from corral.bus.messages import ModelsRunningReply, NodesChanged, RunningModel, encode
+from corral.bus.messages import (
+    CommandExtras,
+    InstallRequest,
+    ModelsRunningReply,
+    NodesChanged,
+    RunningModel,
+    decode,
+    encode,
+)
 from corral.bus.node_api import (
     CorralBeat,
     CorralClaim,
@@ -177,3 +185,9 @@ def test_facts_that_were_not_found_out_are_absent_not_empty() -> None:
 def test_corrals_own_messages_round_trip() -> None:
     for message in (ModelsRunningReply(models=[], epoch=2), NodesChanged(frontend="f")):
         assert msgspec.json.decode(encode(message), type=type(message)) == message
+
+
+def test_how_to_start_a_backend_travels_with_the_order() -> None:
+    manifest = {"protocol": "openai", "start": ["{dir}/server", "--port={port}"], "options": {"threads": ["-t"]}}
+    order = InstallRequest(backend="engine", corral=CommandExtras(uris=["quay.io/a/b"], manifest=manifest))
+    assert decode(encode(order), InstallRequest) == order

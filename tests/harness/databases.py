@@ -31,6 +31,9 @@ class MovableClock:
     def monotonic_s(self) -> float:
         return time.monotonic()
 
+    def since_boot_s(self) -> float:
+        return time.monotonic()
+
     def advance(self, seconds: float) -> None:
         self._now_ms += int(seconds * 1000)
 

@@ -61,13 +61,10 @@ class OperationFleet:
 
     def start_frontend(self, name: str = "a", *flags: str, **environment: str) -> Admin:
         port = self._frontend_ports.setdefault(name, free_port())
-        variables = clean_environment(
-            **self.nats.secrets(),
-            CORRAL_ADMIN_KEY=ADMIN_KEY,
-            CORRAL_REGISTRATION_TOKEN=TOKEN,
-            **({"CORRAL_STORE": self._store} if self._store else {}),
-            **environment,
-        )
+        ours = {"CORRAL_ADMIN_KEY": ADMIN_KEY, "CORRAL_REGISTRATION_TOKEN": TOKEN}
+        if self._store:
+            ours["CORRAL_STORE"] = self._store
+        variables = clean_environment(**{**self.nats.secrets(), **ours, **environment})
         self.frontends[name] = Program(
             "frontend", "--data-dir", str(self.directory / f"frontend-{name}"), "--listen", f"127.0.0.1:{port}",
             "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4", "--health-interval", "0.5",

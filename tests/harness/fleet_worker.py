@@ -22,7 +22,9 @@ from harness.waiting import is_listening, wait_until
 
 _SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 3
 # Below the ephemeral range, and each worker its own: the ports of the test before still hold closed connections.
-_PORTS = itertools.cycle(range(12000 + 2000 * _SLOT, 14000 + 2000 * _SLOT, 100))
+# Begun somewhere else by each run, because several may go on at once.
+_FIRST = 12000 + 2000 * _SLOT
+_PORTS = (_FIRST + (os.getpid() * 700 + step) % 2000 for step in itertools.count(0, 100))
 
 
 class FleetWorker:
@@ -108,7 +110,8 @@ class Commander:
             while True:
                 assert program.process.poll() is None, program.output()
                 try:
-                    await self.ask("models.running", within_s=1)
+                    # The last one the worker begins to listen on.
+                    await self.ask("corral.logs", within_s=1, process_key="none")
                     return
                 except Exception:
                     await asyncio.sleep(0.05)

@@ -1,7 +1,8 @@
-"""A small TCP proxy that fails in the ways a network does: cut, swallow, refuse."""
+"""A small TCP proxy that fails in the ways a network does: cut, swallow, refuse, delay."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 
@@ -15,6 +16,10 @@ class Proxy:
         self._cut_on: tuple[bytes, bool] | None = None
         self._answers_flow = asyncio.Event()
         self._answers_flow.set()
+        self._requests_flow = asyncio.Event()
+        self._requests_flow.set()
+        self.delay_s = 0.0
+        """How much later an answer arrives than it was given."""
         self.port = 0
         self.refusing = False
         self.did_cut = asyncio.Event()
@@ -31,9 +36,14 @@ class Proxy:
         """From now on no answer arrives, and nobody is told: a link that went silent."""
         self._answers_flow.clear()
 
+    def swallow_requests(self) -> None:
+        """From now on nothing that the client says arrives, while it still hears."""
+        self._requests_flow.clear()
+
     def mend(self) -> None:
         self.refusing = False
         self._answers_flow.set()
+        self._requests_flow.set()
 
     def cut(self) -> None:
         for writer in self._writers:
@@ -64,6 +74,7 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: asyncio.StreamReader
     ) -> None:
         while data := await reader.read(65536):
+            await self._requests_flow.wait()
             if self._cut_on is not None and self._cut_on[0] in data:
                 _, forward = self._cut_on
                 self._cut_on = None
@@ -87,6 +98,8 @@ class Proxy:
                 if not self._first_answer.done():
                     self._first_answer.set_result(None)
                 await self._answers_flow.wait()
+            if self.delay_s:
+                await asyncio.sleep(self.delay_s)
             writer.write(data)
             await writer.drain()
         raise EOFError
@@ -104,3 +117,42 @@ class Proxy:
             for task in set(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class ProxyThread:
+    """The same for tests without an event loop: `line.do(Proxy.cut)`."""
+
+    def __init__(self, target_port: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        self._ready = threading.Event()
+        self.proxy = Proxy(target_port)
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()), daemon=True)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    @property
+    def port(self) -> int:
+        return self.proxy.port
+
+    async def _run(self) -> None:
+        async with self.proxy.running():
+            self._ready.set()
+            await self._over.wait()
+
+    def do(self, *steps: Callable[[Proxy], None]) -> None:
+        """In order, and done when this returns."""
+        done = threading.Event()
+
+        def act() -> None:
+            for step in steps:
+                step(self.proxy)
+            done.set()
+
+        self._loop.call_soon_threadsafe(act)
+        assert done.wait(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(10)
+        self._loop.close()

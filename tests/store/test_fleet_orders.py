@@ -1,10 +1,11 @@
 """Intents and operations in both databases: admitted whole, claimed once, ended by whoever holds them."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
-from corral.core.errors import Conflict, InvalidInput
+from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
 from corral.core.intents import (
     CalledOff,
     IntentState,
@@ -19,8 +20,11 @@ from corral.core.intents import (
 )
 from corral.core.operations import OperationState
 from corral.core.policies import Ensure, OnDrift, PolicyChange
+from corral.store.admission import AdmissionStore
+from corral.store.database import Database
 from corral.store.intents import Claim, Result
 from corral.store.stores import Stores
+from corral.system import SystemIds
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
 from harness.machines import actions, judge
@@ -191,6 +195,9 @@ async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> Non
     assert await end(stores, running, CalledOff("cancelled"))
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
     assert "operation.cancelled" in await actions(stores, admitted.id)
+    again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
+    assert again.state is OperationState.RUNNING
+    assert [policy.backend for policy in await stores.policies.read_all()] == ["echo"], "it holds again"
 
 
 async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> None:
@@ -220,6 +227,33 @@ async def test_orders_nobody_can_carry_out_are_ended_at_the_next_start(stores: S
     (left,) = await claim(stores)
     await end(stores, left, Observed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
+
+
+class CutAfterCommit:
+    """F-15: the first commit happens, and its answer is lost."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self.cuts = database, 1
+
+    async def write(self, body: Any) -> Any:
+        result = await self._database.write(body)
+        if self.cuts:
+            self.cuts -= 1
+            raise OutcomeUnknown("the connection was lost during a commit")
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+async def test_a_connection_cut_after_the_commit_makes_no_second_operation(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    cut = CutAfterCommit(stores.database)
+    wanted = admission(Verb.INSTALL, node)
+    admitted = await AdmissionStore(cast("Database", cut), SystemIds()).admit(wanted)
+    assert (admitted.id, cut.cuts) == (wanted.id, 0)
+    assert await states(stores) == [("install", "pending")]
+    assert await actions(stores, "echo") == ["backend.install"]
 
 
 async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> None:

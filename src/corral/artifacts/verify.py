@@ -45,10 +45,11 @@ def verify_version(version: InstalledVersion, layers: LayerStore, cancel: Cancel
             files=0,
             unknown="Corral did not unpack it, so nothing is known of it",
         )
-    found = [layers.find(key) for key in metadata.layers]
-    if any(layer is None for layer in found):
-        return Verified(name=version.name, digest=version.digest, files=0, unknown="a layer's index is gone")
-    expected = planned_tree(layer.index() for layer in found if layer is not None)
+    found = {key: layers.find(key) for key in metadata.layers}
+    gone = tuple(f"layer {key[:12]}: is gone, and with it the list of its files" for key in found if not found[key])
+    if gone:
+        return Verified(name=version.name, digest=version.digest, files=0, damaged=gone)
+    expected = planned_tree(layer.index() for layer in found.values() if layer is not None)
     if metadata.python_lock:
         # Scripts are written anew when the environment is built, with its own interpreter in their first line.
         expected = {path: entry for path, entry in expected.items() if not path.startswith("bin/")}

@@ -76,6 +76,7 @@ class FleetParts:
             nodes=stores.nodes,
             processes=stores.observed,
             policies=stores.policies,
+            changes=stores.intents,
             fleet=self.fleet,
             resolver=resolver,
             admissions=stores.admission,
@@ -93,9 +94,11 @@ class FleetParts:
 
         reports.on_change(observed)
 
-    def poke(self) -> None:
+    def poke(self, kind: str) -> None:
+        """Rows of this kind changed, here or on another frontend."""
         self.intents.poke()
-        self.desired.poke()
+        if kind in ("nodes", "backends"):
+            self.desired.poke()
 
     async def release(self) -> None:
         await self.intents.release()

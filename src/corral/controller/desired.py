@@ -28,6 +28,12 @@ log = structlog.get_logger()
 LEASE = "desired"
 LEASE_TTL_S = 15.0
 LOOK_EVERY_S = 3.0
+LOOK_AT_MOST_EVERY_S = 0.5
+LOOK_AT_ALL_EVERY_S = 60.0
+"""Only what changed is looked at in between; so a large fleet that is well costs next to nothing."""
+NODES_AT_ONCE = 50
+OVERLAP_MS = 5000
+"""A transaction may commit a little after the time it wrote."""
 SETTLE_MS = 3000
 AGAIN_AFTER_S = 60.0
 """When something that could not be looked up is looked up again."""
@@ -48,6 +54,10 @@ class Policies(Protocol):
     async def read_all(self) -> list[Policy]: ...
 
 
+class ChangeSource(Protocol):
+    async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]: ...
+
+
 class Admissions(Protocol):
     async def admit(self, admission: Admission) -> Admitted: ...
 
@@ -66,6 +76,7 @@ class DesiredState:
         nodes: Nodes,
         processes: Processes,
         policies: Policies,
+        changes: ChangeSource,
         fleet: Fleet,
         resolver: Resolver,
         admissions: Admissions,
@@ -76,10 +87,14 @@ class DesiredState:
     ) -> None:
         self._holder, self._nodes, self._processes, self._policies = holder, nodes, processes, policies
         self._fleet, self._resolver, self._admissions, self._leases = fleet, resolver, admissions, leases
-        self._clock, self._ids, self._on_change = clock, ids, on_change
+        self._clock, self._ids, self._on_change, self._changes = clock, ids, on_change, changes
         self._poked = asyncio.Event()
         self._lease: Lease | None = None
         self._not_before_s: dict[tuple[str, NodeId], float] = {}
+        self._since_ms = 0
+        self._all_due_s = 0.0
+        self._restless: dict[NodeId, float] = {}
+        """Nodes on which something changed, and until when they are looked at: what has just ended has to settle."""
 
     def poke(self) -> None:
         self._poked.set()
@@ -99,8 +114,8 @@ class DesiredState:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._poked.wait()
+            await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             self._poked.clear()
-            await asyncio.sleep(0.1)
 
     async def release(self) -> None:
         if self._lease is not None:
@@ -111,18 +126,33 @@ class DesiredState:
         self._lease = await self._leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S)
         if self._lease is None:
             return
-        states = await self.read_states()
-        heals = plan_heal(
-            states, await self._policies.read_all(), now_ms=await self._nodes.now_ms(), settle_ms=SETTLE_MS
-        )
         now_s = self._clock.monotonic_s()
-        due = [heal for heal in heals if now_s >= self._not_before_s.get((heal.backend, heal.node_id), 0.0)]
-        groups: dict[tuple[str, Verb], list[Heal]] = {}
-        for heal in due:
-            groups.setdefault((heal.backend, heal.verb), []).append(heal)
-        nodes = {state.node.id: state.node for state in states}
-        for (backend, verb), group in groups.items():
-            await self._heal(backend, verb, group, nodes)
+        nodes = [node for node in await self._worth_a_look(now_s) if takes_backends(node)]
+        policies = await self._policies.read_all()
+        for start in range(0, len(nodes), NODES_AT_ONCE):
+            states = await self._fleet.read_states(nodes[start : start + NODES_AT_ONCE])
+            heals = plan_heal(states, policies, now_ms=await self._nodes.now_ms(), settle_ms=SETTLE_MS)
+            due = [heal for heal in heals if now_s >= self._not_before_s.get((heal.backend, heal.node_id), 0.0)]
+            groups: dict[tuple[str, Verb], list[Heal]] = {}
+            for heal in due:
+                groups.setdefault((heal.backend, heal.verb), []).append(heal)
+            by_id = {state.node.id: state.node for state in states}
+            for (backend, verb), group in groups.items():
+                await self._heal(backend, verb, group, by_id)
+            await asyncio.sleep(0)  # a large fleet must not delay requests
+
+    async def _worth_a_look(self, now_s: float) -> list[Node]:
+        now_ms, changed, policy_changed = await self._changes.read_changed(self._since_ms)
+        look_at_all = self._since_ms == 0 or policy_changed or now_s >= self._all_due_s
+        self._since_ms = now_ms - OVERLAP_MS
+        if look_at_all:
+            self._all_due_s = now_s + LOOK_AT_ALL_EVERY_S
+        self._restless = {node_id: until_s for node_id, until_s in self._restless.items() if until_s > now_s}
+        self._restless.update(dict.fromkeys(changed, now_s + 2 * SETTLE_MS / 1000))
+        if not look_at_all and not self._restless:
+            return []
+        nodes = await self._nodes.read_all()
+        return nodes if look_at_all else [node for node in nodes if node.id in self._restless]
 
     async def _heal(self, backend: str, verb: Verb, group: Sequence[Heal], nodes: dict[NodeId, Node]) -> None:
         orders = []

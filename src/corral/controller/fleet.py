@@ -27,11 +27,11 @@ class Nodes(Protocol):
 
 
 class ObservedBackends(Protocol):
-    async def read_backends(self) -> dict[NodeId, list[ObservedBackend]]: ...
+    async def read_backends(self, ids: Iterable[NodeId]) -> dict[NodeId, list[ObservedBackend]]: ...
 
 
 class Intents(Protocol):
-    async def read_newest(self) -> list[Intent]: ...
+    async def read_newest(self, ids: Iterable[NodeId]) -> list[Intent]: ...
 
     async def find_wishes(self, backend: str) -> dict[str, Wish]: ...
 
@@ -110,6 +110,7 @@ class Fleet:
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
         await self._refuse_frozen(backend, states)
+        await self._resolver.refresh()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
         plan = plan_upgrade([order.node_id for order in orders])
         return await self._admit(
@@ -202,8 +203,9 @@ class Fleet:
         return await self.read_states(nodes)
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
-        observed = await self._observed.read_backends()
-        newest = newest_by_node(await self._intents.read_newest())
+        ids = [node.id for node in nodes]
+        observed = await self._observed.read_backends(ids)
+        newest = newest_by_node(await self._intents.read_newest(ids))
         return [NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in nodes]
 
     async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:

@@ -50,6 +50,7 @@ CANCEL_WITHIN_S = 4.0
 AWAY_AGAIN_S = 2.0
 UNKNOWN_AGAIN_S = 5.0
 WRITE_TOGETHER_S = 0.02
+WRITE_AGAIN_S = 1.0
 
 
 class Orders(Protocol):
@@ -122,6 +123,7 @@ class IntentController:
         self._poked = asyncio.Event()
         self._results: list[tuple[Result, asyncio.Future[bool]]] = []
         self._have_results = asyncio.Event()
+        self._finish_s = 0.0
 
     def poke(self) -> None:
         """Something may be due, or called off."""
@@ -146,15 +148,12 @@ class IntentController:
     # Passes
 
     async def _passes(self, tasks: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        finish_s = 0.0
         while True:
-            await self._call_off(tasks)
-            await self._settle_background()
-            more = await self._begin(tasks)
-            if loop.time() >= finish_s:
-                finish_s = loop.time() + FINISH_EVERY_S
-                await self._orders.finish_idle()
+            more = False
+            try:
+                more = await self._pass(tasks)
+            except CorralError as error:  # the store is away: what runs goes on, what is due waits
+                log.warning("intents.pass_failed", error=str(error))
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             if more:
                 continue
@@ -162,6 +161,16 @@ class IntentController:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._poked.wait()
             self._poked.clear()
+
+    async def _pass(self, tasks: asyncio.TaskGroup) -> bool:
+        await self._call_off(tasks)
+        await self._settle_background()
+        more = await self._begin(tasks)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._finish_s:
+            self._finish_s = now_s + FINISH_EVERY_S
+            await self._orders.finish_idle()
+        return more
 
     async def _begin(self, tasks: asyncio.TaskGroup) -> bool:
         """True when there may be more to begin at once."""
@@ -209,8 +218,12 @@ class IntentController:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             ids = list(self._running)
-            if ids:
+            if not ids:
+                continue
+            try:
                 await self._orders.renew(self._token, ids, lease_s=LEASE_S)
+            except CorralError as error:  # nobody else can take them over while the store is away
+                log.warning("intents.not_renewed", count=len(ids), error=str(error))
 
     # One order
 
@@ -269,12 +282,15 @@ class IntentController:
                 self._have_results.set()
             if not batch:
                 continue
-            kept: set[str] = set()
             try:
                 kept = await self._orders.record([result for result, _ in batch])
             except CorralError as error:
-                # The claims run out; whoever takes them next finds out from the worker what is so.
-                log.warning("intents.results_lost", count=len(batch), error=str(error))
+                # Written twice does no harm: whose claim was given up, by us or by time, is passed over.
+                log.warning("intents.results_not_written", count=len(batch), error=str(error))
+                self._results = batch + self._results
+                self._have_results.set()
+                await asyncio.sleep(WRITE_AGAIN_S)
+                continue
             for result, written in batch:
                 if not written.done():
                     written.set_result(result.intent.id in kept)

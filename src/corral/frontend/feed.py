@@ -18,6 +18,8 @@ log = structlog.get_logger()
 
 LOOK_EVERY_S = 2.0
 LEAST_BETWEEN_S = 0.2
+REST, REST_MOST_S = 5.0, 3.0
+"""After a look, as many times as long nobody looks: a large fleet is told less often, and other work goes on."""
 PING_EVERY_S = 15.0
 # A transaction may commit a little after the time it wrote: look back this far, and skip what was already told.
 OVERLAP_MS = 5000
@@ -169,6 +171,7 @@ class LiveFeed:
                 tasks.create_task(self._keep_looking(watch), name=f"feed {watch.kind.name}")
 
     async def _keep_looking(self, watch: _Watch) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 async with asyncio.timeout(watch.kind.look_every_s):
@@ -179,11 +182,13 @@ class LiveFeed:
             if not any(watch.kind.name in page.kinds for page in self._pages):
                 watch.rest()
                 continue
+            began_s = loop.time()
             try:
                 await self._look(watch)
             except CorralError as error:
                 log.warning("feed.look_failed", kind=watch.kind.name, error=str(error))
-            await asyncio.sleep(watch.kind.least_between_s)
+            took_s = loop.time() - began_s
+            await asyncio.sleep(max(watch.kind.least_between_s, min(took_s * REST, REST_MOST_S)))
 
     async def _look(self, watch: _Watch) -> None:
         kind, now_s = watch.kind, asyncio.get_running_loop().time()

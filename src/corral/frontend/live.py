@@ -1,5 +1,6 @@
 """The kinds of things that `/api/events` tells, read from the stores that own them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -82,8 +83,13 @@ def backend_kind(drift: DriftSource, upgrades: UpgradeChecks, now_ms: Now) -> Ki
 
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
-        fleet = view_fleet(await drift.read_states(), await drift.read(), await upgrades.read())
-        return Changes(now_ms=at_ms, changed=[_by_content(backend["name"], backend) for backend in fleet])
+        states, drifts, lagging = await drift.read_states(), await drift.read(), await upgrades.read()
+
+        def show() -> list[Change]:
+            return [_by_content(backend["name"], backend) for backend in view_fleet(states, drifts, lagging)]
+
+        # Thousands of rows: not on the loop, where requests would wait for it.
+        return Changes(now_ms=at_ms, changed=await asyncio.to_thread(show))
 
     return Kind(name="backends", read_since=read_since, is_whole=True, look_every_s=10.0, least_between_s=1.0)
 

@@ -139,15 +139,33 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def read_newest(self, *, node_id: NodeId | None = None) -> list[Intent]:
-        """The last wish for every backend on every node, open or ended."""
+    async def read_newest(self, ids: Iterable[NodeId] | None = None) -> list[Intent]:
+        """The last wish for every backend, open or ended, on every node or on these."""
+        chosen = None if ids is None else sorted(set(ids))
+        where = "" if chosen is None else f" AND node_id IN ({places(len(chosen))})"
 
         async def body(tx: Tx) -> list[Intent]:
-            if node_id is not None:
-                rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND node_id = $1", node_id)
-            else:
-                rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest")
+            if chosen == []:
+                return []
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest{where}", *(chosen or ()))
             return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
+        """The store's time; nodes that changed since, in themselves, in what they have or in what is wanted of them;
+        and whether a policy did."""
+
+        async def body(tx: Tx) -> tuple[int, set[NodeId], bool]:
+            rows = await tx.fetch(
+                "SELECT id AS node_id FROM nodes WHERE changed_at >= $1"
+                " UNION SELECT node_id FROM observed_nodes WHERE changed_at >= $1"
+                " UNION SELECT node_id FROM intents WHERE changed_at >= $1",
+                since_ms,
+            )
+            policy = await tx.fetch_one("SELECT max(changed_at) AS at, now_ms() AS now FROM backend_policies")
+            assert policy is not None
+            return policy["now"], {NodeId(row["node_id"]) for row in rows}, (policy["at"] or 0) >= since_ms
 
         return await self._database.read(body)
 

@@ -164,7 +164,8 @@ class OperationStore:
         return await self._database.write(body)
 
     async def retry(self, operation_id: str, *, node_id: str | None, actor: str) -> Operation:
-        """Failed orders, of one node or of all, are due now, with all their attempts before them."""
+        """Failed orders, of one node or of all, are due now, with all their attempts before them. A policy that went
+        with a cancel holds again, unless somebody has decided otherwise since."""
 
         async def body(tx: Tx) -> Operation:
             await lock_operations(tx, [operation_id])
@@ -184,6 +185,13 @@ class OperationStore:
             await tx.execute(
                 "UPDATE operations SET state = 'running', error = '', cancel_wanted = false, finished_at = NULL,"
                 " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
+                operation_id,
+            )
+            await tx.execute(
+                "UPDATE backend_policies SET ended_at = NULL, changed_at = now_ms(), ended_because = ''"
+                " WHERE operation_id = $1 AND ended_because LIKE 'cancelled by %' AND NOT EXISTS (SELECT 1"
+                " FROM backend_policies AS newer WHERE newer.backend = backend_policies.backend"
+                " AND newer.generation > backend_policies.generation)",
                 operation_id,
             )
             detail = {"nodes": [intent.node_id for intent in chosen]}

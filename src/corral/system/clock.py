@@ -11,10 +11,9 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float: ...
 
-
-def since_boot_s() -> float:
-    """Monotonic, and the same for every process of this boot. On Linux it also counts while the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    def since_boot_s(self) -> float:
+        """Monotonic, the same for every process of this boot, and counting while the machine sleeps."""
+        ...
 
 
 class SystemClock:
@@ -23,6 +22,9 @@ class SystemClock:
 
     # The function itself: the warm path asks several times for every request.
     monotonic_s = staticmethod(time.monotonic)
+
+    def since_boot_s(self) -> float:
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # the first: Linux only
 
 
 def pause(seconds: float) -> None:

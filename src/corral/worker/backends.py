@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -23,7 +22,7 @@ from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
-from corral.worker.system_backends import SystemBackend, is_system, read_system_backends
+from corral.worker.system_backends import SystemBackend, is_system
 from corral.worker.world import Fetch
 
 log = structlog.get_logger()
@@ -55,11 +54,11 @@ class Backends:
         reader: RequestReader,
         *,
         changed: Callable[[], None],
-        system: Path,
+        read_system: Callable[[], dict[str, InstalledBackend]],
     ) -> None:
-        """`system` is where backends lie that came with the machine."""
+        """`read_system` blocks, and tells which backends came with the machine."""
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
-        self._reader, self._changed, self._system = reader, changed, system
+        self._reader, self._changed, self._read_system = reader, changed, read_system
         self._table: dict[str, InstalledBackend] = {}
         self._locks: dict[str, _Lock] = {}
         self._ended: dict[bytes, Stopped] = {}
@@ -67,7 +66,7 @@ class Backends:
     # What is there
 
     async def refresh(self) -> None:
-        table = await asyncio.to_thread(read_system_backends, self._system)
+        table = await asyncio.to_thread(self._read_system)
         table |= {backend.name: backend for backend in await self._artifacts.list_backends()}
         if table != self._table:
             self._table = table

@@ -7,6 +7,7 @@ grpcio is loaded with the first backend that needs it; a worker without any stay
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from corral.core.errors import Unavailable
 from corral.core.processes import ProcessSpec, ProcessView, Ready
 from corral.worker.processes.probes import Probe, ProbeAnswer, ProbeTarget, local_probe
 
@@ -51,12 +52,10 @@ def probe_of(spec: ProcessSpec) -> Probe:
 
 async def free_model(view: ProcessView) -> None:
     """Asks a gRPC backend to let its model go. Most cannot; only ending the process surely frees memory."""
-    import grpc
-
-    from corral.core.errors import Unavailable
-
     if view.spec.readiness.kind != "grpc" or not isinstance(view.state, Ready):
         return
+    import grpc
+
     shared = _shared_token(view.spec)
     token = view.state.token if shared is None else shared
     try:

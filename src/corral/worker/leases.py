@@ -11,8 +11,7 @@ import structlog
 from corral.core.errors import CorralError
 from corral.core.process_leases import ProcessLeases, was_given_away
 from corral.core.processes import ProcessKey
-from corral.system import Disk
-from corral.system.clock import since_boot_s
+from corral.system import Clock, Disk
 from corral.worker.processes.records import read_boot_id
 from corral.worker.processes.supervisor import Supervisor
 
@@ -32,11 +31,8 @@ _decode = msgspec.json.Decoder(_Saved).decode
 
 
 class Leases:
-    def __init__(
-        self, path: Path, disk: Disk, supervisor: Supervisor, *, now_s: Callable[[], float] = since_boot_s
-    ) -> None:
-        """`now_s` counts while the machine sleeps."""
-        self._path, self._disk, self._supervisor, self._now_s = path, disk, supervisor, now_s
+    def __init__(self, path: Path, supervisor: Supervisor, *, disk: Disk, clock: Clock) -> None:
+        self._path, self._supervisor, self._disk, self._clock = path, supervisor, disk, clock
         self._boot_id = read_boot_id()
         self._leases = self._read()
         self._given_away: dict[ProcessKey, int] = {}
@@ -44,7 +40,7 @@ class Leases:
         self._news.set()
 
     def now_s(self) -> float:
-        return self._now_s()
+        return self._clock.since_boot_s()
 
     async def grant(self, lengths_s: Mapping[str, float], given_away: Mapping[str, int], *, asked_s: float) -> None:
         """On disk as well: a worker that was killed while it was cut off must not begin to count anew."""
@@ -66,7 +62,7 @@ class Leases:
             if not self._leases.lengths_s:
                 self._news.clear()
             await self._end_given_away()
-            if self._leases.lapsed(self._now_s()):
+            if self._leases.lapsed(self.now_s()):
                 await _try(ask)
                 await self._end_lapsed()
             if self._leases.lengths_s:
@@ -85,7 +81,7 @@ class Leases:
         )
 
     async def _end_lapsed(self) -> None:
-        lapsed = self._leases.lapsed(self._now_s())
+        lapsed = self._leases.lapsed(self.now_s())
         if lapsed:
             await self._end(lapsed, reason="no frontend was heard for so long that another machine may run it by now")
             self._leases = self._leases.without(lapsed)

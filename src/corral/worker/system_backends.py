@@ -5,6 +5,7 @@ from pathlib import Path
 from corral.artifacts import InstalledBackend, InstalledVersion
 from corral.artifacts.versions import Metadata
 from corral.core.errors import Conflict
+from corral.system import Disk
 
 SYSTEM = "system"
 
@@ -16,10 +17,10 @@ class SystemBackend(Conflict):
         super().__init__(f"{name} came with the system ({path}); it is used from there, never upgraded or deleted")
 
 
-def read_system_backends(root: Path) -> dict[str, InstalledBackend]:
+def read_system_backends(root: Path, disk: Disk) -> dict[str, InstalledBackend]:
     """Blocking. A directory that is not there, or not for us to read, holds none."""
     try:
-        homes = sorted(path for path in root.iterdir() if (path / "run.sh").is_file())
+        homes = [home for home in disk.list(root) if home / "run.sh" in disk.list(home)]
     except OSError:
         return {}
     return {home.name: _backend(home) for home in homes}

@@ -36,6 +36,7 @@ from corral.worker.processes.supervisor import Supervisor
 from corral.worker.reports import Reporter
 from corral.worker.requests import RequestReader
 from corral.worker.storage import STALL_S, SharedStorage
+from corral.worker.system_backends import read_system_backends
 from corral.worker.web.files import FileAreas
 from corral.worker.world import Fetch, World
 
@@ -102,7 +103,7 @@ async def _open(
         Jobs(tasks),
         RequestReader(artifacts, capability),
         changed=news.set,
-        system=settings.system_backends_dir,
+        read_system=lambda: read_system_backends(settings.system_backends_dir, world.disk),
     )
     await backends.refresh()
     adopted = await supervisor.adopt()
@@ -114,7 +115,7 @@ async def _open(
     return Workshop(
         artifacts=artifacts,
         supervisor=supervisor,
-        leases=Leases(data_dir / "leases.json", world.disk, supervisor),
+        leases=Leases(data_dir / "leases.json", supervisor, disk=world.disk, clock=world.clock),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models, artifacts, Jobs(tasks)),

@@ -1,5 +1,6 @@
 """An operation as the API shows it: LocalAI's fields, camel case outside and snake case inside, and Corral's beside."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ _TASKS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes twice as long to make: there may be a thousand of these
 class OperationNodeView:
     node_id: str
     node_name: str
@@ -72,6 +73,8 @@ def time_of(at_ms: int | None) -> datetime | None:
 
 
 def with_live(operation: Operation, live: Mapping[NodeId, NodeProgress]) -> Operation:
+    if not live or operation.finished_at is not None:
+        return operation
     return replace(operation, nodes=tuple(overlay(node, live.get(node.node_id)) for node in operation.nodes))
 
 
@@ -120,12 +123,12 @@ def describe(operation: Operation) -> str:
         return operation.state.value if not operation.error else operation.error
     if operation.cancel_wanted:
         return "being cancelled"
-    counts = {
-        status: sum(node.status is status for node in operation.nodes)
+    counts = Counter(node.status for node in operation.nodes)
+    parts = [
+        f"{counts[status]} {status.value.replace('_', ' ')}"
         for status in NodeProgressStatus
-        if status is not NodeProgressStatus.NOT_APPLICABLE
-    }
-    parts = [f"{count} {status.value.replace('_', ' ')}" for status, count in counts.items() if count]
+        if counts[status] and status is not NodeProgressStatus.NOT_APPLICABLE
+    ]
     return ", ".join(parts) or "waiting"
 
 

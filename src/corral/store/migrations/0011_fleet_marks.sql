@@ -1,0 +1,1 @@
+CREATE INDEX intents_changed_at ON intents (changed_at);
