@@ -532,3 +532,14 @@ async def test_text_becomes_speech_and_images(media: Rig) -> None:
     asked = json.loads(images[0].removeprefix(b"\x89PNG"))
     assert (asked["width"], asked["height"], asked["seed"]) == (64, 32, 3)
     assert (asked["positive_prompt"], asked["negative_prompt"]) == ("a horse", "a cow")
+
+
+async def test_sound_is_streamed_both_ways(media: Rig) -> None:
+    heard = await media.send("/v1/audio/transcriptions", form(model="tiny", stream="true"), content_type=FORM)
+    assert heard.events() == [
+        {"type": "transcript.text.delta", "delta": "sp\u00f6ken "},
+        {"type": "transcript.text.delta", "delta": "words "},
+        {"type": "transcript.text.done", "text": "the whole"},
+    ]
+    spoken = await media.send("/v1/audio/speech", {"input": "hello there", "stream": True})
+    assert (spoken.headers["content-type"], spoken.body) == ("audio/wav", b"RIFFhellothere")
