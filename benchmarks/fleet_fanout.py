@@ -91,6 +91,7 @@ class Poller:
         self._admin, self._frontend = admin, frontend
         self.latencies: list[float] = []
         self.most_rss = 0
+        self.listed: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -101,6 +102,7 @@ class Poller:
             answer = self._admin.call("GET", "/api/operations")
             self.latencies.append(time.perf_counter() - began)
             assert answer.status == 200, answer.body
+            self.listed = {operation["jobID"] for operation in answer.json()["operations"]}
             self.most_rss = max(self.most_rss, self._frontend.memory_info().rss)
 
     def stop(self) -> None:
@@ -113,7 +115,7 @@ async def join(workers: list[SimulatedWorker]) -> None:
         batch = workers[start : start + 50]
         await asyncio.gather(*(worker.connect() for worker in batch))
         await asyncio.gather(*(worker.register() for worker in batch))
-    await asyncio.gather(*(worker.beat() for worker in workers))
+        await asyncio.gather(*(worker.beat() for worker in batch))
 
 
 async def fan_out(nats: Nats, admin: Admin, frontend: psutil.Process, port: int) -> None:
@@ -126,26 +128,28 @@ async def fan_out(nats: Nats, admin: Admin, frontend: psutil.Process, port: int)
             more = [SimulatedWorker(number, port) for number in range(len(workers), count)]
             await join(more)
             workers += more
-            await asyncio.to_thread(
-                wait_until, lambda count=count: healthy(admin) == count, what="healthy", within_s=90
-            )
+            await until(lambda count=count: healthy(admin) == count, "all are healthy")
             await asyncio.sleep(2)  # let the first reports settle: the install is measured, not the joining
-            rss = frontend.memory_info().rss
+            rss, used = frontend.memory_info().rss, frontend.cpu_times()
             poller = Poller(admin, frontend)
             began = time.perf_counter()
             answer = await asyncio.to_thread(admin.call, "POST", f"/api/backends/install/bench-{position}")
             assert answer.status == 200, answer.body
             admitted_s = time.perf_counter() - began
             job = answer.json()["jobID"]
-            await asyncio.to_thread(
-                wait_until, lambda job=job: state(admin, job) == "completed", what="end", within_s=60
-            )
+            await until(lambda job=job, poller=poller: job in poller.listed, "it is listed")
+            # What ended well is not listed any more.
+            await until(lambda job=job, poller=poller: job not in poller.listed, "it has ended")
             took_s = time.perf_counter() - began
+            assert state(admin, job) == "completed"
+            spent = frontend.cpu_times()
+            cpu_s = spent.user + spent.system - used.user - used.system
             await asyncio.to_thread(poller.stop)
             told = sorted(poller.latencies)
             grown = (poller.most_rss - rss) / (1 << 20)
             print(f"install on {count} workers, {take_s:g} s each    {took_s:.2f} s (limit {limit_s:g} s,", end=" ")
-            print(f"one after another {count * take_s:.0f} s; admitted in {admitted_s:.2f} s)")
+            print(f"one after another {count * take_s:.0f} s; admitted in {admitted_s:.2f} s,", end=" ")
+            print(f"{cpu_s:.1f} s of the frontend's processor time)")
             print(f"  frontend's memory grew by          {grown:.0f} MiB, to {poller.most_rss / (1 << 20):.0f} MiB")
             p99 = told[min(len(told) - 1, int(len(told) * 0.99))]
             print(

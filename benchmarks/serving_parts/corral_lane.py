@@ -7,6 +7,7 @@ Keys are read from a real SQLite store; routing, limits, queue, in-flight and me
 
 import argparse
 import asyncio
+import gc
 import tempfile
 from pathlib import Path
 
@@ -64,6 +65,8 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
         async with lane:
             tasks.create_task(keys.follow())
             tasks.create_task(lane.table.follow())
+            gc.collect()
+            gc.freeze()
             await serve_http(PlainTextResponse("the app"), listener, lane=lane)
 
 

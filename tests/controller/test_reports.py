@@ -78,6 +78,14 @@ async def test_a_report_is_written_and_a_stale_one_is_dropped(stores: Stores, co
         assert await names(stores) == ["c", "d"]
 
 
+async def test_a_backend_told_twice_stops_no_report(stores: Stores, connect: Connect) -> None:
+    bus, node = await connect("fe"), await connect("node")
+    async with taking_in(stores, bus) as (_, heard):
+        await node.publish(node_subject(NODE, REPORT), encode(report(1, "a", "a", "b")))
+        await heard.next()
+        assert await names(stores) == ["a", "b"]
+
+
 async def test_a_frontend_that_starts_anew_does_not_go_back(stores: Stores, connect: Connect) -> None:
     bus, node = await connect("fe"), await connect("node")
     async with taking_in(stores, bus) as (_, heard):

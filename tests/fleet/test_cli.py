@@ -153,7 +153,7 @@ def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Operation
     assert "bad: FAILED: " in told
     assert "1 error" in told
     job = shell.json("ops", "list")["operations"][0]["jobID"]
-    assert "List it under trusted_hosts" in shell.run("ops", "show", job)
+    assert "trusted_hosts" in shell.run("ops", "show", job)
     assert shell.json("ops", "retry", job, "--node", "bad", code=1)["jobID"] == job
     shell.run("ops", "cancel", job)
     wait_until(lambda: not shell.json("ops", "list")["operations"] or None, what="it is over", within_s=30)

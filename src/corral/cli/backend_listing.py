@@ -182,7 +182,7 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
                 policy["ensure"],
                 " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "everywhere",
                 policy["on_drift"],
-                policy["created_at"],
+                policy["created_at"][:19].replace("T", " "),
                 policy["created_by"],
             )
             for policy in policies

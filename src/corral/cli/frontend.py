@@ -1,6 +1,7 @@
 """`corral frontend`: opens the store and the bus, and runs API, UI and controllers on them."""
 
 import asyncio
+import gc
 import json
 import os
 from collections.abc import AsyncIterator
@@ -332,6 +333,9 @@ class FrontendRole:
             async with self._serving, asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
                     tasks.create_task(keep_running(name, work), name=name)
+                # What is here now stays for good: collecting garbage need not look at it again and again.
+                gc.collect()
+                gc.freeze()
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
                 await serve_http(
                     build_app(self._parts), listener, on_stop=self._stop_answering, lane=self._serving.lane

@@ -109,10 +109,10 @@ def _amount(node: NodePart) -> str:
 def watch_operation(api: Api, operation: str | None) -> None:
     """Follow one until it has ended, for as long as that takes; without OPERATION, the newest one under way."""
     if operation is None:
-        running = [row for row in api.call("GET", "api", "operations")["operations"] if not row.get("error")]
+        running = [row for row in api.call("GET", "api", "operations")["operations"] if row["state"] == "running"]
         if not running:
             raise NotFound("nothing is under way; `corral ops history` shows what was")
-        operation = running[-1]["jobID"]
+        operation = max(running, key=lambda row: row["created_at"])["jobID"]
     answer, outcome = wait_for(api, find_operation(api, operation), until=lambda found, _: found.state != "running")
     _finish(api, answer, outcome)
 
@@ -175,7 +175,7 @@ def show_history(api: Api) -> None:
         ("FINISHED", "OPERATION", "WHAT", "OUTCOME", "NOTE"),
         [
             (
-                row["finishedAt"],
+                row["finishedAt"][:19].replace("T", " "),
                 row["jobID"],
                 f"{row['verb']} {row['name']}",
                 row["outcome"],

@@ -110,6 +110,7 @@ class Fleet:
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
         await self._refuse_frozen(backend, states)
+        await self._resolver.refresh()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
         plan = plan_upgrade([order.node_id for order in orders])
         return await self._admit(

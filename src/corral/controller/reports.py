@@ -228,12 +228,13 @@ def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
 
 
 def observation_of(report: NodeReport) -> Observation:
+    listed = {backend.name: backend for backend in report.backends}  # one told twice must not stop the others
     return Observation(
         node_id=NodeId(report.node),
         instance=report.instance,
         epoch=report.epoch,
         sequence=report.sequence,
-        backends=tuple(_backend(listed) for listed in sorted(report.backends, key=lambda backend: backend.name)),
+        backends=tuple(_backend(listed[name]) for name in sorted(listed)),
         processes=tuple(_process(process) for process in sorted(report.processes, key=lambda one: one.process_key)),
     )
 

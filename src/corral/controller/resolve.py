@@ -18,12 +18,14 @@ from corral.artifacts.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
 from corral.bus.node_api import decode_facts
-from corral.core.errors import InvalidInput
+from corral.core.errors import CorralError, InvalidInput
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.variants import Chosen, Unfit
 
 log = structlog.get_logger()
+
+REFRESH_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class Catalogues(Protocol):
 
     async def backends(self) -> Catalogue: ...
 
+    async def refresh(self) -> None: ...
+
 
 class Pins(Protocol):
     async def pin(
@@ -61,6 +65,14 @@ class Pins(Protocol):
 class Resolver:
     def __init__(self, catalogues: Catalogues, pins: Pins) -> None:
         self._catalogues, self._pins = catalogues, pins
+
+    async def refresh(self) -> None:
+        """Asks the galleries for news, for a moment; without any, what is known counts."""
+        try:
+            async with asyncio.timeout(REFRESH_WITHIN_S):
+                await self._catalogues.refresh()
+        except (TimeoutError, CorralError) as error:
+            log.info("galleries.not_refreshed", error=str(error))
 
     async def resolve_for_node(self, element: str, node: Node) -> Resolution:
         return (await self.resolve(element, [node]))[node.id]
@@ -131,11 +143,11 @@ class Resolver:
         """The first source that answers names the version; mirrors are held to it."""
         if request.digest is not None and request.signatures is None:
             return Pin(uri=pinned_uri(request.uris[0], request.digest), digest=request.digest)
-        problem: Exception | None = None
+        problem: CorralError | None = None
         for uri in request.uris:
             try:
                 return await self._pins.pin(uri, request.sha256, signatures=request.signatures)
-            except Exception as error:  # noqa: BLE001  the next mirror may know; the first error is told if none does
+            except CorralError as error:  # the next mirror may know; the first error is told if none does
                 problem = problem or error
         assert problem is not None
         raise problem

@@ -17,6 +17,8 @@ from corral.core.variants import Unfit
 log = structlog.get_logger()
 
 FIRST_LOOK_WITHIN_S = 10.0
+AGAIN_AFTER_S = 60.0
+"""When something that could not be looked up for a reader is looked up for one again."""
 
 
 class States(Protocol):
@@ -31,6 +33,7 @@ class UpgradeCheck:
     def __init__(self, *, fleet: Fleet, states: States, galleries: Refreshable, every_s: float) -> None:
         self._fleet, self._states, self._galleries, self._every_s = fleet, states, galleries, every_s
         self._offers: dict[tuple[str, NodeId], Offered | Unfit] = {}
+        self._not_before_s: dict[str, float] = {}
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
 
@@ -62,15 +65,21 @@ class UpgradeCheck:
             name: [state for state in holders if (name, state.node.id) not in self._offers]
             for name, holders in installed_names(states).items()
         }
-        return {name: holders for name, holders in unknown.items() if holders}
+        now_s = asyncio.get_running_loop().time()
+        return {
+            name: holders for name, holders in unknown.items() if holders and now_s >= self._not_before_s.get(name, 0.0)
+        }
 
     async def _look(self, wanted: Mapping[str, list[NodeState]]) -> None:
         for name, holders in wanted.items():
+            # Also when we are cut off by a reader's patience: the next one does not wait for the same silence.
+            self._not_before_s[name] = asyncio.get_running_loop().time() + AGAIN_AFTER_S
             try:
                 orders, skipped = await self._fleet.plan_upgrades(name, holders)
             except CorralError as error:
                 log.warning("upgrades.not_known", backend=name, error=str(error))
                 continue
+            del self._not_before_s[name]
             for order in orders:
                 wish = order.wish
                 self._offers[name, order.node_id] = Offered(variant=wish.name, digest=wish.digest, version=wish.version)

@@ -150,6 +150,8 @@ class NextStep:
     due_in_s: float = 0.0
     error: str = ""
     digest: str = ""
+    failed: bool = False
+    """This attempt did, for good; what only did not get through has not."""
     higher_generation: bool = False
     node_unhealthy: bool = False
 
@@ -172,11 +174,11 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
         case Unreached(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):
             return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=nobody_there)
         case Refused(reason=reason, outdated=outdated):
-            attempts = intent.attempts + 1
-            if attempts >= limits.attempts:
-                return replace(step, state=IntentState.DEAD_LETTERED, attempts=attempts, error=reason)
-            delay_s = retry_delay_s(attempts, draw=draw, limits=limits)
-            return replace(step, attempts=attempts, due_in_s=delay_s, error=reason, higher_generation=outdated)
+            step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
+            if step.attempts >= limits.attempts:
+                return replace(step, state=IntentState.DEAD_LETTERED)
+            delay_s = retry_delay_s(step.attempts, draw=draw, limits=limits)
+            return replace(step, due_in_s=delay_s, higher_generation=outdated)
         case _:
             assert_never(outcome)
 

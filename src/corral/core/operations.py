@@ -122,7 +122,7 @@ class Admission:
     plan: str = ""
 
 
-def status_after(step: NextStep, *, node_healthy: bool = True) -> NodeProgressStatus:
+def status_after(step: NextStep) -> NodeProgressStatus:
     """What people see of a node after an attempt."""
     match step.state:
         case IntentState.SUCCEEDED:
@@ -136,8 +136,7 @@ def status_after(step: NextStep, *, node_healthy: bool = True) -> NodeProgressSt
         case IntentState.RUNNING:
             return NodeProgressStatus.DOWNLOADING
         case IntentState.PENDING:
-            failed = step.attempts > 0 and bool(step.error) and not step.node_unhealthy and node_healthy
-            return NodeProgressStatus.ERROR if failed else NodeProgressStatus.QUEUED
+            return NodeProgressStatus.ERROR if step.failed else NodeProgressStatus.QUEUED
 
 
 def conclude(

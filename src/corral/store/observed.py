@@ -67,19 +67,20 @@ class ObservedStore:
                 *ids,
             )
             stored = {NodeId(row["node_id"]): row for row in rows}
-            changed = []
+            changed: list[tuple[Observation, str]] = []
+            seen_again = []
             for node_id in ids:
                 row, observation = stored.get(node_id), newest[node_id]
                 if row is not None and (row["epoch"], row["sequence"]) >= observation.order:
                     continue
                 mark = fingerprint(observation)
-                if row is not None and row["fingerprint"] == mark:
-                    if row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
-                        await _touch(tx, observation)
-                    continue
-                await _replace(tx, observation, mark)
-                changed.append(node_id)
-            return changed
+                if row is None or row["fingerprint"] != mark:
+                    changed.append((observation, mark))
+                elif row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
+                    seen_again.append(observation)
+            await _touch(tx, seen_again)
+            await _replace(tx, changed)
+            return [observation.node_id for observation, _ in changed]
 
         return await self._database.write(body)
 
@@ -106,41 +107,44 @@ class ObservedStore:
         return await self._database.read(body)
 
 
-async def _touch(tx: Tx, observation: Observation) -> None:
-    await tx.execute(
+async def _touch(tx: Tx, observations: Sequence[Observation]) -> None:
+    await tx.execute_many(
         "UPDATE observed_nodes SET sequence = $2, seen_at = now_ms() WHERE node_id = $1",
-        observation.node_id,
-        observation.sequence,
+        [(observation.node_id, observation.sequence) for observation in observations],
     )
 
 
-async def _replace(tx: Tx, observation: Observation, mark: str) -> None:
-    await tx.execute(
+async def _replace(tx: Tx, changed: Sequence[tuple[Observation, str]]) -> None:
+    if not changed:
+        return
+    await tx.execute_many(
         "INSERT INTO observed_nodes (node_id, instance, epoch, sequence, fingerprint, processes, seen_at, changed_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, now_ms(), now_ms()) ON CONFLICT (node_id) DO UPDATE SET"
         " instance = excluded.instance, epoch = excluded.epoch, sequence = excluded.sequence,"
         " fingerprint = excluded.fingerprint, processes = excluded.processes, seen_at = excluded.seen_at,"
         " changed_at = excluded.changed_at",
-        observation.node_id,
-        observation.instance,
-        observation.epoch,
-        observation.sequence,
-        mark,
-        msgspec.json.encode(observation.processes).decode(),
+        [
+            (
+                observation.node_id,
+                observation.instance,
+                observation.epoch,
+                observation.sequence,
+                mark,
+                msgspec.json.encode(observation.processes).decode(),
+            )
+            for observation, mark in changed
+        ],
     )
-    await tx.execute("DELETE FROM observed_backends WHERE node_id = $1", observation.node_id)
+    ids = [observation.node_id for observation, _ in changed]
+    await tx.execute(f"DELETE FROM observed_backends WHERE node_id IN ({places(len(ids))})", *ids)  # noqa: S608
     columns = ("node_id", *_COLUMNS)
     await tx.execute_many(
         f"INSERT INTO observed_backends ({', '.join(columns)}, seen_at)"  # noqa: S608
         f" VALUES ({places(len(columns))}, now_ms())",
-        [
-            (
-                observation.node_id,
-                *(
-                    msgspec.json.encode(backend.versions).decode() if column == "versions" else getattr(backend, column)
-                    for column in _COLUMNS
-                ),
-            )
-            for backend in observation.backends
-        ],
+        [(observation.node_id, *_values(backend)) for observation, _ in changed for backend in observation.backends],
     )
+
+
+def _values(backend: ObservedBackend) -> list[object]:
+    encoded = {"versions": msgspec.json.encode(backend.versions).decode()}
+    return [encoded[column] if column in encoded else getattr(backend, column) for column in _COLUMNS]

@@ -14,6 +14,8 @@ from typing import Protocol, Self
 
 import httptools
 
+from corral.core.repeated_head import RepeatedHead
+
 Headers = dict[bytes, bytes]
 
 
@@ -32,7 +34,10 @@ class Failure:
 
 class Sink(Protocol):
     def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
-        """The head, and what of the body came with it. Names as they came; of a header that came twice, the last."""
+        """The head, and what of the body came with it. Names as they came; of a header that came twice, the last.
+
+        The very same mapping comes again with an answer that differs in its content length only; what that header
+        says counts only while more is to come."""
         ...
 
     def on_data(self, data: bytes, last: bool) -> None: ...
@@ -138,6 +143,8 @@ class HttpLink:
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._closed = False
+        self.repeated: RepeatedHead[Headers] = RepeatedHead()
+        """The head of this replica's latest whole answer with status 200, on a connection that is kept."""
         self._loop = asyncio.get_running_loop()
 
     def send(self, request: bytes, sink: Sink) -> "HttpCall":
@@ -316,13 +323,22 @@ class _Connection(asyncio.Protocol):
             # Speaks without being asked, or to nobody: what comes next on this connection could belong to anything.
             self.abort()
             return
+        repeated = self._link.repeated
+        if not self._told and self.quiet:
+            body = repeated.body_of(data)
+            if body is not None and repeated.value is not None:
+                self._call = call.connection = None
+                self._link.give_back(self)
+                call.cancelled = True
+                call.sink.on_answer(200, repeated.value, body, True)
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._break(f"it does not answer in HTTP ({error})")
             return
         if self._complete:
-            self._finish(call)
+            self._finish(call, data)
         elif self._told:
             parts = self.parts
             body = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -354,7 +370,7 @@ class _Connection(asyncio.Protocol):
         parts.clear()
         self._complete = True
 
-    def _finish(self, call: HttpCall) -> None:
+    def _finish(self, call: HttpCall, data: bytes) -> None:
         # Free before the sink is told: what it starts next may take this very connection.
         self._call = call.connection = None
         headers = self.headers
@@ -363,6 +379,8 @@ class _Connection(asyncio.Protocol):
         else:
             headers = headers.copy()
             self.headers.clear()
+            if self._keeps and self._status == 200 and self.quiet:
+                self._link.repeated.learn(data, headers)
         # Anything behind the end of the answer makes the connection unfit for another one.
         if self._keeps and self.quiet:
             self._link.give_back(self)

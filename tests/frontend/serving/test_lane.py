@@ -309,3 +309,22 @@ async def test_tokens_of_a_stream_are_counted(lane: RunningLane, client: httpx.A
     await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": True}))
     assert 'direction="out"} 64' in lane.metrics()
     assert 'direction="in"} 50' in lane.metrics()
+
+
+async def test_heads_that_repeat_carry_bodies_of_every_length_both_ways(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+
+    async def script(answering: Answering) -> None:
+        body = answering.seen.json()
+        await answering.json({"echo": body["prompt"] * 2}, status=body.get("status", 200))
+
+    one.script = script
+    lane.serve("m", one)
+    for length in (1, 10, 100, 1000, 100, 10, 100_000, 1, 0):
+        prompt = "x" * length
+        assert (await client.post(CHAT, json=chat(prompt=prompt))).json() == {"echo": prompt * 2}
+    assert (await client.post(CHAT, json=chat(prompt="y", status=422))).status_code == 422
+    assert (await client.post(CHAT, json=chat(prompt="y"), headers={"X-Other": "1"})).json() == {"echo": "yy"}
+    assert one.connections == 1

@@ -19,7 +19,7 @@ _TASKS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes twice as long to make: there may be a thousand of these
 class OperationNodeView:
     node_id: str
     node_name: str

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import httptools
 import structlog
 
+from corral.core.repeated_head import RepeatedHead
 from corral.frontend.serving.answers import Refusal, simple_answer
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
@@ -24,6 +26,8 @@ METHOD_MOST_BYTES = 8
 AHEAD_MOST_BYTES = 64 * 1024
 DISCARD_MOST_BYTES = 32 << 20
 DISCARD_WITHIN_S = 5.0
+# Heads with one of these are read anew each time: the parser does more for them than collect.
+_SPECIAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"connection"})
 _USUAL = (b"POST /v1/", b"GET /v1/")
 
 
@@ -71,6 +75,8 @@ class LaneConnection(asyncio.Protocol):
         self._body_bytes = 0
         self._buffered_bytes = 0
         self._between = True
+        self._repeated: RepeatedHead[tuple[bytes, bytes, Mapping[bytes, bytes], bool]] = RepeatedHead()
+        self._is_first_piece = False
         self._head_checked = False
         self._unparsed: tuple[Exchange, int] | None = None
         self._discarding = 0
@@ -116,8 +122,13 @@ class LaneConnection(asyncio.Protocol):
                 else:
                     self._hand_over(data)
                 return
-            self._between = False
             self._since_s = self._now_s()
+            body = self._repeated.body_of(data)
+            if body is not None and len(body) <= self._lane.limits.body_bytes:
+                self._start_repeated(body)
+                return
+            self._between = False
+            self._is_first_piece = True
         try:
             if self._unparsed is None:
                 self._parser.feed_data(data)
@@ -131,9 +142,22 @@ class LaneConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._refuse(Refusal(400, f"this is not HTTP as we know it: {error}", code="bad_request"))
         if self._waiting:
+            if self._is_first_piece and len(self._waiting) == 1 and self._between:
+                self._learn(data, self._waiting[0])
             self._start_next()
         elif not self._between and not self._discarding:
+            self._is_first_piece = False
             self._check_sizes(len(data))
+
+    def _learn(self, data: bytes, exchange: Exchange) -> None:
+        if exchange.keep_alive and not _SPECIAL & exchange.headers.keys():
+            self._repeated.learn(data, (exchange.method, exchange.path, exchange.headers, exchange.http11))
+
+    def _start_repeated(self, body: bytes) -> None:
+        assert self._repeated.value is not None
+        method, path, headers, http11 = self._repeated.value
+        exchange = self._exchange = Exchange(self._lane, self, method, path, headers, body, http11, True)
+        exchange.start()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """An offer to speak something else, which we do not take. The parser stops at it, before the body."""

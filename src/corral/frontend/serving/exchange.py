@@ -22,7 +22,6 @@ from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import FORWARDED, MODELS, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
 from corral.frontend.serving.inflight import Lease
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
-from corral.frontend.serving.ledger import Entry
 from corral.frontend.serving.loads import LoadStatus, ModelLoading
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
 from corral.frontend.serving.targets import ServedModel, Target, Waiter
@@ -103,11 +102,11 @@ class Exchange:
         """Names of headers in lower case."""
         self._lane = lane
         self._client = client
-        self._method = method
-        self._path = path
+        self.method = method
+        self.path = path
         self.headers = headers
         self.body = body
-        self._http11 = http11
+        self.http11 = http11
         self.keep_alive = keep_alive
         self._content_type = headers.get(b"content-type", b"")
         self._since_s = self.active_s = lane.now_s()
@@ -131,7 +130,7 @@ class Exchange:
             headers[CLIENT_HEADER] = "1"
         cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
-            method = self._method.decode("latin-1")
+            method = self.method.decode("latin-1")
             key = await self._lane.keys.ask(headers, cookies, method, self._client.address())
         except CorralError as error:
             self._refuse(refusal_of(error))
@@ -147,10 +146,10 @@ class Exchange:
     def _attempt(self, key: LaneKey) -> None:
         self._key = key
         try:
-            if self._path not in PROXIED:
+            if self.path not in PROXIED:
                 self._answer_ourselves()
                 return
-            if self._method != b"POST":
+            if self.method != b"POST":
                 raise self._wrong_method("POST")
             is_form = self._content_type.startswith(b"multipart/")
             peek = peek_multipart(self.body, self._content_type) if is_form else peek_json(self.body)
@@ -177,7 +176,7 @@ class Exchange:
 
     def _wrong_method(self, right: str) -> Refusal:
         return Refusal(
-            405, f"{self._method.decode('latin-1')} is not possible here", code="method_not_allowed", allow=right
+            405, f"{self.method.decode('latin-1')} is not possible here", code="method_not_allowed", allow=right
         )
 
     def _unknown(self, name: str) -> Refusal:
@@ -189,10 +188,10 @@ class Exchange:
         return Refusal(404, message, code="model_not_found", param="model")
 
     def _answer_ourselves(self) -> None:
-        path = self._path
+        path = self.path
         if path != MODELS and not path.startswith(MODELS + b"/"):
             raise Refusal(404, f"there is nothing at {path.decode('latin-1')}", code="unknown_url")
-        if self._method not in (b"GET", b"HEAD"):
+        if self.method not in (b"GET", b"HEAD"):
             raise self._wrong_method("GET")
         if path == MODELS:
             names = sorted(served.name for served in self._lane.table.models() if self._key.may_use(served.name))
@@ -302,7 +301,7 @@ class Exchange:
             forwarded += b"%b: %b\r\n" % (name, headers[name])
         self._call = target.link.send(
             b"POST %b HTTP/1.1\r\n%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
-            % (self._path, target.head, forwarded, self._content_type, len(body), body),
+            % (self.path, target.head, forwarded, self._content_type, len(body), body),
             self,
         )
 
@@ -314,7 +313,7 @@ class Exchange:
             self.on_failure_text(f"no driver for the protocol {protocol!r} is built into this frontend")
             return
         request = LaneRequest(
-            path=self._path.decode("latin-1"),
+            path=self.path.decode("latin-1"),
             model=self._served.name,
             route=self._served.route,
             stream=self._stream,
@@ -334,6 +333,12 @@ class Exchange:
         if target.avoid_until_s:
             target.note_success()
         self._status = status
+        if last and headers is target.repeated:
+            self._head = target.repeated_head + lane.date_line
+            if self._position:
+                self._head += b"x-corral-queue-position: %d\r\n" % self._position
+            self._hold([], data, True)
+            return
         head = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         content_type = b""
         for name, value in headers.items():
@@ -344,10 +349,13 @@ class Exchange:
                 self._length = value
             elif name in _PASSED_ON:
                 head += b"%b: %b\r\n" % (name, value)
+        head = b"%bcontent-type: %b\r\n%b" % (head, content_type, target.node_head)
+        self._head = head + lane.date_line
         if self._position:
-            head += b"x-corral-queue-position: %d\r\n" % self._position
-        self._head = b"%bcontent-type: %b\r\n%b%b" % (head, content_type, target.node_head, lane.date_line)
+            self._head += b"x-corral-queue-position: %d\r\n" % self._position
         if content_type.startswith(b"application/json"):
+            if last and status == 200:
+                target.repeated, target.repeated_head = headers, head
             self._held = []
             self._hold(self._held, data, last)
         else:
@@ -375,7 +383,7 @@ class Exchange:
         self._opened = True
         if self._length is not None:
             framing = b"content-length: %b\r\n" % self._length
-        elif self._http11:
+        elif self.http11:
             self._chunked = True
             framing = b"transfer-encoding: chunked\r\n"
         else:
@@ -446,7 +454,7 @@ class Exchange:
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
         self._lane.meters.broken.child(self._model_name()).value += 1
-        if self._events and (self._chunked or not self._http11):
+        if self._events and (self._chunked or not self.http11):
             event = refusal.event()
             self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self._chunked else event)
             self._finish()
@@ -463,7 +471,7 @@ class Exchange:
         if self._call.__class__ is DriverCall:
             tokens = self._call.tokens or tokens
         lane.ledger.entries.append(
-            Entry(target, self._key.id, self._status, self._since_s, self._first_s, lane.now_s(), usage, tokens)
+            (target, self._key.id, self._status, self._since_s, self._first_s, lane.now_s(), usage, tokens)
         )
         self._call = None
         self._over = True
@@ -483,7 +491,7 @@ class Exchange:
         self._send_simple(refusal.status, headers, refusal.body())
 
     def _send_simple(self, status: int, headers: list[bytes] | tuple[bytes, ...], body: bytes) -> None:
-        shown = b"" if self._method == b"HEAD" else body
+        shown = b"" if self.method == b"HEAD" else body
         self._client.write(simple_answer(status, headers, shown, close=not self.keep_alive))
         self._finish()
         self._client.done(keep=self.keep_alive)

@@ -14,7 +14,7 @@ from corral.bus.messages import OpenRequests
 from corral.core.errors import CorralError
 from corral.core.routing import ReplicaId
 from corral.frontend.serving.ports import LastUsed
-from corral.frontend.serving.targets import Target
+from corral.frontend.serving.targets import ServedModel, Target
 
 log = structlog.get_logger()
 
@@ -52,11 +52,15 @@ class InFlight:
         self._sequence = 0
         self._local: dict[ReplicaId, int] = {}
         self._last_used_s: dict[ReplicaId, float] = {}
+        self._ended: set[ReplicaId] = set()
+        """Replicas that finished a request since the last look."""
         self._touched: set[ReplicaId] = set()
+        """Replicas whose latest use the store has not been told."""
         self._others: dict[str, _Told] = {}
         self._edge = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.on_end: Callable[[Target], None] = lambda target: None
+        self.on_room: Callable[[ServedModel], None] = lambda served: None
+        """Told when a request ended while others wait for the same model."""
         self.queues: Callable[[], dict[str, int]] = dict
         self.targets: Callable[[], Iterable[Target]] = list
 
@@ -75,14 +79,20 @@ class InFlight:
         count = self._local[replica] - 1
         target.local -= 1
         target.outstanding -= 1
-        self._last_used_s[replica] = self._loop.time()
-        self._touched.add(replica)
+        self._ended.add(replica)
         if count:
             self._local[replica] = count
         else:
             del self._local[replica]
             self._edge.set()
-        self.on_end(target)
+        if target.served.queue:
+            self.on_room(target.served)
+
+    def _settle(self) -> None:
+        """To the second is enough for how long a replica has been idle: so not once for every request."""
+        ended, self._ended = self._ended, set()
+        self._last_used_s |= dict.fromkeys(ended, self._loop.time())
+        self._touched |= ended
 
     def total(self, replica: ReplicaId) -> int:
         """Open requests at this replica, on all frontends."""
@@ -100,6 +110,7 @@ class InFlight:
         """Since the latest request anyone knows of ended: 0 while one is open, None if there was none."""
         if self.total(replica):
             return 0.0
+        self._settle()
         now_s = self._loop.time()
         ages = [now_s - self._last_used_s[replica]] if replica in self._last_used_s else []
         ages += (
@@ -136,6 +147,7 @@ class InFlight:
 
     def tell(self) -> OpenRequests:
         self._sequence += 1
+        self._settle()
         now_s = self._loop.time()
         self._last_used_s = {replica: at_s for replica, at_s in self._last_used_s.items() if now_s - at_s < 24 * 3600}
         return OpenRequests(
@@ -165,6 +177,7 @@ class InFlight:
     async def keep_touching(self, last_used: LastUsed) -> None:
         while True:
             await asyncio.sleep(TOUCH_EVERY_S)
+            self._settle()
             touched, self._touched = self._touched | set(self._local), set()
             if not touched:
                 continue

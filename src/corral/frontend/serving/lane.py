@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import structlog
 
-from corral.core.routing import ModelRoute, RouteReplica
+from corral.core.routing import RouteReplica
 from corral.frontend.drivers import Driver
 from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.connection import LaneConnection, is_ours
@@ -89,7 +89,7 @@ class Lane:
         self._spawned: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.table.on_change = self._on_routes
-        inflight.on_end = self._on_room
+        inflight.on_room = self._dispatch
         inflight.targets = self.table.targets
         inflight.queues = self._queue_lengths
         self._register_gauges()
@@ -121,7 +121,7 @@ class Lane:
         task.add_done_callback(self._spawned.discard)
         return task
 
-    def _make_target(self, route: ModelRoute, replica: RouteReplica) -> Target:
+    def _make_target(self, served: ServedModel, replica: RouteReplica) -> Target:
         node_head = b""
         if self.limits.show_node:
             node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n".encode(
@@ -131,15 +131,10 @@ class Lane:
             replica,
             limit=replica.capacity or self.limits.per_replica,
             link=None if needs_driver(replica) else self._upstream.open(replica.address),
-            meters=self.meters.of(route.model, replica.node_name),
+            meters=self.meters.of(served.name, replica.node_name),
             node_head=node_head,
-            model=route.model,
+            served=served,
         )
-
-    def _on_room(self, target: Target) -> None:
-        served = self.table.find(target.model)
-        if served is not None and served.queue:
-            self._dispatch(served)
 
     def _on_routes(self) -> None:
         self.inflight.spread()
@@ -199,7 +194,7 @@ class Lane:
             "model",
             "node",
             read=lambda: _sum(
-                ((target.model, target.replica.node_name), target.local) for target in self.table.targets()
+                ((target.served.name, target.replica.node_name), target.local) for target in self.table.targets()
             ),
         )
         registry.gauges(

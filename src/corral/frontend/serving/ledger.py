@@ -1,22 +1,12 @@
 """Answered requests, noted as they end and counted in batches: a note costs the warm path one append."""
 
-from typing import NamedTuple
-
 from corral.frontend.serving.ports import UsageSink
 from corral.frontend.serving.targets import Target
 from corral.frontend.serving.usage import read_usage
 
-
-class Entry(NamedTuple):
-    target: Target
-    key_id: str | None
-    status: int
-    began_s: float
-    first_s: float
-    ended_s: float
-    usage: bytes
-    """The part of the answer that tells tokens, unread."""
-    tokens: tuple[int, int] | None
+Entry = tuple[Target, str | None, int, float, float, float, bytes, tuple[int, int] | None]
+"""Target, key, status; when it began, got its first byte, ended; the part of the answer that tells tokens, unread; or
+the tokens themselves."""
 
 
 class Ledger:
@@ -38,7 +28,7 @@ class Ledger:
             if self._usage is not None:
                 self._usage.count(
                     key_id=key_id,
-                    model=target.model,
+                    model=target.served.name,
                     node_id=target.replica.node_id,
                     tokens_in=tokens_in,
                     tokens_out=tokens_out,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from corral.core.errors import CorralError
-from corral.core.routing import ModelRoute, RouteReplica, RouteSnapshot, near_names
+from corral.core.routing import RouteReplica, RouteSnapshot, near_names
 from corral.frontend.serving.ports import RouteSource
 from corral.frontend.serving.targets import ServedModel, Target
 
@@ -17,7 +17,7 @@ LOOK_WITHIN_S = 10.0
 
 
 class RouteTable:
-    def __init__(self, source: RouteSource, *, make_target: Callable[[ModelRoute, RouteReplica], Target]) -> None:
+    def __init__(self, source: RouteSource, *, make_target: Callable[[ServedModel, RouteReplica], Target]) -> None:
         self._source = source
         self._make_target = make_target
         self.by_name: dict[str, ServedModel] = {}
@@ -58,7 +58,7 @@ class RouteTable:
             served.targets = []
             for replica in route.replicas:
                 target = kept.pop(_identity(replica), None)
-                served.targets.append(self._make_target(route, replica) if target is None else target)
+                served.targets.append(self._make_target(served, replica) if target is None else target)
             models[route.model] = served
         for name, served in self._models.items():
             if name not in models:

@@ -18,7 +18,7 @@ class Target:
 
     __slots__ = (
         "_failures", "avoid_until_s", "hash_key", "head", "limit", "link", "local", "meters",
-        "model",        "node_head", "outstanding", "remote", "replica",
+        "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
     )  # fmt: skip
 
     def __init__(
@@ -29,10 +29,10 @@ class Target:
         link: Link | None,
         meters: TargetMeters,
         node_head: bytes,
-        model: str,
+        served: "ServedModel",
     ) -> None:
         self.replica = replica
-        self.model = model
+        self.served = served
         self.limit = limit
         self.link = link
         """None where a driver speaks to it."""
@@ -43,6 +43,9 @@ class Target:
             f"Host: {replica.address}\r\nAuthorization: Bearer {replica.token}\r\n"
             f"X-Corral-Replica: {replica.id}\r\nX-Corral-Generation: {replica.generation}\r\n"
         ).encode()
+        self.repeated: object = None
+        """Headers of its latest answer, and what clients get in their place: they seldom change."""
+        self.repeated_head = b""
         self.local = 0
         self.remote = 0
         self.outstanding = 0

@@ -1,6 +1,7 @@
 """`/v1/files`: LocalAI's file transfer, answered as its clients expect, errors as plain text."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import OtherFile, OtherOffset, check_sha256, parse_content_range
 from corral.worker.areas import Area
 from corral.worker.web.uploads import CHUNK_BYTES, LARGEST_BODY_BYTES, NoRoom, Uploads, read_stored
+
+HEARD_OUT_BYTES = 64 << 20
+HEARD_OUT_S = 5.0
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -64,6 +68,7 @@ def _told(endpoint: Endpoint) -> Endpoint:
         except InvalidInput as error:
             return PlainTextResponse(str(error), status_code=400)
         except NoRoom as error:
+            await _hear_out(request)
             return PlainTextResponse(str(error), status_code=507)
         except CorralError as error:
             return PlainTextResponse(str(error), status_code=500)
@@ -73,6 +78,17 @@ def _told(endpoint: Endpoint) -> Endpoint:
             return PlainTextResponse(f"the file could not be used: {error.strerror}", status_code=500)
 
     return answer
+
+
+async def _hear_out(request: Request) -> None:
+    """Whoever is still sending would meet a closed connection instead of our answer. Bounded, and thrown away."""
+    left = HEARD_OUT_BYTES
+    with contextlib.suppress(ClientDisconnect, TimeoutError, RuntimeError):
+        async with asyncio.timeout(HEARD_OUT_S):
+            async for piece in request.stream():
+                left -= len(piece)
+                if left < 0:
+                    return
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,62 @@
+"""HTTP heads that come again, byte for byte but for their content length.
+
+Who speaks HTTP on a lasting connection mostly repeats himself. A head that was parsed and understood once need not be
+parsed again: equal bytes mean the same. Only the digits of the content length may differ, and they are read anew.
+"""
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_FIELD = b"\r\ncontent-length:"
+DIGITS_MOST = 12
+# Heads that never come again (a request id in each) are not worth remembering.
+MISSES_MOST = 8
+
+
+class RepeatedHead(Generic[T]):
+    __slots__ = ("_at", "_misses", "_prefix", "_suffix", "value")
+
+    def __init__(self) -> None:
+        self._prefix = b""
+        self._suffix = b""
+        self._at = 0
+        self._misses = 0
+        self.value: T | None = None
+
+    def body_of(self, data: bytes) -> bytes | None:
+        """The body, if `data` is exactly one message with the remembered head."""
+        at = self._at
+        if not at or not data.startswith(self._prefix):
+            return None
+        end = data.find(b"\r\n", at, at + DIGITS_MOST)
+        digits = data[at:end]
+        if end < 0 or not digits.isdigit() or not data.startswith(self._suffix, end):
+            return None
+        body = data[end + len(self._suffix) :]
+        if len(body) != int(digits):
+            return None
+        self._misses = 0
+        return body
+
+    def learn(self, data: bytes, value: T) -> None:
+        """`data` was parsed as exactly one message, and `value` is what its head means."""
+        if self._misses > MISSES_MOST:
+            self._at = 0
+            return
+        self._misses += 1
+        head_end = data.find(b"\r\n\r\n")
+        head = data[:head_end].lower()
+        field = head.find(_FIELD)
+        if field < 0 or head.find(_FIELD, field + 1) >= 0:
+            return
+        at = field + len(_FIELD)
+        while data[at : at + 1] == b" ":
+            at += 1
+        end = data.find(b"\r\n", at)
+        if not data[at:end].isdigit() or len(data) - head_end - 4 != int(data[at:end]):
+            return
+        self._prefix = data[:at]
+        self._suffix = data[end : head_end + 4]
+        self._at = at
+        self.value = value
