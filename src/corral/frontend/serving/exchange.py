@@ -20,7 +20,6 @@ from corral.frontend.drivers import LaneRequest
 from corral.frontend.serving.answers import STATUS_LINES, Refusal, refusal_of, simple_answer
 from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import FORWARDED, MODELS, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
-from corral.frontend.serving.inflight import Lease
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.loads import LoadStatus, ModelLoading
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
@@ -68,7 +67,7 @@ class Exchange:
     _key: LaneKey = NO_AUTH
     _served: ServedModel | None = None
     _target: Target | None = None
-    _lease: Lease | None = None
+    _leased = False
     _call: Call | None = None
     _task: asyncio.Task[None] | None = None
     _waiter: Waiter | None = None
@@ -291,7 +290,8 @@ class Exchange:
 
     def _send(self, target: Target) -> None:
         self._target = target
-        self._lease = self._lane.inflight.begin(target)
+        self._lane.inflight.begin(target)
+        self._leased = True
         if target.link is None:
             self._call_driver(target)
             return
@@ -475,9 +475,9 @@ class Exchange:
         )
         self._call = None
         self._over = True
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+        if self._leased:
+            self._leased = False
+            lane.inflight.end(target)
         self._client.done(keep=self.keep_alive)
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -526,9 +526,9 @@ class Exchange:
         return self._served.name if self._served else ""
 
     def _release(self) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+        if self._leased and self._target is not None:
+            self._leased = False
+            self._lane.inflight.end(self._target)
 
     def _finish(self) -> None:
         self._over = True
