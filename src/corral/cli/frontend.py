@@ -60,6 +60,7 @@ from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret
+from corral.system.worker_logs import WorkerLogs
 from corral.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -236,6 +237,8 @@ class FrontendRole:
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
             in_flight=inflight,
+            pulse=self._serving.pulse,
+            logs=WorkerLogs(self._grpc.find_server),
             disk=disk,
         )
 

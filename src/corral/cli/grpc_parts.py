@@ -40,7 +40,7 @@ class GrpcParts:
         self._clock = clock
         self._known: dict[str, _Known] = {}
         self._wrong: asyncio.Queue[tuple[str, str]] = asyncio.Queue(maxsize=256)
-        self._files = WorkerFiles(self._find, ids=ids)
+        self._files = WorkerFiles(self.find_server, ids=ids)
         self.driver = LocalAiGrpc(
             stores.models,
             clock=clock,
@@ -55,7 +55,7 @@ class GrpcParts:
         await self.driver.close()
         await self._files.close()
 
-    async def _find(self, node_id: str) -> FileServer:
+    async def find_server(self, node_id: str) -> FileServer:
         known = self._known.get(node_id)
         if known is not None and known.until_s > self._clock.monotonic_s():
             return known.server
