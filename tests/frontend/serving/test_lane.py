@@ -272,6 +272,16 @@ async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
     assert answer.headers["x-localai-node"] == "id-of-one"
 
 
+async def test_corrals_own_clients_are_told_the_node_and_others_are_not(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    assert "x-corral-node" not in (await client.post(CHAT, json=chat())).headers
+    answer = await client.post(CHAT, json=chat(), headers={"X-Corral-Client": "ui"})
+    assert answer.headers["x-corral-node"] == "node-one"
+
+
 async def test_metrics_tell_requests_tokens_and_times_by_model_and_node(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
