@@ -141,7 +141,7 @@ class HttpLink:
         self._connect = connect
         self._on_done = on_done
         self._idle: list[_Connection] = []
-        self._busy: set[_Connection] = set()
+        self._open: set[_Connection] = set()
         self._closed = False
         self.repeated: RepeatedHead[Headers] = RepeatedHead()
         """The head of this replica's latest whole answer with status 200, on a connection that is kept."""
@@ -152,7 +152,6 @@ class HttpLink:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closing():
-                self._busy.add(connection)
                 connection.begin(call, reused_after_s=self._loop.time() - connection.idle_since_s)
                 return call
         self._connect(self, call)
@@ -170,7 +169,6 @@ class HttpLink:
             if call.cancelled:
                 self.give_back(connection)
             else:
-                self._busy.add(connection)
                 connection.begin(call, reused_after_s=None)
 
     def again(self, call: "HttpCall") -> None:
@@ -180,18 +178,15 @@ class HttpLink:
             self._connect(self, call)
 
     def give_back(self, connection: "_Connection") -> None:
-        self._busy.discard(connection)
         if self._closed:
             connection.close()
-            self._maybe_done()
         else:
             connection.idle_since_s = self._loop.time()
             self._idle.append(connection)
 
     def lost(self, connection: "_Connection") -> None:
-        if connection in self._busy:
-            self._busy.discard(connection)
-        elif connection in self._idle:
+        self._open.discard(connection)
+        if connection in self._idle:
             self._idle.remove(connection)
         self._maybe_done()
 
@@ -206,11 +201,11 @@ class HttpLink:
 
     def end(self) -> None:
         self.close()
-        for connection in list(self._busy):
+        for connection in list(self._open):
             connection.abort()
 
     def _maybe_done(self) -> None:
-        if self._closed and not self._busy:
+        if self._closed and not self._open:
             self._on_done(self)
 
 
