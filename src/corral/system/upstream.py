@@ -318,8 +318,8 @@ class _Connection(asyncio.Protocol):
             # Speaks without being asked, or to nobody: what comes next on this connection could belong to anything.
             self.abort()
             return
-        repeated = self._link.repeated
         if not self._told and self.quiet:
+            repeated = self._link.repeated
             body = repeated.body_of(data)
             if body is not None and repeated.value is not None:
                 self._call = call.connection = None

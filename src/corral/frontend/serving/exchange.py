@@ -87,6 +87,8 @@ class Exchange:
     _chunked = False
     _events = False
     _over = False
+    has_moved = False
+    """Something came since `active_s` was looked at."""
 
     def __init__(
         self,
@@ -334,8 +336,8 @@ class Exchange:
         if target.avoid_until_s:
             target.note_success()
         self._status = status
-        repeats = headers is target.repeated and _CLIENT not in self.headers
-        if last and repeats and self.keep_alive and not self._position:
+        usual = self.keep_alive and not self._position and _CLIENT not in self.headers
+        if last and usual and headers is target.repeated:
             self._client.write(
                 b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
             )
@@ -406,10 +408,12 @@ class Exchange:
         if held is not None:
             self._hold(held, data, last)
             return
-        self.active_s = self._lane.now_s()
+        self.has_moved = True
         if data:
-            if self._usage is not None:
-                self._usage.see(data)
+            usage = self._usage
+            if usage is not None:
+                usage.events += data.count(b"data: ")
+                usage.keep(data)
             if self._chunked:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
         if last:
