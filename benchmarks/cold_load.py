@@ -59,7 +59,7 @@ def main() -> None:
             nats.stop()
     fates: dict[str, int] = {}
     for fate, _ in results:
-        fates[fate] = fates.get(fate, 0) + 1
+        fates[fate[:60]] = fates.get(fate[:60], 0) + 1
     ready_s = _seconds(replicas[0]["ready_at"]) - wall_began
     starts = sorted(first for fate, first in results if fate == "200")
     print(f"{count} requests at once: {fates}")
