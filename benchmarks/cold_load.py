@@ -46,7 +46,7 @@ def main() -> None:
         nats = Nats(directory)
         herd = Herd(directory, nats)
         try:
-            admin = herd.start_frontend("a", "--model-load-wait", "300s")
+            admin = herd.start_frontend("a", "--model-load-wait", "300s", "--queue-wait", "300s")
             herd.start_worker("w1")
             assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
             wall_began = time.time()
