@@ -72,7 +72,8 @@ def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(op
     page.get_by_role("button", name="Close", exact=True).tap()
     panel.get_by_role("button", name="Close details").tap()
 
-    page.get_by_role("navigation").get_by_role("link", name="System").tap()
+    page.get_by_role("navigation").get_by_role("button", name="More").tap()
+    page.get_by_role("menuitem", name="System").tap()
     expect(page.get_by_role("heading", name="Message bus")).to_be_visible()
     check_width(page)
 

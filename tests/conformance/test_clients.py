@@ -38,6 +38,8 @@ def test_the_official_client_works_unchanged(
     url = fleet.admin().url
     key = make_key(fleet)
     assert set(client(url, key, f"{backend}-model", *EVERYTHING)) == MORE_CHECKS
+    if backend == "echo-grpc":
+        assert client(url, key, f"{backend}-model", "media") == ["sound_and_pictures_pass"]
     assert_used(fleet, f"{backend}-model")
 
 

@@ -15,6 +15,7 @@ from corral.core.targets import find_node
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.errors import status_of
+from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operation_view import (
     OperationView,
     describe,
@@ -62,14 +63,15 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
     router = APIRouter(tags=["operations"])
     operations = stores.operations
 
+    listed = OpenOperations(operations, live)
+
     def show(operation: Operation) -> OperationView:
         return view_operation(with_live(operation, live.of(operation.id)))
 
     @router.get("/api/operations", response_model=OperationList)
     async def list_operations() -> Response:
         """What runs, and what failed and was not dismissed."""
-        views = [show(operation) for operation in await operations.read_open()]
-        return MsgspecJson(OperationList(operations=sorted(views, key=lambda view: (view.progress, view.jobID))))
+        return Response(await listed.read(), media_type="application/json")
 
     @router.get("/api/operations/history", response_model=History)
     async def list_history() -> Response:

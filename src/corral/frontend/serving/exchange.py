@@ -39,6 +39,7 @@ TRIES_MOST = 8
 SEEN_WITHIN_S = 5.0
 _PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
 _END = b"0\r\n\r\n"
+_CLIENT = CLIENT_HEADER.encode()
 
 
 class Client(Protocol):
@@ -125,7 +126,7 @@ class Exchange:
     async def _ask_who(self) -> None:
         authorization = self.headers.get(b"authorization", b"")
         headers = {"authorization": authorization.decode("latin-1")}
-        if CLIENT_HEADER.encode() in self.headers:
+        if _CLIENT in self.headers:
             headers[CLIENT_HEADER] = "1"
         cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
@@ -333,11 +334,11 @@ class Exchange:
         if target.avoid_until_s:
             target.note_success()
         self._status = status
-        if last and headers is target.repeated:
-            self._head = target.repeated_head + lane.date_line
-            if self._position:
-                self._head += b"x-corral-queue-position: %d\r\n" % self._position
-            self._hold([], data, True)
+        if last and headers is target.repeated and self.keep_alive and not self._position:
+            self._client.write(
+                b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
+            )
+            self._complete(cut_usage(data), None)
             return
         head = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         content_type = b""
@@ -349,8 +350,11 @@ class Exchange:
                 self._length = value
             elif name in _PASSED_ON:
                 head += b"%b: %b\r\n" % (name, value)
-        head = b"%bcontent-type: %b\r\n%b" % (head, content_type, target.node_head)
+        shown = target.node_head if lane.limits.show_node else b""
+        head = b"%bcontent-type: %b\r\n%b" % (head, content_type, shown)
         self._head = head + lane.date_line
+        if not shown and _CLIENT in self.headers:
+            self._head += target.node_head
         if self._position:
             self._head += b"x-corral-queue-position: %d\r\n" % self._position
         if content_type.startswith(b"application/json"):
@@ -360,6 +364,8 @@ class Exchange:
             self._hold(self._held, data, last)
         else:
             self._events = content_type.startswith(b"text/event-stream")
+            if last and not self._events:
+                self._length = b"%d" % len(data)
             self._open()
             if data or last:
                 self.on_data(data, last)

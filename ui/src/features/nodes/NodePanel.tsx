@@ -11,9 +11,9 @@ import { machineLabels } from "./labels";
 import { LastSeen } from "./LastSeen";
 import { DiskMeter, MemoryMeters } from "./NodeMeters";
 import styles from "./NodePanel.module.css";
-import type { SeenNode } from "./seenNodes";
+import type { SeenNode } from "@/data/nodes";
 import { actionsFor, reasonFor } from "./status";
-import { StatusPill } from "./StatusPill";
+import { StatusPill } from "@/components/StatusPill";
 
 export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => void }) {
   const heading = useRef<HTMLHeadingElement>(null);

@@ -8,11 +8,12 @@ import { capabilityLine, cpuLine, gpuLines } from "./hardware";
 import { LabelChips } from "./LabelChips";
 import { LastSeen } from "./LastSeen";
 import { DiskMeter, MemoryMeters } from "./NodeMeters";
-import type { SeenNode, Sort } from "./seenNodes";
+import type { SeenNode } from "@/data/nodes";
+import type { Sort } from "./seenNodes";
 import styles from "./Roster.module.css";
 import { RowMenu } from "./RowMenu";
 import { reasonFor } from "./status";
-import { StatusPill } from "./StatusPill";
+import { StatusPill } from "@/components/StatusPill";
 
 interface RosterProps {
   nodes: readonly SeenNode[];

@@ -7,7 +7,8 @@ import type { IconName } from "@/components/Icon";
 import { useAnnounce } from "@/components/Toasts";
 import { LabelsDialog } from "./LabelsDialog";
 import { useDrainNode, useRemoveNode, useResumeNode } from "./queries";
-import type { SeenNode } from "./seenNodes";
+import { plural } from "@/format/text";
+import type { SeenNode } from "@/data/nodes";
 import type { NodeAction } from "./status";
 
 export const ACTION_LOOKS: Record<NodeAction, { word: string; icon: IconName }> = {
@@ -25,10 +26,6 @@ const AskContext = createContext<Ask>(() => {
 });
 
 export const useAsk = () => use(AskContext);
-
-function plural(count: number, one: string, many: string): string {
-  return `${count} ${count === 1 ? one : many}`;
-}
 
 export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; children: ReactNode }) {
   const [asked, setAsked] = useState<{ action: "drain" | "remove" | "labels"; node: Node } | null>(null);

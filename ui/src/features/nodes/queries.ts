@@ -1,17 +1,10 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import type { Node } from "@/api/types";
-import { received } from "./seenNodes";
+import { nodeQueries } from "@/data/nodes";
 
-export const nodeQueries = {
-  list: () =>
-    queryOptions({
-      queryKey: ["nodes"],
-      queryFn: async ({ signal }) => received(await api.listNodes(signal), Date.now()),
-      // Events carry every change; this only bounds how long a lost one could go unnoticed.
-      refetchInterval: 60_000,
-    }),
-  joinCommand: () =>
+export const joinQueries = {
+  command: () =>
     queryOptions({
       queryKey: ["join-command"],
       queryFn: ({ signal }) => api.readJoinCommand(signal),

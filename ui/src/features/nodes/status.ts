@@ -1,16 +1,6 @@
 import type { Node, NodeStatus } from "@/api/types";
+import { STATUSES } from "@/format/status";
 import { sentence } from "@/format/text";
-
-/** In the order in which they want a person's attention. */
-export const STATUSES = ["pending", "unhealthy", "offline", "draining", "healthy"] as const satisfies readonly NodeStatus[];
-
-export const STATUS_WORDS: Record<NodeStatus, string> = {
-  pending: "Pending",
-  unhealthy: "Unhealthy",
-  offline: "Offline",
-  draining: "Draining",
-  healthy: "Healthy",
-};
 
 /** What a status means, for when the server gives no reason of its own. */
 const STATUS_MEANING: Record<NodeStatus, string> = {
