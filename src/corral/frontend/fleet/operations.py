@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, NotFound
 from corral.core.operations import Operation
 from corral.core.targets import find_node
 from corral.frontend.admin.principal import Actor
@@ -132,8 +132,11 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
 
     @router.get("/api/backends/job/{operation_id}")
     async def show_backend_job(operation_id: str) -> Response:
-        """As LocalAI's UI asks for it."""
-        operation = await operations.read_one(operation_id)
+        """As LocalAI's UI asks for it; there, a job nobody knows yet is one that waits."""
+        try:
+            operation = await operations.read_one(operation_id)
+        except NotFound:
+            return JSONResponse(_UNKNOWN_JOB)
         status = job_status(with_live(operation, live.of(operation.id)))
         answer = {
             "progress": status["progress"],
@@ -162,6 +165,16 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
         )
 
     return router
+
+
+_UNKNOWN_JOB = {
+    "progress": 0,
+    "message": "",
+    "galleryElementName": "",
+    "processed": False,
+    "deletion": False,
+    "queued": True,
+}
 
 
 def _not_done(error: CorralError) -> JSONResponse:

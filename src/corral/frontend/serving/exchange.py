@@ -334,7 +334,8 @@ class Exchange:
         if target.avoid_until_s:
             target.note_success()
         self._status = status
-        if last and headers is target.repeated and self.keep_alive and not self._position:
+        repeats = headers is target.repeated and _CLIENT not in self.headers
+        if last and repeats and self.keep_alive and not self._position:
             self._client.write(
                 b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
             )
