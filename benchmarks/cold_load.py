@@ -11,32 +11,25 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from harness.herd import ADMIN_KEY, Herd
 from harness.nats import Nats
+from harness.traffic import post_chat
 
 
-async def ask(client: httpx.AsyncClient, url: str, began: float) -> tuple[str, float]:
-    body = {"model": "smollm2", "stream": True, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+async def ask(url: str, began: float) -> tuple[str, float]:
     try:
-        async with client.stream(
-            "POST", f"{url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {ADMIN_KEY}"}
-        ) as answer:
-            first = time.monotonic() - began
-            said = (await answer.aread()).decode(errors="replace")
-            return str(answer.status_code) if answer.status_code == 200 else f"{answer.status_code} {said[:160]}", first
-    except httpx.HTTPError as error:
+        posted = await post_chat(url, ADMIN_KEY, "smollm2", within_s=600, stream=True)
+    except (OSError, TimeoutError, EOFError) as error:
         return repr(error), time.monotonic() - began
+    fate = "200" if posted.status == 200 else f"{posted.status} {posted.body[-160:]}"
+    return fate, posted.first_byte_s - began
 
 
 async def crowd(url: str, count: int) -> tuple[list[tuple[str, float]], float]:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     began = time.monotonic()
-    async with httpx.AsyncClient(timeout=600, limits=limits) as client:
-        return list(await asyncio.gather(*(ask(client, url, began) for _ in range(count)))), began
+    return list(await asyncio.gather(*(ask(url, began) for _ in range(count)))), began
 
 
 def main() -> None:
@@ -46,7 +39,7 @@ def main() -> None:
         nats = Nats(directory)
         herd = Herd(directory, nats)
         try:
-            admin = herd.start_frontend("a", "--model-load-wait", "300s")
+            admin = herd.start_frontend("a", "--model-load-wait", "300s", "--queue-wait", "300s")
             herd.start_worker("w1")
             assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
             wall_began = time.time()
@@ -59,7 +52,7 @@ def main() -> None:
             nats.stop()
     fates: dict[str, int] = {}
     for fate, _ in results:
-        fates[fate] = fates.get(fate, 0) + 1
+        fates[fate[:60]] = fates.get(fate[:60], 0) + 1
     ready_s = _seconds(replicas[0]["ready_at"]) - wall_began
     starts = sorted(first for fate, first in results if fate == "200")
     print(f"{count} requests at once: {fates}")

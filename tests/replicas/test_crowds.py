@@ -3,23 +3,15 @@
 import asyncio
 import time
 
-import httpx
-
 from harness.herd import ADMIN_KEY, Herd, ask
 from harness.tiny_model import Shelf
+from harness.traffic import post_chat
 from harness.waiting import wait_until
 
 
 async def crowd(urls: list[str], model: str, count: int) -> list[int]:
-    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}]}
-    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client:
-
-        async def one(number: int) -> int:
-            url = f"{urls[number % len(urls)]}/v1/chat/completions"
-            return (await client.post(url, json=body, headers=headers)).status_code
-
-        return list(await asyncio.gather(*(one(number) for number in range(count))))
+    asked = (post_chat(urls[number % len(urls)], ADMIN_KEY, model) for number in range(count))
+    return [posted.status for posted in await asyncio.gather(*asked)]
 
 
 def test_a_hundred_requests_at_three_frontends_make_one_load(herd: Herd, shelf: Shelf) -> None:

@@ -369,15 +369,17 @@ class _Connection(asyncio.Protocol):
         # Free before the sink is told: what it starts next may take this very connection.
         self._call = call.connection = None
         headers = self.headers
+        # llama.cpp says that it keeps the connection and closes it all the same at the end of a stream.
+        keeps = self._keeps and bool(self.quiet) and not _is_event_stream(headers)
         if self._told:
             headers.clear()
         else:
             headers = headers.copy()
             self.headers.clear()
-            if self._keeps and self._status == 200 and self.quiet:
+            if keeps and self._status == 200:
                 self._link.repeated.learn(data, headers)
         # Anything behind the end of the answer makes the connection unfit for another one.
-        if self._keeps and self.quiet:
+        if keeps:
             self._link.give_back(self)
         else:
             self.close()
@@ -414,6 +416,11 @@ class _Connection(asyncio.Protocol):
     def _is_stale(self) -> bool:
         silent = not self._heard_bytes and not self._told and bool(self.quiet)
         return silent and self._reused_after_s is not None and self._reused_after_s >= STALE_AFTER_S
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    kind = headers.get(b"Content-Type") or headers.get(b"content-type") or b""
+    return kind.startswith(b"text/event-stream")
 
 
 def _keep_alive(connection: socket.socket | None) -> None:
