@@ -3,11 +3,13 @@ import { Empty, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
 import { Card } from "@/components/Page";
+import { useNodeNames } from "@/data/nodes";
 import { formatDateTime } from "@/format/time";
 import styles from "./AuditLog.module.css";
 import { accessQueries } from "./queries";
 
 export function AuditLog({ text }: { text: string }) {
+  const nameOf = useNodeNames();
   const audit = useInfiniteQuery(accessQueries.audit());
   if (audit.data === undefined) {
     if (audit.isPending) return <Loading what="the audit log" />;
@@ -28,7 +30,7 @@ export function AuditLog({ text }: { text: string }) {
               <li key={entry.id} className={styles.entry}>
                 <time className={styles.soft}>{formatDateTime(entry.at)}</time>
                 <span>
-                  <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> {entry.subject}
+                  <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{nameOf(entry.subject)}</span>
                   <span className={styles.detail}>{detailWords(entry.detail)}</span>
                 </span>
               </li>

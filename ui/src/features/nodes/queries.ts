@@ -30,3 +30,5 @@ export const useSetLabel = () =>
   useNodeChange(({ node, key, value }: { node: Node; key: string; value: string }) => api.mergeLabels(node.id, { [key]: value }));
 export const useRemoveLabel = () =>
   useNodeChange(({ node, key }: { node: Node; key: string }) => api.removeLabel(node.id, key));
+export const useSetBudget = () =>
+  useNodeChange(({ node, budget }: { node: Node; budget: string }) => (budget === "" ? api.clearBudget(node.id) : api.setBudget(node.id, budget)));

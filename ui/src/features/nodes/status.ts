@@ -25,10 +25,11 @@ export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number
   return counts;
 }
 
-export type NodeAction = "approve" | "drain" | "resume" | "labels" | "remove";
+export type NodeAction = "approve" | "drain" | "resume" | "labels" | "budget" | "remove";
 
 /** What makes sense now; the server has the last word. */
 export function actionsFor(node: Node): NodeAction[] {
   if (!node.approved) return ["approve", "labels", "remove"];
-  return [node.draining ? "resume" : "drain", "labels", "remove"];
+  const gpu: NodeAction[] = node.total_vram ? ["budget"] : [];
+  return [node.draining ? "resume" : "drain", "labels", ...gpu, "remove"];
 }
