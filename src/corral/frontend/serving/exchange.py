@@ -418,7 +418,7 @@ class Exchange:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
         if last:
             self._client.write(data + _END if self._chunked else data)
-            self._complete(b"", self._usage.result() if self._usage is not None else None)
+            self._complete(b"", self._usage.result(whole=True) if self._usage is not None else None)
         elif data:
             self._client.write(data)
             if self._client.is_slow and self._call is not None:
@@ -465,6 +465,7 @@ class Exchange:
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
         self._lane.meters.broken.child(self._model_name()).value += 1
+        self._count_part()
         if self._events and (self._chunked or not self.http11):
             event = refusal.event()
             self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self._chunked else event)
@@ -491,6 +492,15 @@ class Exchange:
             lane.inflight.end(target)
         self._client.done(keep=self.keep_alive)
 
+    def _count_part(self) -> None:
+        """An answer that began and will not end was worked for all the same: it counts with what came of it."""
+        target, usage = self._target, self._usage
+        assert target is not None
+        tokens = usage.result(whole=False) if usage is not None else None
+        self._lane.ledger.entries.append(
+            (target, self._key.id, self._status, self._since_s, self._first_s, self._lane.now_s(), b"", tokens)
+        )
+
     def _refuse(self, refusal: Refusal) -> None:
         if self._over:
             return
@@ -513,6 +523,8 @@ class Exchange:
             return
         if self._served is not None:
             self._lane.meters.gone.child(self._served.name).value += 1
+        if self._opened:
+            self._count_part()
         self._finish()
 
     def stop(self, refusal: Refusal) -> None:
