@@ -152,11 +152,21 @@ def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Operation
     assert "good: done" in told
     assert "bad: FAILED: " in told
     assert "1 error" in told
-    job = shell.json("ops", "list")["operations"][0]["jobID"]
-    assert "trusted_hosts" in shell.run("ops", "show", job)
+    (listed,) = shell.json("ops", "list")["operations"]
+    job = listed["jobID"]
+    assert listed["retrying"]
+    assert "failed, next attempt in" in shell.run("ops", "list")
+    told = shell.run("ops", "show", listed["id"])
+    assert "trusted_hosts" in told
+    assert "state      failed, next attempt in" in told
+    assert "(attempt 1 failed, next attempt in" in told
+    assert "cancel it to give it up" in shell.run("ops", "dismiss", job, code=1)
     assert shell.json("ops", "retry", job, "--node", "bad", code=1)["jobID"] == job
     shell.run("ops", "cancel", job)
     wait_until(lambda: not shell.json("ops", "list")["operations"] or None, what="it is over", within_s=30)
+    assert "trusted_hosts" in shell.run("ops", "history")
+    assert "it had failed once" in shell.run("ops", "show", "echo")
+    assert "already ended (cancelled)" in shell.run("ops", "cancel", job)
 
 
 @pytest.fixture
