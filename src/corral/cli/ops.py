@@ -29,7 +29,7 @@ def ops_group() -> None:
 def find_operation(api: Api, wanted: str) -> str:
     """By its `jobID`, the beginning of one, or what it is about (`id` in JSON) where that names one operation."""
     if JOB_ID.fullmatch(wanted):
-        return wanted
+        return str(api.call("GET", "api", "operations", wanted)["jobID"])
     for path in (("api", "operations"), ("api", "operations", "history")):
         rows = api.call("GET", *path)["operations"]
         found = sorted({row["jobID"] for row in rows if wanted in (row["id"], row["name"])})
