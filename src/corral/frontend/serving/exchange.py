@@ -196,14 +196,15 @@ class Exchange:
         if self.method not in (b"GET", b"HEAD"):
             raise self._wrong_method("GET")
         if path == MODELS:
-            names = sorted(served.name for served in self._lane.table.models() if self._key.may_use(served.name))
-            answer: object = {"object": "list", "data": [_model(name) for name in names]}
+            usable = [served for served in self._lane.table.models() if self._key.may_use(served.name)]
+            usable.sort(key=lambda served: served.name)
+            answer: object = {"object": "list", "data": [_model(served) for served in usable]}
         else:
             name = _unquote(path[len(MODELS) + 1 :])
             served = self._lane.table.find(name)
             if served is None or not self._key.may_use(served.name):
                 raise self._unknown(name)
-            answer = _model(served.name)
+            answer = _model(served)
         self._send_simple(200, (b"content-type: application/json\r\n",), msgspec.json.encode(answer))
 
     # Where it goes
@@ -567,8 +568,9 @@ class Exchange:
         self._release()
 
 
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "corral"}
+def _model(served: ServedModel) -> dict[str, object]:
+    created_s = served.route.created_at_ms // 1000
+    return {"id": served.name, "object": "model", "created": created_s, "owned_by": "corral"}
 
 
 def _unquote(path: bytes) -> str:
