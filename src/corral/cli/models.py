@@ -9,7 +9,7 @@ import click
 from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table
 from corral.cli.gallery_warnings import warn_of_galleries
-from corral.core.errors import CorralError, InvalidInput
+from corral.core.errors import CorralError, Forbidden, InvalidInput
 from corral.system import SystemDisk
 
 LOAD_WITHIN_S = 900.0
@@ -25,7 +25,11 @@ def models_group() -> None:
 @client_command
 def list_models(api: Api) -> None:
     """Every model that is configured."""
-    models = api.call("GET", "api", "models")
+    try:
+        models = api.call("GET", "api", "models")
+    except Forbidden:
+        _list_usable(api)
+        return
     if api.as_json:
         print_json(models)
         return
@@ -48,6 +52,17 @@ def list_models(api: Api) -> None:
             for model in models
         ],
     )
+
+
+def _list_usable(api: Api) -> None:
+    """What a key that is no admin's may know: the models it may use."""
+    usable = api.call("GET", "v1", "models")["data"]
+    if api.as_json:
+        print_json(usable)
+    elif usable:
+        print_table(("NAME",), [(model["id"],) for model in usable])
+    else:
+        click.echo("There is no model that this key may use.")
 
 
 def _note(model: dict[str, Any]) -> str:
