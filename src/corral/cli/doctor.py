@@ -61,7 +61,7 @@ def doctor_command(api: Api) -> None:
             mark = {"ok": "ok", "warning": "!!", "problem": "XX"}[finding.state]
             click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
             if finding.advice:
-                click.echo(f"    {'':10} -> {finding.advice}")
+                click.echo(f"    {'':11} -> {finding.advice}")
     if any(finding.state == "problem" for finding in findings):
         raise click.exceptions.Exit(1)
 
