@@ -374,7 +374,7 @@ class LoadRun:
             model_id=model.name,
             replica_index=replica.slot,
             op_id=self.op_id,
-            corral=_extras(build, engine),
+            corral=_extras(build, engine, generation=replica.generation),
         )
         reply = decode(await self._ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
@@ -484,7 +484,7 @@ def _known_options(build: Build | ObservedBackend) -> frozenset[str]:
     return frozenset(manifest.get("options") or ())
 
 
-def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtras:
+def _extras(build: Build | ObservedBackend, engine: EngineStart, *, generation: int) -> CommandExtras:
     start = StartOptions(
         model=engine.model,
         model_name=engine.model_name,
@@ -492,6 +492,7 @@ def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtra
         slots=engine.slots,
         embeddings=engine.embeddings,
         options=dict(engine.options),
+        generation=generation,
     )
     if isinstance(build, ObservedBackend):
         return CommandExtras(start=start)
