@@ -219,6 +219,7 @@ class FrontendRole:
             stores=stores,
             bus=bus,
             builds=self._fleet.resolver,
+            peers=self._fleet.peers,
             traffic=inflight,
             grpc=LocalAiLoader(shared_token=token),
             stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
