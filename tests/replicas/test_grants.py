@@ -98,3 +98,15 @@ def test_a_worker_that_is_cut_off_ends_by_its_own_clock_what_runs_elsewhere(
         line.do(Proxy.mend)
     admin.wait_for_status("w1", "healthy")
     assert [row["node_id"] for row in herd.ready("tiny")] == [w2]
+
+
+def test_a_process_that_no_row_wants_is_ended(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
+    assert ask(admin, "tiny").status == 200
+    assert herd.processes("w1")
+    herd.run_sql("DELETE FROM replicas")
+    began_s = time.monotonic()
+    wait_until(lambda: not herd.processes("w1"), what="the process that nobody wants is ended", within_s=60)
+    print(f"ended {time.monotonic() - began_s:.1f} s after its row was gone")
