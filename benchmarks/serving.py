@@ -84,14 +84,15 @@ def find_litellm() -> Path | None:
 
 
 def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with log.open("wb") as output:
         return subprocess.Popen(
             ["taskset", "-c", core, *command], stdout=output, stderr=subprocess.STDOUT, env=environment
         )
 
 
-def wait_for(port: int, what: str, within_s: float = 120.0) -> None:
+def answers(port: int, within_s: float = 120.0) -> str:
+    """Empty when it does; else what was wrong last."""
     deadline_s = time.monotonic() + within_s
     body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": "hi"}]}).encode()
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
@@ -101,10 +102,16 @@ def wait_for(port: int, what: str, within_s: float = 120.0) -> None:
             urllib.request.urlopen(request, timeout=10).read()
         except (OSError, urllib.error.URLError) as error:
             if time.monotonic() > deadline_s:
-                raise SystemExit(f"{what} does not answer on port {port}: {error}") from None
+                return str(error)
             time.sleep(0.2)
         else:
-            return
+            return ""
+
+
+def wait_for(port: int, what: str) -> None:
+    problem = answers(port)
+    if problem:
+        raise SystemExit(f"{what} does not answer on port {port}: {problem}")
 
 
 NGINX = """daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error warn;
@@ -153,9 +160,14 @@ def contestants(directory: Path, wanted: set[str], base: int) -> Iterator[list[C
             found.append(Contestant("litellm", base + 4, start(command, directory / "litellm.log"), few=True))
         elif "litellm" in wanted:
             note("LiteLLM could not be installed: it is left out")
+        ready = []
         for contestant in found:
-            wait_for(contestant.port, contestant.name)
-        yield [contestant for contestant in found if contestant.name in wanted]
+            problem = answers(contestant.port)
+            if problem:
+                note(f"{contestant.name} does not answer ({problem}): it is left out")
+            elif contestant.name in wanted:
+                ready.append(contestant)
+        yield ready
     finally:
         for process in (replica, *(each.process for each in found)):
             if process is not None and process.poll() is None:

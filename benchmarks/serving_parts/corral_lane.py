@@ -1,6 +1,6 @@
 """Corral's lane on a port, as a frontend runs it, with a fixed route table in place of the store's replicas.
 
-    corral_lane.py PORT ADDRESS[,ADDRESS...] KEY [--processes N]
+    corral_lane.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared]
 
 Keys are read from a real SQLite store; routing, limits, queue, in-flight and metrics are all on.
 """
@@ -32,7 +32,7 @@ from corral.telemetry.metrics import Registry
 
 
 class FixedRoutes:
-    def __init__(self, addresses: list[str]) -> None:
+    def __init__(self, addresses: list[str], model: str = "bench") -> None:
         replicas = tuple(
             RouteReplica(
                 id=ReplicaId(f"r{number}"), node_id=f"n{number}", node_name=f"node-{number}", slot=0, address=address,
@@ -40,7 +40,7 @@ class FixedRoutes:
             )
             for number, address in enumerate(addresses)
         )  # fmt: skip
-        self._snapshot = RouteSnapshot(version=1, routes=(ModelRoute(model="bench", replicas=replicas),))
+        self._snapshot = RouteSnapshot(version=1, routes=(ModelRoute(model=model, replicas=replicas),))
 
     async def read_version(self) -> int:
         return 1
@@ -58,7 +58,7 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
     keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
         lane = Lane(
-            keys=keys, routes=FixedRoutes(options.addresses.split(",")), upstream=upstream,
+            keys=keys, routes=FixedRoutes(options.addresses.split(","), options.model), upstream=upstream,
             inflight=InFlight("bench", run="1"), meters=Meters(Registry()), loads=NoLoads(), drivers={}, clock=clock,
             draw=ids.draw, limits=LaneLimits(),
         )  # fmt: skip
@@ -75,7 +75,8 @@ if __name__ == "__main__":
     parser.add_argument("port", type=int)
     parser.add_argument("addresses")
     parser.add_argument("key")
-    parser.add_argument("--shared", action="store_true")
+    parser.add_argument("--model", default="bench")
+    parser.add_argument("--shared", action="store_true", help="listen beside other processes on the same port")
     with tempfile.TemporaryDirectory() as directory:
         arguments = parser.parse_args()
         run_until_signal(lambda: main(arguments, Path(directory)))

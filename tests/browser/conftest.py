@@ -169,7 +169,7 @@ def open_page(chromium: Browser, corral: Corral, complaints: Complaints) -> Iter
     """Opens the UI in a browser profile of its own, signed in unless told otherwise."""
     contexts = []
 
-    def open_page(address: str = "", *, signed_in: bool = True, **context_options: Any) -> Page:
+    def open_page(address: str = "#/nodes", *, signed_in: bool = True, **context_options: Any) -> Page:
         context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **context_options})
         contexts.append(context)
         page = context.new_page()

@@ -1,13 +1,11 @@
 """What holds on every page: both themes, small screens, accessibility, and a frontend that goes away and comes back."""
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-AXE = Path(__file__).parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
+from harness.pages import PHONE, check_width, check_with_axe
 
 
 def test_the_page_recovers_by_itself_when_the_frontend_restarts(open_page, corral, complaints) -> None:
@@ -72,13 +70,10 @@ def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(op
     page.get_by_role("button", name="Close", exact=True).tap()
     panel.get_by_role("button", name="Close details").tap()
 
-    page.get_by_role("navigation").get_by_role("link", name="System").tap()
+    page.get_by_role("navigation").get_by_role("button", name="More").tap()
+    page.get_by_role("menuitem", name="System").tap()
     expect(page.get_by_role("heading", name="Message bus")).to_be_visible()
     check_width(page)
-
-
-def check_width(page: Page) -> None:
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_the_theme_follows_the_system_until_one_is_chosen_and_the_choice_lasts(open_page) -> None:
@@ -139,15 +134,3 @@ def test_axe_finds_nothing_to_complain_about(open_page, complaints, theme, devic
     page.reload()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     check_with_axe(page)
-
-
-def check_with_axe(page: Page, *, exclude: str | None = None, within: str | None = None) -> None:
-    page.evaluate(AXE.read_text())
-    # Until then a dialog is still half transparent, and its colours are not yet its own.
-    page.wait_for_function("document.getAnimations().every(animation => !(animation instanceof CSSTransition))")
-    context = {"include": [within or "html"], **({"exclude": [exclude]} if exclude else {})}
-    result = page.evaluate("context => axe.run(context)", context)
-    assert [
-        f"{violation['id']}: {violation['help']}: {[node['html'] for node in violation['nodes']]}"
-        for violation in result["violations"]
-    ] == []

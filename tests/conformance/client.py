@@ -3,6 +3,7 @@
 Prints one `ok NAME` for each check; the first that fails ends it with a traceback. `client.mjs` is the same for Node.
 """
 
+import base64
 import sys
 from collections.abc import Callable
 
@@ -166,6 +167,16 @@ def a_time_out_is_the_clients_own_and_harms_nobody() -> None:
     else:
         raise AssertionError("it did not time out")
     chat_is_answered()
+
+
+@check("media")
+def sound_and_pictures_pass() -> None:
+    heard = client.audio.transcriptions.create(model=model, file=("a.wav", b"spoken words"))
+    assert heard.text == "spoken words"
+    spoken = client.audio.speech.create(model=model, input="hello", voice="ann", response_format="wav")
+    assert spoken.read() == b"RIFFann:hello"
+    drawn = client.images.generate(model=model, prompt="a horse", size="256x256", response_format="b64_json")
+    assert base64.b64decode((drawn.data or [])[0].b64_json or "").startswith(b"\x89PNG")
 
 
 for name, run in CHECKS.items():

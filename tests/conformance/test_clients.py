@@ -38,6 +38,8 @@ def test_the_official_client_works_unchanged(
     url = fleet.admin().url
     key = make_key(fleet)
     assert set(client(url, key, f"{backend}-model", *EVERYTHING)) == MORE_CHECKS
+    if backend == "echo-grpc":
+        assert client(url, key, f"{backend}-model", "media") == ["sound_and_pictures_pass"]
     assert_used(fleet, f"{backend}-model")
 
 
@@ -98,6 +100,9 @@ def test_corral_chat_talks_to_the_fleet(fleet: OperationFleet) -> None:
     said = run_cli("chat", "echo-grpc-model", "hello there", "-v", environment=environment)
     assert said.stdout == "tiny.gguf 1 says hello there\n", said.stderr
     assert "11 tokens in" in said.stderr
+    assert "machine not told" in said.stderr
+    told = run_cli("chat", "echo-grpc-model", "hi", "-v", environment={**environment, "CORRAL_API_KEY": ADMIN_KEY})
+    assert "from w1" in told.stderr
     unknown = run_cli("chat", "echo-grpc-modle", "hi", environment=environment)
     assert (unknown.returncode, "echo-grpc-model" in unknown.stderr) == (1, True)
 

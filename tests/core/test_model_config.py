@@ -3,8 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from corral.core.config_fields import FIELDS, PARAMETERS
 from corral.core.errors import InvalidInput
+from corral.core.localai_messages import MODEL_OPTIONS
 from corral.core.model_config import (
     ConfigFile,
     Template,
@@ -13,6 +17,7 @@ from corral.core.model_config import (
     deleted_revision,
     parse_model_config,
 )
+from corral.core.model_options import StagedModel, model_options
 from corral.system.yaml import load_yaml
 
 FULL = """
@@ -96,6 +101,7 @@ def test_what_is_not_set_is_not_invented() -> None:
         ("name: a\naliases: [a]", "an alias of itself"),
         ("name: a\nalias: a", "an alias of itself"),
         ("name: a\nalias: b\nbackend: c", "no backend, model or aliases"),
+        ("name: a\ncontext_size: 5000000000", "fits into 32 bits"),
         ("name: a\ncontext_size: -2", "context_size must be"),
         ("name: a\nseed: .nan", "the number nan"),
         ("name: a\ndownload_files: x", "download_files must be a list"),
@@ -123,3 +129,24 @@ def test_the_revision_follows_what_is_said_not_how_it_is_written() -> None:
 def test_what_is_stored_is_read_back_as_the_same_configuration() -> None:
     config = parse(FULL)
     assert parse_model_config(load_yaml(canonical_json(config))) == config
+
+
+_TEXTS = st.sampled_from(["", "x", "../y", "/z", "#", "1", "image", "word", "name"])
+_NUMBERS = st.sampled_from([0, 1, -1, 2.5, float("nan"), 1 << 40, 1 << 70])
+_SCALARS = st.none() | st.booleans() | _NUMBERS | _TEXTS
+_FLAT = _SCALARS | st.lists(_SCALARS, max_size=2) | st.dictionaries(_TEXTS, _SCALARS, max_size=2)
+_VALUES = _FLAT | st.lists(_FLAT, max_size=2)
+_KEYS = st.sampled_from([*FIELDS, "download_files", "made_up"])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=400)
+@given(st.dictionaries(_KEYS, _VALUES, max_size=6), st.dictionaries(st.sampled_from(sorted(PARAMETERS)), _SCALARS))
+def test_no_document_does_anything_but_be_understood_or_refused(
+    document: dict[str, Any], parameters: dict[str, Any]
+) -> None:
+    try:
+        config = parse_model_config({**document, "name": "m", "parameters": parameters})
+    except InvalidInput:
+        return
+    assert parse_model_config(config.document) == config
+    MODEL_OPTIONS.encode(model_options(config, StagedModel()))

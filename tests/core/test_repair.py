@@ -1,34 +1,88 @@
-"""Processes that no row wants: ours are ended, other people's are not."""
+"""Rows against what nodes say: only positive evidence ends one."""
 
-from core.test_drift import machine
-from corral.core.nodes import Node, NodeId
+from dataclasses import replace
+
+import pytest
+
+from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.observed import ObservedProcess
+from corral.core.presence import Presence
 from corral.core.repair import Orphan, Table, plan_repair
 from corral.core.replicas import Replica, ReplicaState
 
+NOW = 1_000_000
+ROW = Replica(
+    id="r",
+    node_id="n",
+    model="m",
+    slot=0,
+    revision="1",
+    state=ReplicaState.READY,
+    process_key="m#0",
+    ready_at=NOW - 60_000,
+)
 
-def process(key: str, **fields: str) -> ObservedProcess:
-    plain = {"model": key.partition("#")[0], "backend": "b", "digest": "d", "state": "ready", **fields}
-    return ObservedProcess(process_key=key, replica=0, **plain)
+
+def node(**changes: object) -> Node:
+    plain = Node(
+        id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_wanted=False, worker_draining=False,
+        presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k", instance="i", epoch=3,
+        total_vram=None, available_vram=None, total_ram=None, available_ram=None, total_disk=None, available_disk=None,
+        gpu_vendor=None, gpu_compute_capability=None, capability=None, max_replicas_reported=1,
+        max_replicas_override=None, vram_budget_reported=None, vram_budget_override=None, worker_labels={},
+        operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=None, bus_answered=True,
+        bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
+    )  # fmt: skip
+    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def orphans(node: Node, *processes: ObservedProcess, epoch: int = 1) -> list[str]:
-    wanted = Replica(
-        id="r", node_id="n", model="wanted", slot=0, revision="v", state=ReplicaState.READY, process_key="wanted#0"
+def table(*states: str, epoch: int = 3) -> Table:
+    processes = tuple(
+        ObservedProcess(process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=state)
+        for slot, state in enumerate(states)
     )
-    tables = {"n": Table(epoch=epoch, age_s=1.0, processes=(process("wanted#0"), *processes))}
-    plan = plan_repair([wanted], {"n": node}, tables, loading=frozenset({("n", "coming#0")}), now_ms=0)
-    assert all(isinstance(one, Orphan) and one.node_id == "n" for one in plan.orphans)
-    return [one.process_key for one in plan.orphans]
+    return Table(epoch=epoch, age_s=1, processes=processes)
 
 
-def test_what_neither_a_row_nor_a_load_wants_is_an_orphan() -> None:
-    assert orphans(machine(), process("extra#0"), process("coming#0"), process("over#0", state="failed")) == ["extra#0"]
+@pytest.mark.parametrize(
+    ("row", "where", "told", "lost", "missed"),
+    [
+        pytest.param(ROW, node(), table("ready"), 0, 0, id="it-runs"),
+        pytest.param(ROW, node(), table("backing_off"), 0, 0, id="it-is-being-started-again"),
+        pytest.param(ROW, node(), None, 0, 0, id="no-table-is-no-evidence"),
+        pytest.param(ROW, node(), table(epoch=2), 0, 0, id="an-old-epochs-table-is-no-evidence"),
+        pytest.param(ROW, node(presence=Presence.SUSPECT), None, 0, 0, id="silence-is-not-death"),
+        pytest.param(ROW, node(presence=Presence.GONE), table("ready"), 1, 0, id="its-node-is-dead"),
+        pytest.param(ROW, None, None, 1, 0, id="its-node-was-removed"),
+        pytest.param(ROW, node(), table(), 0, 1, id="missing-once"),
+        pytest.param(replace(ROW, missed=1), node(), table(), 1, 0, id="missing-twice"),
+        pytest.param(replace(ROW, missed=1), node(), table("failed"), 1, 0, id="given-up-by-its-worker"),
+        pytest.param(replace(ROW, missed=1, ready_at=NOW - 1), node(), table(), 0, 0, id="just-ready"),
+        pytest.param(replace(ROW, missed=1, state=ReplicaState.STARTING), node(), table(), 0, 0, id="its-load-owns-it"),
+    ],
+)
+def test_what_ends_a_row(row: Replica, where: Node | None, told: Table | None, lost: int, missed: int) -> None:
+    nodes = {"n": where} if where is not None else {}
+    tables = {"n": told} if told is not None else {}
+    plan = plan_repair([row], nodes, tables, loading=frozenset(), now_ms=NOW)
+    assert (len(plan.lost), len(plan.missed)) == (lost, missed)
+    assert all(entry.why for entry in plan.lost)
 
 
-def test_processes_of_a_localai_worker_are_left_alone() -> None:
-    assert orphans(machine(id=NodeId("n"), key_hash=None), process("extra#0")) == []
+def test_a_process_that_nobody_wants_is_an_orphan() -> None:
+    told = table("ready", "ready", "stopping")
+    plan = plan_repair([ROW], {"n": node()}, {"n": told}, loading=frozenset(), now_ms=NOW)
+    assert plan.orphans == (Orphan("n", "m#1", "m"),)
 
 
-def test_an_old_table_condemns_nobody() -> None:
-    assert orphans(machine(epoch=2), process("extra#0"), epoch=1) == []
+@pytest.mark.parametrize(
+    ("where", "told", "loading"),
+    [
+        pytest.param(node(), table("ready"), frozenset({("n", "m#0")}), id="a-load-owns-it"),
+        pytest.param(node(key_hash=None), table("ready"), frozenset(), id="a-localai-workers-are-not-ours-to-end"),
+        pytest.param(node(presence=Presence.GONE), table("ready"), frozenset(), id="nobody-is-there-to-be-told"),
+        pytest.param(node(), table("ready", epoch=2), frozenset(), id="told-in-an-earlier-life"),
+    ],
+)
+def test_what_is_no_orphan(where: Node, told: Table, loading: frozenset[tuple[str, str]]) -> None:
+    assert plan_repair([], {"n": where}, {"n": told}, loading=loading, now_ms=NOW).orphans == ()

@@ -65,6 +65,7 @@ def test_localais_paths_and_orders_for_one_node(fleet: OperationFleet) -> None:
     shown = admin.call("GET", f"/api/backends/job/{applied.json()['id']}").json()
     assert (shown["completed"], shown["galleryElementName"]) == (True, "echo")
 
+    assert admin.call("GET", "/api/backends/job/nobody-knows").json()["queued"] is True
     listed = admin.call("GET", f"/api/nodes/{node['id']}/backends").json()
     assert {row["name"]: row.get("digest", "") for row in listed} == {"cpu-echo": digest, "echo": ""}
     upgraded = fleet.post(f"/api/nodes/{node['id']}/backends/upgrade", {"backend": "echo"})

@@ -140,6 +140,18 @@ def transcription(request, context):
          "words": [{"start": 0, "end": second, "text": text}]},
         {"id": 1, "start": second, "end": 2 * second + 500_000_000, "text": "end", "tokens": [3]}]}
 
+def transcription_stream(request, context):
+    check(request, context)
+    for word in open(request["dst"], "rb").read().decode("latin-1").split():
+        yield {"delta": word + " "}
+    yield {"final_result": {"text": "the whole"}}
+
+def speech_stream(request, context):
+    check(request, context)
+    yield {"audio": b"RIFF"}
+    for word in request["text"].split():
+        yield {"audio": word.encode()}
+
 def speech(request, context):
     check(request, context)
     if request["text"] == "fail":
@@ -176,6 +188,8 @@ METHODS = {
     "Embedding": (embedding, m.PREDICT_OPTIONS, m.EMBEDDING_RESULT),
     "Rerank": (rerank, m.RERANK_REQUEST, m.RERANK_RESULT),
     "AudioTranscription": (transcription, m.TRANSCRIPT_REQUEST, m.TRANSCRIPT_RESULT),
+    "AudioTranscriptionStream": (transcription_stream, m.TRANSCRIPT_REQUEST, m.TRANSCRIPT_STREAM_RESPONSE),
+    "TTSStream": (speech_stream, m.TTS_REQUEST, m.REPLY),
     "TTS": (speech, m.TTS_REQUEST, m.RESULT),
     "ModelMetadata": (metadata, m.MODEL_OPTIONS, m.MODEL_METADATA_RESPONSE),
     "GenerateImage": (image, m.GENERATE_IMAGE_REQUEST, m.RESULT),

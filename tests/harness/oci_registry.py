@@ -119,6 +119,7 @@ class Trickle:
         self._sockets: list[socket.socket] = []
         self.asked: list[bytes] = []
         """What clients sent, piece by piece."""
+        self.refusing = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -126,6 +127,9 @@ class Trickle:
         while not self._over.is_set():
             try:
                 client, _ = self._listener.accept()
+                if self.refusing:
+                    client.close()
+                    continue
                 server = socket.create_connection(("127.0.0.1", self._target_port))
             except OSError:
                 return

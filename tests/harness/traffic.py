@@ -1,13 +1,43 @@
 """Requests at a steady rate from a thread of their own, each one's fate written down."""
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from urllib.parse import urlsplit
 
-import httpx
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    status: int
+    body: str
+    first_byte_s: float
+    """By the monotonic clock."""
+
+
+async def post_chat(url: str, key: str, model: str, *, within_s: float = 120.0, **more: Any) -> Posted:
+    """One request on a connection of its own. Raises OSError, TimeoutError or EOFError."""
+    address = urlsplit(url)
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}], **more}
+    content = json.dumps(body).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+    )
+    async with asyncio.timeout(within_s):
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            writer.write(head.encode() + content)
+            first = await reader.readuntil(b"\r\n")
+            first_byte_s = time.monotonic()
+            rest = await reader.read()
+            return Posted(int(first.split(b" ")[1]), rest.decode(errors="replace"), first_byte_s)
+        finally:
+            writer.close()
 
 
 class Traffic:
@@ -33,23 +63,19 @@ class Traffic:
         return {fate: count for fate, count in self.fates.items() if fate != "200"}
 
     async def _run(self) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        async with httpx.AsyncClient(timeout=120, limits=limits) as client, asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             due_s = time.monotonic()
             while not self._stop.is_set():
-                tasks.create_task(self._ask(client))
+                tasks.create_task(self._ask())
                 due_s = max(due_s + self._every_s, time.monotonic() - 1)
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
-    async def _ask(self, client: httpx.AsyncClient) -> None:
-        body = {"model": self._model, "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}]}
+    async def _ask(self) -> None:
         began_s = time.monotonic()
         try:
-            answer = await client.post(
-                f"{self._url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {self._key}"}
-            )
-            fate = str(answer.status_code) if answer.status_code == 200 else f"{answer.status_code} {answer.text[:200]}"
-        except httpx.HTTPError as error:
+            posted = await post_chat(self._url, self._key, self._model)
+            fate = "200" if posted.status == 200 else f"{posted.status} {posted.body[-300:]}"
+        except (OSError, TimeoutError, EOFError) as error:
             fate = repr(error)
         self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
         self.fates[fate] += 1

@@ -18,7 +18,7 @@ test("features do not import each other", () => {
 });
 
 test("what is shared knows neither the features nor the app", () => {
-  const shared = /^\.\/(api|components|format|live)\//;
+  const shared = /^\.\/(api|components|data|format|live)\//;
   expect(edges.filter(({ path, specifier }) => shared.test(path) && /^@\/(features|app)\//.test(specifier))).toEqual([]);
   expect(edges.filter(({ path, specifier }) => path.startsWith("./features/") && specifier.startsWith("@/app/"))).toEqual([]);
 });

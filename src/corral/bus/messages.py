@@ -404,6 +404,18 @@ class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests that wait for a replica, by model."""
 
 
+class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. What one frontend process answered since its last beat."""
+
+    frontend: str
+    requests: int = 0
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    first_byte: tuple[int, ...] = ()
+    """Answers by the time to their first byte."""
+
+
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 

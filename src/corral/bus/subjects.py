@@ -71,6 +71,8 @@ ROUTES_CHANGED = "corral.routes.changed"
 """Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""
 INFLIGHT = "corral.inflight"
 """Corral's own, frontend to frontends: its open requests for each replica. Forgotten unless repeated."""
+PULSE = "corral.pulse"
+"""Corral's own, frontend to frontends: what it answered lately, so that each can show the whole fleet's pulse."""
 
 FRONTEND_INBOX = "_INBOX.fe"
 """Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""

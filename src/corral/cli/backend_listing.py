@@ -129,7 +129,7 @@ def _drift(node: dict[str, Any]) -> str:
 
 @click.command("upgrades")
 @client_command
-@click.option("--check", is_flag=True, help="Ask galleries and registries anew first.")
+@click.option("--check", is_flag=True, help="Have galleries and registries asked anew; news show a moment later.")
 def list_upgrades(api: Api, check: bool) -> None:
     """For what there is something newer, and machines that differ from the others."""
     if check:

@@ -181,7 +181,24 @@ class Chat:
         if answered.stopped:
             click.echo("(stopped)", err=True)
         if self.verbose:
-            click.echo(f"({', '.join(_facts(answered))})", err=True)
+            click.echo(f"({', '.join([*_facts(answered), self._machine(answered)])})", err=True)
+
+    def _machine(self, answered: Answered) -> str:
+        """Frontends name it in the answer only where `--expose-node-header` is set; an administrator can ask."""
+        if answered.node:
+            return f"from {clean(answered.node)}"
+        try:
+            replicas = self.api.call("GET", "api", "replicas")
+            names = {node["id"]: node["name"] for node in self.api.call("GET", "api", "nodes")}
+        except CorralError:
+            return "machine not told"
+        serving = {
+            names.get(replica["node_id"], replica["node_id"])
+            for replica in replicas
+            if replica["model_name"] == self.model and replica["corral_state"] == "ready"
+        }
+        listed = ", ".join(clean(name) for name in sorted(serving))
+        return f"from {'one of ' if len(serving) > 1 else ''}{listed}" if serving else "machine not told"
 
     def _tell_loading(self, loading: Loading) -> None:
         line = loading_line(self.model, loading.what)
@@ -211,7 +228,6 @@ def _facts(answered: Answered) -> Sequence[str]:
         facts.append(f"{answered.tokens_per_s:.1f} tokens/s")
     if answered.first_after_s is not None:
         facts.append(f"first after {answered.first_after_s:.2f} s")
-    facts.append(f"from {clean(answered.node)}" if answered.node else "machine not told")
     return facts
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from corral.core.errors import Conflict, InvalidInput, NotFound, Unauthenticated
+from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
 from corral.settings import data_home
 from corral.system.http_json import Unreachable, call_json
 
@@ -50,11 +50,17 @@ class Api:
             return call_json(
                 method, f"{self.url}/{target}", bearer=self.key, body=body, headers=headers, within_s=within_s
             )
-        except Unreachable as error:
-            raise Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?") from error
-        except Unauthenticated as error:
+        except (Unreachable, Unauthenticated) as error:
+            raise self.explain(error) from error
+
+    def explain(self, error: CorralError) -> CorralError:
+        """With what would help, where the caller of a command can help it."""
+        if isinstance(error, Unreachable):
+            return Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?")
+        if isinstance(error, Unauthenticated):
             hint = "set CORRAL_API_KEY" if self.key is None else "the key that was used is not accepted"
-            raise Unauthenticated(f"{error} ({hint})") from error
+            return Unauthenticated(f"{error} ({hint})")
+        return error
 
     def find_node(self, name_or_id: str) -> Any:
         nodes = self.call("GET", "api", "nodes")

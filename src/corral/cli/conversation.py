@@ -9,7 +9,7 @@ from typing import Any
 from corral.cli.client import Api
 from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
 from corral.system import Clock
-from corral.system.http_json import error_of
+from corral.system.http_json import Unreachable, error_of
 from corral.system.http_stream import EventStream
 
 Message = dict[str, Any]
@@ -62,12 +62,14 @@ def ask(
     try:
         with EventStream(f"{api.url}/v1/chat/completions", bearer=api.key, body={**body, "stream": True}) as events:
             if events.status != 200:
-                raise _refusal(events)
+                raise api.explain(_refusal(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
             for chunk in _chunks(events):
                 _take(answered, chunk, on_text, on_reasoning)
                 if answered.pieces and answered.first_after_s is None:
                     answered.first_after_s = clock.monotonic_s() - began_s
+    except Unreachable as error:
+        raise api.explain(error) from error
     except KeyboardInterrupt:
         answered.stopped = True
     answered.took_s = clock.monotonic_s() - began_s

@@ -65,6 +65,7 @@ from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.run import run_until_signal
 from corral.system.secret_files import ensure_secret
+from corral.system.worker_logs import WorkerLogs
 from corral.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -268,6 +269,8 @@ class FrontendRole:
             desk=self._replication.desk,
             in_flight=inflight,
             metrics=self._serving.read_metrics,
+            pulse=self._serving.pulse,
+            logs=WorkerLogs(self._grpc.find_server),
             disk=disk,
         )
 

@@ -248,21 +248,22 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
 def load_model(api: Api, model: str, wait: bool) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
+    name = _served_name(api, model)
     told = ""
     while True:
         asked = {"wait_s": LOOK_EVERY_S if wait else 0}
-        answer = api.call("POST", "api", "models", model, "load", body=asked, within_s=LOAD_WITHIN_S)
+        answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
         loading = answer.get("loading")
         if not wait or not loading:
             break
-        line = loading_line(model, loading)
+        line = loading_line(name, loading)
         if line != told and not api.as_json:
             click.echo(line, err=True)
             told = line
     if api.as_json:
         print_json(answer)
     else:
-        click.echo(loading_line(model, loading) if loading else f"{clean(model)}: loaded")
+        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded")
 
 
 @models_group.command("unload")
@@ -270,8 +271,9 @@ def load_model(api: Api, model: str, wait: bool) -> None:
 @click.argument("model")
 def unload_model(api: Api, model: str) -> None:
     """Stop every replica of a model. The next request loads it again."""
-    answer = api.call("POST", "api", "models", model, "unload", body={}, within_s=LOAD_WITHIN_S)
-    _say(api, answer, f"{model}: unloaded")
+    name = _served_name(api, model)
+    answer = api.call("POST", "api", "models", name, "unload", body={}, within_s=LOAD_WITHIN_S)
+    _say(api, answer, f"{clean(name)}: unloaded")
 
 
 @models_group.command("scale")
@@ -295,7 +297,7 @@ def scale_model(
     with requests."""
     if everywhere == any(given is not None for given in (replicas, least, most)):
         raise InvalidInput("give a number of replicas, --min and --max, or --everywhere")
-    name = api.call("GET", "api", "models", model)["name"]
+    name = _served_name(api, model)
     low = _first_given(least, replicas, 0)
     high = _first_given(most, replicas, 0)
     body: dict[str, Any] = {"model_name": name, "node_selector": _labels(selector), "spread_all": everywhere}
@@ -307,6 +309,12 @@ def scale_model(
     else:
         wanted = f"at least {low} and {f'at most {high}' if high else 'as many as needed'}"
     _say(api, answer, f"{clean(name)}: {wanted}")
+
+
+def _served_name(api: Api, model: str) -> str:
+    """Of the model that an alias leads to."""
+    found = api.call("GET", "api", "models", model)
+    return str(found["alias_of"] or found["name"])
 
 
 def _first_given(*values: int | None) -> int:

@@ -29,6 +29,7 @@ _COLOURS = {
     "cancelled": "dim",
 }
 _ORDER = ("error", "running_on_worker", "downloading", "queued", "not_applicable", "cancelled", "success")
+_RANKS = {status: rank for rank, status in enumerate(_ORDER)}
 
 
 class Display(Protocol):
@@ -112,7 +113,7 @@ class Bars:
         from rich.text import Text
 
         room = max(3, self._console.height - 4)
-        nodes = sorted(operation.nodes, key=lambda node: (_ORDER.index(node.status), node.node_name))
+        nodes = sorted(operation.nodes, key=lambda node: (_RANKS.get(node.status, 0), node.node_name))
         table = Table.grid(padding=(0, 2))
         for node in sorted(nodes[:room], key=lambda node: node.node_name):
             said = say_status(node, away=node.node_id in away)

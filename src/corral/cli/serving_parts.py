@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self as Itself
 
 from corral.bus.client import Bus, BusMessage
-from corral.bus.messages import OpenRequests, decode, encode
-from corral.bus.subjects import INFLIGHT, ROUTES_CHANGED
+from corral.bus.messages import OpenRequests, PulseBeat, decode, encode
+from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED
 from corral.cli.processes import Place
 from corral.core.errors import Unavailable
 from corral.frontend.access import Gate
@@ -20,6 +20,7 @@ from corral.frontend.serving.lane import Lane, LaneLimits
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.serving.ports import UsageSink
+from corral.frontend.serving.pulse import FleetPulse
 from corral.settings import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
@@ -84,11 +85,13 @@ class ServingParts:
             limits=_limits(me.settings),
             usage=usage,
         )
+        self.pulse = FleetPulse(self.lane.meters, self.lane.ledger.fold, frontend=me.id, clock=clock)
         self.loops = {
             "routes": self.lane.table.follow,
             "keys": self._keys.follow,
             "in flight": self._tell,
             "last used": self._touch,
+            "pulse": self._beat,
         }
         if place.count > 1:
             self.loops["metrics"] = self._keep_metrics
@@ -107,6 +110,7 @@ class ServingParts:
     async def start(self) -> None:
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
+        await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
         await self.refresh()
 
     def _read_counts(self, place: Place) -> list[Metric]:
@@ -137,6 +141,15 @@ class ServingParts:
 
     async def _on_open_requests(self, message: BusMessage) -> None:
         self._inflight.hear(decode(message.data, OpenRequests))
+
+    async def _on_pulse(self, message: BusMessage) -> None:
+        self.pulse.hear(decode(message.data, PulseBeat))
+
+    async def _beat(self) -> None:
+        async def publish(beat: PulseBeat) -> None:
+            await self._bus.publish(PULSE, encode(beat))
+
+        await self.pulse.keep_telling(publish)
 
     async def _tell(self) -> None:
         async def publish(message: OpenRequests) -> None:

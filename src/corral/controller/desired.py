@@ -28,7 +28,7 @@ log = structlog.get_logger()
 LEASE = "desired"
 LEASE_TTL_S = 15.0
 LOOK_EVERY_S = 3.0
-LOOK_AT_MOST_EVERY_S = 0.5
+LOOK_AT_MOST_EVERY_S = 1.0
 LOOK_AT_ALL_EVERY_S = 60.0
 """Only what changed is looked at in between; so a large fleet that is well costs next to nothing."""
 NODES_AT_ONCE = 50

@@ -22,6 +22,7 @@ from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedO
 from corral.core.intents import (
     CalledOff,
     Intent,
+    IntentState,
     Observed,
     Outcome,
     Refused,
@@ -51,6 +52,8 @@ CANCEL_WITHIN_S = 4.0
 AWAY_AGAIN_S = 2.0
 UNKNOWN_AGAIN_S = 5.0
 WRITE_TOGETHER_S = 0.02
+HELD_MOST = 8
+"""Times as many orders as may be asked for at once are held: those included that are only being written down."""
 WRITE_AGAIN_S = 1.0
 
 
@@ -98,6 +101,8 @@ class _Running:
     claim: Claim
     task: "asyncio.Task[None] | None" = None
     called_off: bool = False
+    answered: bool = False
+    """The worker has; what is left is ours to do, and keeps nobody else from being asked."""
     over: bool = False
     """There is an outcome; it only has to be written down."""
 
@@ -151,34 +156,30 @@ class IntentController:
 
     async def _passes(self, tasks: asyncio.TaskGroup) -> None:
         while True:
-            more = False
             try:
-                more = await self._pass(tasks)
+                await self._pass(tasks)
             except CorralError as error:  # the store is away: what runs goes on, what is due waits
                 log.warning("intents.pass_failed", error=str(error))
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            if more:
-                continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._poked.wait()
             self._poked.clear()
 
-    async def _pass(self, tasks: asyncio.TaskGroup) -> bool:
+    async def _pass(self, tasks: asyncio.TaskGroup) -> None:
         await self._call_off(tasks)
         await self._settle_background()
-        more = await self._begin(tasks)
+        await self._begin(tasks)
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._finish_s:
             self._finish_s = now_s + FINISH_EVERY_S
             await self._orders.finish_idle()
-        return more
 
-    async def _begin(self, tasks: asyncio.TaskGroup) -> bool:
-        """True when there may be more to begin at once."""
-        free = self._limits.at_once - len(self._running)
+    async def _begin(self, tasks: asyncio.TaskGroup) -> None:
+        asked = sum(not running.answered for running in self._running.values())
+        free = min(self._limits.at_once - asked, HELD_MOST * self._limits.at_once - len(self._running))
         if free <= 0 or not self._bus.connected:
-            return False
+            return
         claims = await self._orders.claim(self._token, lease_s=LEASE_S, limit=free)
         for claim in claims:
             running = _Running(claim)
@@ -186,7 +187,6 @@ class IntentController:
             running.task = tasks.create_task(self._carry_out(running), name=f"intent {claim.intent.id}")
         if claims:
             await self._on_change()
-        return len(claims) == free and len(self._running) < self._limits.at_once
 
     async def _call_off(self, tasks: asyncio.TaskGroup) -> None:
         """What was cancelled is stopped on the worker, whose answer ends it; what was replaced is also left alone."""
@@ -261,7 +261,9 @@ class IntentController:
         self._results.append((Result(intent, step), written))
         self._have_results.set()
         kept = await written
-        log.info(
+        # Of a thousand nodes that did as they were told, the operation tells enough.
+        tell = log.debug if step.state is IntentState.SUCCEEDED else log.info
+        tell(
             "intent.attempted",
             backend=intent.backend,
             verb=intent.verb.value,
@@ -306,6 +308,8 @@ class IntentController:
         within_s = self._within_s(intent)
         try:
             data = await self._send(intent, within_s=within_s)
+            running.answered = True
+            self.poke()
         except NoResponders:
             return Unreached("the node does not answer on the message bus; done when it is back", AWAY_AGAIN_S, True)
         except TimedOut:

@@ -301,7 +301,8 @@ class LoadRun:
             staged_on=frozenset(node for node, (revision, _) in staged.items() if revision == model.revision),
             variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
             only_node=job.target_node,
-            surge=job.replaces is not None,
+            # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
+            surge=any(replica.id == job.replaces for replica in fleet.replicas),
             shared_directory=self._tools.shared_models,
         )
 

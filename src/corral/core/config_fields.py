@@ -9,6 +9,7 @@ from typing import Any
 
 from corral.core.errors import InvalidInput
 
+LARGEST_FLOAT = 3.4e38
 Read = Callable[[Any], Any]
 Table = Mapping[str, "Read | Table"]
 
@@ -45,18 +46,21 @@ def text(value: Any) -> str:
 
 
 def whole(value: Any) -> int:
+    """Backends take 32 bits."""
     if isinstance(value, float) and value.is_integer():
-        return int(value)
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise WrongValue("a whole number")
-    if not -(1 << 63) <= value < 1 << 63:
-        raise WrongValue("a whole number of at most 64 bits")
+    if not -(1 << 31) <= value < 1 << 31:
+        raise WrongValue("a whole number that fits into 32 bits")
     return value
 
 
 def number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WrongValue("a number")
+    if abs(value) > LARGEST_FLOAT:
+        raise WrongValue("a number that fits into 32 bits")
     return float(value)
 
 
@@ -129,7 +133,8 @@ FIELDS: Table = {
     **_names(texts, "lora_adapters concurrency_groups"),
     "lora_scales": numbers,
     "roles": text_map,
-    **_names(mapping, "function reasoning chat_template_kwargs engine_args limit_mm_per_prompt pipeline feature_flags"),
+    **_names(mapping, "function reasoning chat_template_kwargs engine_args pipeline feature_flags"),
+    "limit_mm_per_prompt": _names(whole, "image video audio"),
     "parameters": PARAMETERS,
     "template": TEMPLATE,
     "limits": _names(whole, "max_concurrent"),

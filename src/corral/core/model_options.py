@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from corral.core.config_fields import text
+from corral.core.localai_messages import MODEL_OPTIONS
 from corral.core.model_config import ModelConfig
+from corral.core.protobuf import Schema
 
 DEFAULT_BATCH = 512
 ALL_GPU_LAYERS = 99_999_999
@@ -83,7 +86,7 @@ def model_options(config: ModelConfig, staged: StagedModel, *, backend: str = ""
         "MMap": _or(document.get("mmap"), True) and not _unsafe_to_map(backend or config.backend),
         "Embeddings": config.embeddings,
         "Reranking": config.reranking,
-        "FlashAttention": _text(document.get("flash_attention")) or "auto",
+        "FlashAttention": _or(document.get("flash_attention"), "auto") or "auto",
         "Options": list(config.options),
         "Overrides": list(config.overrides),
         "EnableScore": "score" in config.known_usecases,
@@ -92,7 +95,17 @@ def model_options(config: ModelConfig, staged: StagedModel, *, backend: str = ""
     fields |= _copied(config.parameters, _PARAMETERS)
     fields |= _files(config, staged)
     fields |= _nested(document, staged)
-    return {name: value for name, value in fields.items() if value not in (None, "", [], False)}
+    return {
+        name: value for name, value in with_texts(MODEL_OPTIONS, fields).items() if value not in (None, "", [], False)
+    }
+
+
+def with_texts(kind: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration may hold a number where a text belongs; on the wire it has to be one."""
+    return {
+        name: text(value) if kind.by_name[name].kind == "string" and isinstance(value, (bool, int, float)) else value
+        for name, value in fields.items()
+    }
 
 
 def _batch(config: ModelConfig) -> int:
@@ -105,10 +118,8 @@ def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _unsafe_to_map(backend: str) -> bool:
@@ -116,12 +127,7 @@ def _unsafe_to_map(backend: str) -> bool:
 
 
 def _copied(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    texts = ("MainGPU", "TensorSplit", "Type", "DType", "RopeScaling", "Quantization", "CacheTypeKey", "CacheTypeValue")
-    return {
-        wire: _text(values[name]) if wire in texts else values[name]
-        for name, wire in names.items()
-        if values.get(name) is not None
-    }
+    return {wire: values[name] for name, wire in names.items() if values.get(name) is not None}
 
 
 def _files(config: ModelConfig, staged: StagedModel) -> dict[str, Any]:
@@ -153,7 +159,7 @@ def _nested(document: Mapping[str, Any], staged: StagedModel) -> dict[str, Any]:
             fields[f"Limit{wire}PerPrompt"] = limits[kind]
     if document.get("engine_args"):
         fields["EngineArgs"] = json.dumps(document["engine_args"], ensure_ascii=False)
-    triggers = ((document.get("function") or {}).get("grammar") or {}).get("triggers") or []
-    words = [item.get("word", "") if isinstance(item, Mapping) else str(item) for item in triggers]
-    fields["GrammarTriggers"] = [{"word": word} for word in words if word]
+    triggers = _map(_map(document.get("function")).get("grammar")).get("triggers")
+    words = [_map(item).get("word") for item in triggers] if isinstance(triggers, list) else []
+    fields["GrammarTriggers"] = [{"word": word} for word in words if isinstance(word, str) and word]
     return fields

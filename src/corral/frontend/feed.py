@@ -141,7 +141,7 @@ class LiveFeed:
         try:
             yield b"retry: 1000\n\n"
             if last_event_ms is not None:
-                for event in await self._read_missed(last_event_ms, kinds):
+                async for event in self._read_missed(last_event_ms, kinds):
                     yield event
             while not self._closed:
                 try:
@@ -156,14 +156,16 @@ class LiveFeed:
         finally:
             self._pages.discard(page)
 
-    async def _read_missed(self, last_event_ms: int, kinds: frozenset[str]) -> list[bytes]:
-        events, read_at = [], []
-        for name in kinds:
-            found = await self._watches[name].kind.read_since(last_event_ms - OVERLAP_MS)
-            events.append(_event(name, found))
-            read_at.append(found.now_ms)
+    async def _read_missed(self, last_event_ms: int, kinds: frozenset[str]) -> AsyncIterator[bytes]:
+        """In the order in which the kinds are listed, each as soon as it is read."""
+        read_at = []
+        for name, watch in self._watches.items():
+            if name in kinds:
+                found = await watch.kind.read_since(last_event_ms - OVERLAP_MS)
+                read_at.append(found.now_ms)
+                yield _event(name, found)
         # The id comes last: a page that is cut off in between resumes from where it was.
-        return [*events, b"id: %d\n\n" % min(read_at)]
+        yield b"id: %d\n\n" % min(read_at)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

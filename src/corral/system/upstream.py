@@ -141,7 +141,7 @@ class HttpLink:
         self._connect = connect
         self._on_done = on_done
         self._idle: list[_Connection] = []
-        self._busy: set[_Connection] = set()
+        self._open: set[_Connection] = set()
         self._closed = False
         self.repeated: RepeatedHead[Headers] = RepeatedHead()
         """The head of this replica's latest whole answer with status 200, on a connection that is kept."""
@@ -152,7 +152,6 @@ class HttpLink:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closing():
-                self._busy.add(connection)
                 connection.begin(call, reused_after_s=self._loop.time() - connection.idle_since_s)
                 return call
         self._connect(self, call)
@@ -170,7 +169,6 @@ class HttpLink:
             if call.cancelled:
                 self.give_back(connection)
             else:
-                self._busy.add(connection)
                 connection.begin(call, reused_after_s=None)
 
     def again(self, call: "HttpCall") -> None:
@@ -180,18 +178,15 @@ class HttpLink:
             self._connect(self, call)
 
     def give_back(self, connection: "_Connection") -> None:
-        self._busy.discard(connection)
         if self._closed:
             connection.close()
-            self._maybe_done()
         else:
             connection.idle_since_s = self._loop.time()
             self._idle.append(connection)
 
     def lost(self, connection: "_Connection") -> None:
-        if connection in self._busy:
-            self._busy.discard(connection)
-        elif connection in self._idle:
+        self._open.discard(connection)
+        if connection in self._idle:
             self._idle.remove(connection)
         self._maybe_done()
 
@@ -206,11 +201,11 @@ class HttpLink:
 
     def end(self) -> None:
         self.close()
-        for connection in list(self._busy):
+        for connection in list(self._open):
             connection.abort()
 
     def _maybe_done(self) -> None:
-        if self._closed and not self._busy:
+        if self._closed and not self._open:
             self._on_done(self)
 
 
@@ -323,8 +318,8 @@ class _Connection(asyncio.Protocol):
             # Speaks without being asked, or to nobody: what comes next on this connection could belong to anything.
             self.abort()
             return
-        repeated = self._link.repeated
         if not self._told and self.quiet:
+            repeated = self._link.repeated
             body = repeated.body_of(data)
             if body is not None and repeated.value is not None:
                 self._call = call.connection = None
@@ -374,15 +369,17 @@ class _Connection(asyncio.Protocol):
         # Free before the sink is told: what it starts next may take this very connection.
         self._call = call.connection = None
         headers = self.headers
+        # llama.cpp says that it keeps the connection and closes it all the same at the end of a stream.
+        keeps = self._keeps and bool(self.quiet) and not _is_event_stream(headers)
         if self._told:
             headers.clear()
         else:
             headers = headers.copy()
             self.headers.clear()
-            if self._keeps and self._status == 200 and self.quiet:
+            if keeps and self._status == 200:
                 self._link.repeated.learn(data, headers)
         # Anything behind the end of the answer makes the connection unfit for another one.
-        if self._keeps and self.quiet:
+        if keeps:
             self._link.give_back(self)
         else:
             self.close()
@@ -419,6 +416,11 @@ class _Connection(asyncio.Protocol):
     def _is_stale(self) -> bool:
         silent = not self._heard_bytes and not self._told and bool(self.quiet)
         return silent and self._reused_after_s is not None and self._reused_after_s >= STALE_AFTER_S
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    kind = headers.get(b"Content-Type") or headers.get(b"content-type") or b""
+    return kind.startswith(b"text/event-stream")
 
 
 def _keep_alive(connection: socket.socket | None) -> None:

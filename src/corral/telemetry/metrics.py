@@ -25,6 +25,11 @@ class Histogram:
         self._counts = [0] * (len(SECONDS) + 1)
         self._sum = 0.0
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """By bucket, not summed up; the last is for what lies above all bounds."""
+        return tuple(self._counts)
+
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(SECONDS, seconds)] += 1
         self._sum += seconds
@@ -54,6 +59,9 @@ class Family(Generic[Child]):
     def child(self, *values: str) -> Child:
         assert len(values) == len(self._labels)
         return self._children.setdefault(values, self._make())
+
+    def children(self) -> Iterable[tuple[tuple[str, ...], Child]]:
+        return self._children.items()
 
     def samples(self) -> Iterable[tuple[str, str, float]]:
         for values, child in self._children.items():

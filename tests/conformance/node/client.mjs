@@ -127,6 +127,18 @@ const checks = {
       );
     },
   },
+  media: {
+    async sound_and_pictures_pass() {
+      const file = await OpenAI.toFile(Buffer.from("spoken words"), "a.wav");
+      assert.equal((await client.audio.transcriptions.create({ model, file })).text, "spoken words");
+      const options = { voice: "ann", response_format: "wav" };
+      const spoken = await client.audio.speech.create({ model, input: "hello", ...options });
+      assert.equal(Buffer.from(await spoken.arrayBuffer()).toString(), "RIFFann:hello");
+      const picture = { prompt: "a horse", size: "256x256", response_format: "b64_json" };
+      const drawn = await client.images.generate({ model, ...picture });
+      assert.equal(Buffer.from(drawn.data[0].b64_json, "base64").toString("latin1").slice(1, 4), "PNG");
+    },
+  },
   errors: {
     async a_failing_backend_is_an_error() {
       const messages = [{ role: "user", content: "fail" }];

@@ -420,6 +420,15 @@ async def test_a_process_with_another_token_or_model_is_never_asked_to_answer(ri
     assert [name for name, _ in rig.wrong] == ["r1", "r1"]
 
 
+async def test_a_process_without_a_token_of_its_own_is_opened_by_the_shared_one(rig: Rig) -> None:
+    """LocalAI's workers start their backends with the registration token."""
+    driver = LocalAiGrpc(rig.models, clock=SystemClock(), ids=SystemIds(), shared_token=rig.backend.token)
+    rig.driver, before = driver, rig.driver
+    await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, token=""))
+    await driver.close()
+    rig.driver = before
+
+
 async def test_a_model_that_is_no_longer_loaded_is_told(rig: Rig) -> None:
     with pytest.raises(CorralError):
         await rig.chat(messages=[{"role": "user", "content": "unload"}])
@@ -523,3 +532,14 @@ async def test_text_becomes_speech_and_images(media: Rig) -> None:
     asked = json.loads(images[0].removeprefix(b"\x89PNG"))
     assert (asked["width"], asked["height"], asked["seed"]) == (64, 32, 3)
     assert (asked["positive_prompt"], asked["negative_prompt"]) == ("a horse", "a cow")
+
+
+async def test_sound_is_streamed_both_ways(media: Rig) -> None:
+    heard = await media.send("/v1/audio/transcriptions", form(model="tiny", stream="true"), content_type=FORM)
+    assert heard.events() == [
+        {"type": "transcript.text.delta", "delta": "sp\u00f6ken "},
+        {"type": "transcript.text.delta", "delta": "words "},
+        {"type": "transcript.text.done", "text": "the whole"},
+    ]
+    spoken = await media.send("/v1/audio/speech", {"input": "hello there", "stream": True})
+    assert (spoken.headers["content-type"], spoken.body) == ("audio/wav", b"RIFFhellothere")

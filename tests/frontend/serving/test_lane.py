@@ -272,6 +272,16 @@ async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
     assert answer.headers["x-localai-node"] == "id-of-one"
 
 
+async def test_corrals_own_clients_are_told_the_node_and_others_are_not(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    assert "x-corral-node" not in (await client.post(CHAT, json=chat())).headers
+    answer = await client.post(CHAT, json=chat(), headers={"X-Corral-Client": "ui"})
+    assert answer.headers["x-corral-node"] == "node-one"
+
+
 async def test_metrics_tell_requests_tokens_and_times_by_model_and_node(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
@@ -328,3 +338,22 @@ async def test_heads_that_repeat_carry_bodies_of_every_length_both_ways(
     assert (await client.post(CHAT, json=chat(prompt="y", status=422))).status_code == 422
     assert (await client.post(CHAT, json=chat(prompt="y"), headers={"X-Other": "1"})).json() == {"echo": "yy"}
     assert one.connections == 1
+
+
+async def test_sound_of_every_length_arrives_whole(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+
+    async def script(answering: Answering) -> None:
+        sound = b"s" * answering.seen.json()["length"]
+        await answering.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\nContent-Length: %d\r\n\r\n%b" % (len(sound), sound)
+        )
+
+    one.script = script
+    lane.serve("m", one)
+    for length in (5, 500, 50, 500_000, 0, 7):
+        answer = await client.post("/v1/audio/speech", json={"model": "m", "length": length})
+        assert answer.content == b"s" * length
+        assert answer.headers["content-type"] == "audio/wav"

@@ -1,66 +1,112 @@
-import { errorFromAnswer, unreachable } from "./errors";
-import type { JoinCommand, Node, Session, SystemStatus } from "./types";
+import { ask, change, pathOf, query, read } from "./http";
+import type {
+  Audit,
+  Available,
+  AvailableModels,
+  CreatedKey,
+  FleetBackend,
+  History,
+  Intent,
+  JoinCommand,
+  Key,
+  KeyScope,
+  LogLine,
+  Model,
+  ModelDetail,
+  Node,
+  NodeBackend,
+  Operation,
+  OperationList,
+  Overview,
+  Policy,
+  Replica,
+  Revision,
+  Scheduling,
+  SchedulingWish,
+  Session,
+  Started,
+  SystemStatus,
+  Target,
+  Upgrades,
+  Usage,
+  WhyModel,
+  WhyNode,
+} from "./types";
 
-type Method = "GET" | "POST" | "PATCH" | "DELETE";
-
-/** No answer of these is slow by nature; past this, the connection is as good as dead. */
-const ANSWER_WITHIN_MS = 20_000;
-
-async function send(method: Method, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
-  const limit = AbortSignal.timeout(ANSWER_WITHIN_MS);
-  const headers: Record<string, string> = { Accept: "application/json" };
-  // A form on another site cannot set this header, so the frontend knows that a change comes from this UI.
-  if (method !== "GET") headers["X-Corral-Client"] = "ui";
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-
-  let response: Response;
-  try {
-    response = await fetch(path, {
-      method,
-      headers,
-      credentials: "same-origin",
-      cache: "no-store",
-      signal: signal ? AbortSignal.any([signal, limit]) : limit,
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-  } catch (cause) {
-    if (signal?.aborted) throw cause;
-    throw unreachable();
-  }
-  if (!response.ok) throw errorFromAnswer(response.status, response.statusText, await response.text());
-  return response;
-}
-
-async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const response = await send("GET", path, undefined, signal);
-  return (await response.json()) as T;
-}
-
-async function change(method: Method, path: string, body?: unknown): Promise<void> {
-  const response = await send(method, path, body);
-  // What was asked for is shown once it is read back, so the answer's body is of no use; reading it frees the connection.
-  await response.text();
-}
-
-// Paths are relative to the page: the UI follows Corral wherever a proxy puts it.
-const nodePath = (id: string) => `api/nodes/${encodeURIComponent(id)}`;
+const nodePath = (id: string, ...rest: string[]) => pathOf("api", "nodes", id, ...rest);
+const operationPath = (id: string, ...rest: string[]) => pathOf("api", "operations", id, ...rest);
+const modelPath = (name: string, ...rest: string[]) => pathOf("api", "models", name, ...rest);
+const ifMatch = (revision: string) => ({ headers: { "If-Match": `"${revision}"` } });
 
 export const api = {
   readSession: (signal?: AbortSignal) => read<Session>("api/session", signal),
-  signIn: async (apiKey: string): Promise<Session> => {
-    const response = await send("POST", "api/session", { api_key: apiKey });
-    return (await response.json()) as Session;
-  },
+  signIn: (apiKey: string) => ask<Session>("POST", "api/session", { api_key: apiKey }),
   signOut: () => change("DELETE", "api/session"),
 
   listNodes: (signal?: AbortSignal) => read<Node[]>("api/nodes", signal),
-  approveNode: (id: string) => change("POST", `${nodePath(id)}/approve`),
-  drainNode: (id: string) => change("POST", `${nodePath(id)}/drain`),
-  resumeNode: (id: string) => change("POST", `${nodePath(id)}/resume`),
+  approveNode: (id: string) => change("POST", nodePath(id, "approve")),
+  drainNode: (id: string) => change("POST", nodePath(id, "drain")),
+  resumeNode: (id: string) => change("POST", nodePath(id, "resume")),
   removeNode: (id: string) => change("DELETE", nodePath(id)),
-  mergeLabels: (id: string, labels: Record<string, string>) => change("PATCH", `${nodePath(id)}/labels`, labels),
-  removeLabel: (id: string, key: string) => change("DELETE", `${nodePath(id)}/labels/${encodeURIComponent(key)}`),
+  mergeLabels: (id: string, labels: Record<string, string>) => change("PATCH", nodePath(id, "labels"), labels),
+  removeLabel: (id: string, key: string) => change("DELETE", nodePath(id, "labels", key)),
+  setBudget: (id: string, budget: string) => change("PUT", nodePath(id, "vram-budget"), { value: budget }),
+  clearBudget: (id: string) => change("DELETE", nodePath(id, "vram-budget")),
+  listNodeBackends: (id: string, signal?: AbortSignal) => read<NodeBackend[]>(nodePath(id, "backends"), signal),
+  listNodeLogs: (id: string, signal?: AbortSignal) => read<string[]>(nodePath(id, "backend-logs"), signal),
+  readNodeLog: (id: string, key: string, signal?: AbortSignal) => read<LogLine[]>(nodePath(id, "backend-logs", key), signal),
+  whyNode: (id: string, signal?: AbortSignal) => read<WhyNode>(pathOf("api", "why", "nodes", id), signal),
 
   readJoinCommand: (signal?: AbortSignal) => read<JoinCommand>("api/join-command", signal),
   readStatus: (signal?: AbortSignal) => read<SystemStatus>("api/status", signal),
+  readOverview: (signal?: AbortSignal) => read<Overview>("api/overview", signal),
+
+  listOperations: async (signal?: AbortSignal) => (await read<OperationList>("api/operations", signal)).operations,
+  readOperation: (id: string, signal?: AbortSignal) => read<Operation>(operationPath(id), signal),
+  listHistory: async (signal?: AbortSignal) => (await read<History>("api/operations/history", signal)).operations,
+  clearHistory: () => change("DELETE", "api/operations/history"),
+  retryOperation: (id: string, nodeId?: string) => change("POST", operationPath(id, "retry"), nodeId === undefined ? {} : { node_id: nodeId }),
+  cancelOperation: (id: string) => change("POST", operationPath(id, "cancel")),
+  dismissOperation: (id: string) => change("POST", operationPath(id, "dismiss")),
+  listDeadLetters: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
+
+  listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
+  listAvailable: (everything: boolean, signal?: AbortSignal) => read<Available>(`api/backends/available${everything ? "?everything=true" : ""}`, signal),
+  refreshGalleries: () => change("POST", "api/galleries/refresh"),
+  listUpgrades: (signal?: AbortSignal) => read<Upgrades>("api/backends/upgrades", signal),
+  checkUpgrades: () => change("POST", "api/backends/upgrades/check"),
+  installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
+    ask<Started>("POST", pathOf("api", "backends", "install", element), target),
+  upgradeBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
+  upgradeAll: () => ask<{ jobs: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
+  rollbackBackend: (element: string, target: Target & { to?: string }) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
+  deleteBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
+  listPolicies: (signal?: AbortSignal) => read<Policy[]>("api/policies", signal),
+  changePolicy: (id: string, onDrift: string) => change("PATCH", pathOf("api", "policies", id), { on_drift: onDrift }),
+  endPolicy: (id: string) => change("DELETE", pathOf("api", "policies", id)),
+
+  listModels: (signal?: AbortSignal) => read<Model[]>("api/models", signal),
+  readModel: (name: string, signal?: AbortSignal) => read<ModelDetail>(modelPath(name), signal),
+  listRevisions: (name: string, signal?: AbortSignal) => read<Revision[]>(modelPath(name, "revisions"), signal),
+  listAvailableModels: (term: string, signal?: AbortSignal) => read<AvailableModels>(`api/models/available${query({ term, limit: 1000 })}`, signal),
+  installModel: (name: string, as: string) => ask<ModelDetail>("POST", "api/models/install", { name, ...(as === "" ? {} : { as }) }),
+  addModel: (config: string) => ask<ModelDetail>("POST", "api/models", { config }),
+  editModel: (name: string, config: string, revision: string) => ask<ModelDetail>("PUT", modelPath(name), { config }, ifMatch(revision)),
+  deleteModel: (name: string) => change("DELETE", modelPath(name)),
+  loadModel: (name: string) => change("POST", modelPath(name, "load"), { wait_s: 0 }),
+  unloadModel: (name: string) => change("POST", modelPath(name, "unload")),
+  unloadOnNode: (nodeId: string, model: string) => change("POST", nodePath(nodeId, "models", "unload"), { model_name: model }),
+  whyModel: (name: string, signal?: AbortSignal) => read<WhyModel>(pathOf("api", "why", "models", name), signal),
+  listReplicas: (signal?: AbortSignal) => read<Replica[]>("api/replicas", signal),
+  listScheduling: (signal?: AbortSignal) => read<Scheduling[]>("api/nodes/scheduling", signal),
+  saveScheduling: (wish: SchedulingWish) => change("POST", "api/nodes/scheduling", wish),
+  deleteScheduling: (model: string) => change("DELETE", nodePath("scheduling", model)),
+
+  listKeys: (signal?: AbortSignal) => read<Key[]>("api/keys", signal),
+  createKey: (wanted: { name: string; scope: KeyScope; models: string[] | null }) => ask<CreatedKey>("POST", "api/keys", wanted),
+  setKeyModels: (id: string, models: string[] | null) => change("PUT", pathOf("api", "keys", id, "models"), { models }),
+  revokeKey: (id: string) => change("DELETE", pathOf("api", "keys", id)),
+  listUsageByKey: (signal?: AbortSignal) => read<Usage[]>("api/usage?by=key&days=30", signal),
+  listAudit: (before: number | undefined, signal?: AbortSignal) => read<Audit[]>(`api/audit${query({ limit: 100, before })}`, signal),
 };

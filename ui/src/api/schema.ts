@@ -340,6 +340,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/nodes/{node_id}/backend-logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Logs
+         * @description The processes that wrote something: `model#replica`.
+         */
+        get: operations["list_logs_api_nodes__node_id__backend_logs_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/backend-logs/{key}/follow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow Log
+         * @description Server-sent events: `{"type": "initial", "lines": [...]}`, then `{"type": "line", "line": {...}}` for each
+         *     line; one that the worker could not be asked ends with `{"type": "error", "message": ...}`.
+         */
+        get: operations["follow_log_api_nodes__node_id__backend_logs__key__follow_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/backend-logs/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Log
+         * @description The last lines of one process, or of all replicas of a model.
+         */
+        get: operations["read_log_api_nodes__node_id__backend_logs__key__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/nodes": {
         parameters: {
             query?: never;
@@ -613,6 +674,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Metrics
+         * @description Requests, times, tokens, queues and open requests by model and node, in Prometheus's text form.
+         */
+        get: operations["metrics_metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/status": {
         parameters: {
             query?: never;
@@ -659,6 +740,26 @@ export interface paths {
          * @description Server-sent events; resumes from the header Last-Event-ID. `kinds`: only these, separated by commas.
          */
         get: operations["follow_events_api_events_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Overview
+         * @description What all frontends together answered.
+         */
+        get: operations["show_overview_api_overview_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2315,6 +2416,15 @@ export interface components {
             created_at: string;
             /** Finished At */
             finished_at: string | null;
+            /** Dismissed At */
+            dismissed_at: string | null;
+        };
+        /** OverviewView */
+        OverviewView: {
+            /** Sample S */
+            sample_s: number;
+            /** Samples */
+            samples: components["schemas"]["SampleView"][];
         };
         /** PolicyBody */
         PolicyBody: {
@@ -2395,6 +2505,23 @@ export interface components {
             };
             /** To */
             to?: string | null;
+        };
+        /** SampleView */
+        SampleView: {
+            /** Ended Age S */
+            ended_age_s: number;
+            /** Requests */
+            requests: number;
+            /** Failed */
+            failed: number;
+            /** Tokens In */
+            tokens_in: number;
+            /** Tokens Out */
+            tokens_out: number;
+            /** First Byte P50 S */
+            first_byte_p50_s: number | null;
+            /** First Byte P95 S */
+            first_byte_p95_s: number | null;
         };
         /**
          * SchedulingRequest
@@ -3204,6 +3331,99 @@ export interface operations {
             };
         };
     };
+    list_logs_api_nodes__node_id__backend_logs_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    follow_log_api_nodes__node_id__backend_logs__key__follow_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_log_api_nodes__node_id__backend_logs__key__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     list_nodes_api_nodes_get: {
         parameters: {
             query?: never;
@@ -3911,6 +4131,26 @@ export interface operations {
             };
         };
     };
+    metrics_metrics_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": unknown;
+                };
+            };
+        };
+    };
     show_status_api_status_get: {
         parameters: {
             query?: never;
@@ -3978,6 +4218,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_overview_api_overview_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverviewView"];
                 };
             };
         };

@@ -1,13 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet } from "@tanstack/react-router";
+import { Link, Outlet, useNavigate } from "@tanstack/react-router";
 import { useRef } from "react";
 import type { Session } from "@/api/types";
 import { messageOf } from "@/components/Answers";
 import { Brand } from "@/components/Brand";
+import { cx } from "@/components/cx";
 import { Icon, type IconName } from "@/components/Icon";
 import { Menu, MenuChoice, MenuItem, MenuLine, MenuNote } from "@/components/Menu";
 import { useAnnounce } from "@/components/Toasts";
-import { nodeQueries } from "@/features/nodes";
+import { nodeQueries } from "@/data/nodes";
+import { OperationsBar } from "@/features/operations/OperationsBar";
 import { useSignOut } from "@/features/session/queries";
 import { ConnectionBanner, ConnectionState } from "./ConnectionState";
 import styles from "./Shell.module.css";
@@ -24,12 +26,19 @@ export function Shell({ session }: { session: Session }) {
         Skip to content
       </button>
       <header className={styles.side}>
-        <Link to="/nodes" className={styles.home} aria-label="Corral, start page">
+        <Link to="/" className={styles.home} aria-label="Corral, start page">
           <Brand />
         </Link>
         <nav className={styles.nav} aria-label="Main">
+          <NavLink to="/" icon="overview" word="Overview" />
           <NavLink to="/nodes" icon="nodes" word="Nodes" badge={<PendingBadge />} />
-          <NavLink to="/system" icon="system" word="System" />
+          <NavLink to="/backends" icon="backends" word="Backends" />
+          <NavLink to="/models" icon="models" word="Models" />
+          <NavLink to="/chat" icon="chat" word="Chat" />
+          {SECOND_PAGES.map((page) => (
+            <NavLink key={page.to} {...page} second />
+          ))}
+          <MoreMenu />
         </nav>
         <div className={styles.foot}>
           <ConnectionState />
@@ -38,6 +47,7 @@ export function Shell({ session }: { session: Session }) {
       </header>
       <main ref={main} className={styles.main} tabIndex={-1}>
         <ConnectionBanner />
+        <OperationsBar />
         <div className={styles.content}>
           <Outlet />
         </div>
@@ -46,13 +56,51 @@ export function Shell({ session }: { session: Session }) {
   );
 }
 
-function NavLink({ to, icon, word, badge }: { to: "/nodes" | "/system"; icon: IconName; word: string; badge?: React.ReactNode }) {
+const SECOND_PAGES = [
+  { to: "/activity", icon: "activity", word: "Activity" },
+  { to: "/access", icon: "access", word: "Access" },
+  { to: "/system", icon: "system", word: "System" },
+] as const satisfies readonly { to: Page; icon: IconName; word: string }[];
+
+type Page = "/" | "/nodes" | "/backends" | "/models" | "/chat" | "/activity" | "/access" | "/system";
+
+interface NavLinkProps {
+  to: Page;
+  icon: IconName;
+  word: string;
+  badge?: React.ReactNode;
+  /** Of the pages that a phone's narrow bar has no room for. */
+  second?: boolean;
+}
+
+function NavLink({ to, icon, word, badge, second = false }: NavLinkProps) {
   return (
-    <Link to={to} className={styles.link} activeOptions={{ includeSearch: false }}>
+    <Link to={to} className={cx(styles.link, second && styles.second)} activeOptions={{ includeSearch: false, exact: to === "/" }}>
       <Icon name={icon} size={18} />
       <span>{word}</span>
       {badge}
     </Link>
+  );
+}
+
+function MoreMenu() {
+  const navigate = useNavigate();
+  return (
+    <Menu
+      side="top"
+      trigger={
+        <button type="button" className={cx(styles.link, styles.moreButton)}>
+          <Icon name="more" size={18} />
+          <span>More</span>
+        </button>
+      }
+    >
+      {SECOND_PAGES.map(({ to, icon, word }) => (
+        <MenuItem key={to} icon={icon} onSelect={() => void navigate({ to })}>
+          {word}
+        </MenuItem>
+      ))}
+    </Menu>
   );
 }
 

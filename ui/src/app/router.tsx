@@ -1,31 +1,80 @@
-import { createHashHistory, createRootRoute, createRoute, createRouter, Link, redirect, type ErrorComponentProps } from "@tanstack/react-router";
-import { Empty, Problem } from "@/components/Answers";
+import {
+  createHashHistory,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  Link,
+  type ErrorComponentProps,
+} from "@tanstack/react-router";
+import { Empty, Loading, Problem } from "@/components/Answers";
+import { validateChatSearch } from "@/features/chat/search";
+import { validateModelsSearch } from "@/features/models/search";
 import { NodesPage, validateNodesSearch } from "@/features/nodes";
-import { SystemPage } from "@/features/system/SystemPage";
+import { validateAccessSearch } from "@/features/access/search";
+import { validateBackendsSearch } from "@/features/backends/search";
+import { validateActivitySearch } from "@/features/operations/activitySearch";
 import { Gate } from "./Gate";
 
 const root = createRootRoute({ component: Gate });
 
-const start = createRoute({
+const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
-  beforeLoad: () => {
-    throw redirect({ to: "/nodes", replace: true });
-  },
+  component: lazyRouteComponent(() => import("@/features/overview/OverviewPage"), "OverviewPage"),
 });
 
 const nodes = createRoute({ getParentRoute: () => root, path: "/nodes", component: NodesPage, validateSearch: validateNodesSearch });
 /** The page shows the node beside the roster, so the route adds nothing but its name in the address. */
 const node = createRoute({ getParentRoute: () => nodes, path: "$nodeId" });
 
-const system = createRoute({ getParentRoute: () => root, path: "/system", component: SystemPage });
+const activity = createRoute({
+  getParentRoute: () => root,
+  path: "/activity",
+  validateSearch: validateActivitySearch,
+  component: lazyRouteComponent(() => import("@/features/operations/ActivityPage"), "ActivityPage"),
+});
+
+const backends = createRoute({
+  getParentRoute: () => root,
+  path: "/backends",
+  validateSearch: validateBackendsSearch,
+  component: lazyRouteComponent(() => import("@/features/backends/BackendsPage"), "BackendsPage"),
+});
+
+const models = createRoute({
+  getParentRoute: () => root,
+  path: "/models",
+  validateSearch: validateModelsSearch,
+  component: lazyRouteComponent(() => import("@/features/models/ModelsPage"), "ModelsPage"),
+});
+
+const chat = createRoute({
+  getParentRoute: () => root,
+  path: "/chat",
+  validateSearch: validateChatSearch,
+  component: lazyRouteComponent(() => import("@/features/chat/ChatPage"), "ChatPage"),
+});
+
+const access = createRoute({
+  getParentRoute: () => root,
+  path: "/access",
+  validateSearch: validateAccessSearch,
+  component: lazyRouteComponent(() => import("@/features/access/AccessPage"), "AccessPage"),
+});
+
+const system = createRoute({
+  getParentRoute: () => root,
+  path: "/system",
+  component: lazyRouteComponent(() => import("@/features/system/SystemPage"), "SystemPage"),
+});
 
 function readSearch(text: string): Record<string, string> {
   return Object.fromEntries(new URLSearchParams(text));
 }
 
 function writeSearch(search: Record<string, unknown>): string {
-  const pairs = Object.entries(search).flatMap(([key, value]) => (value === undefined ? [] : [[key, String(value)]]));
+  const pairs = Object.entries(search).flatMap(([key, value]) => (value === undefined || value === "" ? [] : [[key, String(value)]]));
   const text = new URLSearchParams(pairs).toString();
   return text === "" ? "" : `?${text}`;
 }
@@ -43,11 +92,13 @@ function BrokenPage({ error, reset }: ErrorComponentProps) {
 }
 
 export const router = createRouter({
-  routeTree: root.addChildren([start, nodes.addChildren([node]), system]),
+  routeTree: root.addChildren([overview, nodes.addChildren([node]), backends, models, chat, activity, access, system]),
   // After `#`, because `/models` and `/backends` are paths of the API, and so that Corral can stand below any path.
   history: createHashHistory(),
   parseSearch: readSearch,
   stringifySearch: writeSearch,
+  defaultPreload: "intent",
+  defaultPendingComponent: () => <Loading what="the page" />,
   defaultNotFoundComponent: NoSuchPage,
   defaultErrorComponent: BrokenPage,
 });

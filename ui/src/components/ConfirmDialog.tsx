@@ -12,6 +12,8 @@ interface ConfirmDialogProps {
   /** What will happen, in words. */
   children: ReactNode;
   action: string;
+  /** The word on the button that does nothing. */
+  dismiss?: string;
   busy: boolean;
   error: unknown;
   danger?: boolean;
@@ -19,7 +21,7 @@ interface ConfirmDialogProps {
 }
 
 /** Asks before something that is hard to undo. It stays open until the server has answered, and says what it said. */
-export function ConfirmDialog({ open, onClose, title, children, action, busy, error, danger = false, onConfirm }: ConfirmDialogProps) {
+export function ConfirmDialog({ open, onClose, title, children, action, dismiss = "Cancel", busy, error, danger = false, onConfirm }: ConfirmDialogProps) {
   const cancel = useRef<HTMLButtonElement>(null);
   return (
     <AlertDialog.Root
@@ -38,7 +40,7 @@ export function ConfirmDialog({ open, onClose, title, children, action, busy, er
           {error ? <InlineError error={error} /> : null}
           <DialogActions>
             <Button ref={cancel} onClick={onClose} aria-disabled={busy}>
-              Cancel
+              {dismiss}
             </Button>
             <Button look={danger ? "danger" : "primary"} busy={busy} onClick={onConfirm}>
               {action}

@@ -2,15 +2,18 @@
 
 import base64
 import re
+from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import Any
 
 from corral.core.errors import InvalidInput
 from corral.core.localai_messages import (
     GENERATE_IMAGE_REQUEST,
+    REPLY,
     RESULT,
     TRANSCRIPT_REQUEST,
     TRANSCRIPT_RESULT,
+    TRANSCRIPT_STREAM_RESPONSE,
     TTS_REQUEST,
 )
 from corral.frontend.drivers.call import BackendCall
@@ -48,9 +51,33 @@ async def transcribe(call: BackendCall) -> None:
         "threads": max(1, call.config.document.get("threads") or 1),
         "ModelIdentity": call.config.model,
     }
+    if form.text("stream") == "true":
+        await _stream_transcript(call, {**asked, "stream": True})
+        return
     result = await call.ask("AudioTranscription", TRANSCRIPT_REQUEST, asked, TRANSCRIPT_RESULT)
     call.send.count_tokens(prompt=0, completion=sum(len(item.get("tokens", [])) for item in _segments(result)))
     await _send_transcript(call, result, wanted, words="word" in granularities)
+
+
+async def _stream_transcript(call: BackendCall, asked: dict[str, Any]) -> None:
+    """OpenAI's events: what was understood as it comes, and the whole at the end."""
+    said: list[str] = []
+    final: dict[str, Any] = {}
+    replies = call.follow("AudioTranscriptionStream", TRANSCRIPT_REQUEST, asked, TRANSCRIPT_STREAM_RESPONSE)
+    started = False
+    async with aclosing(replies):
+        async for reply in replies:
+            if not started:
+                started = True
+                call.start_stream()
+            final = reply.get("final_result") or final
+            if reply.get("delta"):
+                said.append(reply["delta"])
+                await call.send_event({"type": "transcript.text.delta", "delta": reply["delta"]})
+    if not started:
+        call.start_stream()
+    await call.send_event({"type": "transcript.text.done", "text": _text(final) or "".join(said)})
+    await call.end_stream()
 
 
 def _number(form: Form, name: str) -> float:
@@ -131,19 +158,21 @@ async def speak(call: BackendCall) -> None:
         raise InvalidInput("input must not be empty")
     if request.response_format not in ("", "wav", "mp3", "opus", "aac", "flac", "pcm"):
         raise InvalidInput(f"response_format {request.response_format[:40]!r} is not known")
-    files = call.need_files()
-    path = await files.make_output(call.replica.node_id, suffix=".wav")
     configured = call.config.document.get("tts") or {}
     asked = {
         "text": request.input,
         "model": call.config.model,
-        "dst": path,
         "voice": request.voice or configured.get("voice") or "",
         "language": request.language or None,
         "instructions": request.instructions or None,
         "ModelIdentity": call.config.model,
     }
-    _check_result("TTS", await call.ask("TTS", TTS_REQUEST, asked, RESULT))
+    if request.stream:
+        await _stream_speech(call, asked)
+        return
+    files = call.need_files()
+    path = await files.make_output(call.replica.node_id, suffix=".wav")
+    _check_result("TTS", await call.ask("TTS", TTS_REQUEST, {**asked, "dst": path}, RESULT))
     audio = await files.fetch(call.replica.node_id, path)
     if not audio:
         raise BackendFailed("the backend wrote no audio")
@@ -154,6 +183,21 @@ async def speak(call: BackendCall) -> None:
             f"the model's backend made {kind}; ask for that with response_format {kind.partition('/')[2]!r}"
         )
     await call.answer_bytes(audio, kind)
+
+
+async def _stream_speech(call: BackendCall, asked: dict[str, Any]) -> None:
+    started = False
+    replies = call.follow("TTSStream", TTS_REQUEST, asked, REPLY)
+    async with aclosing(replies):
+        async for reply in replies:
+            audio = reply.get("audio") or b""
+            if audio and not started:
+                started = True
+                kind = _AUDIO_TYPES.get(audio[:4], "application/octet-stream")
+                call.send.start(200, {"content-type": kind})
+            await call.send.write(audio)
+    if not started:
+        raise BackendFailed("the backend made no audio")
 
 
 def _check_result(method: str, result: dict[str, Any]) -> None:

@@ -109,6 +109,8 @@ class SpeechRequest(Lenient, frozen=True):
     response_format: str = ""
     language: str = ""
     instructions: str = ""
+    stream: bool = False
+    """LocalAI's: the audio as it is made."""
 
 
 class ImageRequest(Lenient, frozen=True):

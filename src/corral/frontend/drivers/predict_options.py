@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral.core.errors import InvalidInput
+from corral.core.localai_messages import PREDICT_OPTIONS
 from corral.core.model_config import ModelConfig
+from corral.core.model_options import with_texts
 from corral.frontend.drivers.openai_bodies import ChatRequest, CompletionRequest, Sampling
 
 DEFAULTS: Mapping[str, float] = {
@@ -88,7 +90,7 @@ def sampling_options(config: ModelConfig, request: Sampling, *, draw: float) -> 
     if request.grammar:
         fields["Grammar"] = request.grammar
     fields["ModelIdentity"] = config.model
-    return fields
+    return with_texts(PREDICT_OPTIONS, fields)
 
 
 def _stops(config: ModelConfig, request: Sampling) -> list[str]:

@@ -44,7 +44,8 @@ def _replaced(text: str, rules: Any) -> str:
 
 def _candidates(text: str, settings: Mapping[str, Any]) -> list[str]:
     """Where calls may stand: what the configured patterns find, else what is tagged as a call, else the whole text."""
-    for pattern in [*(settings.get("json_regex_match") or []), _TAGGED]:
+    patterns = settings.get("json_regex_match")
+    for pattern in [*(str(item) for item in (patterns if isinstance(patterns, list) else [])), _TAGGED]:
         found = [match[1] if match.re.groups else match[0] for match in re.finditer(pattern, text)]
         if found:
             return found
@@ -52,7 +53,8 @@ def _candidates(text: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _read_calls(text: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    grammar = settings.get("grammar") or {}
+    given = settings.get("grammar")
+    grammar = given if isinstance(given, Mapping) else {}
     name_key = settings.get("function_name_key") or grammar.get("function_name_key") or "name"
     arguments_key = settings.get("function_arguments_key") or grammar.get("function_arguments_key") or "arguments"
     calls: list[dict[str, Any]] = []

@@ -66,6 +66,7 @@ class OperationView:
     cause: str
     created_at: datetime
     finished_at: datetime | None
+    dismissed_at: datetime | None
 
 
 def time_of(at_ms: int | None) -> datetime | None:
@@ -107,6 +108,7 @@ def view_operation(operation: Operation) -> OperationView:
         cause=operation.cause,
         created_at=datetime.fromtimestamp(operation.created_at / 1000, UTC),
         finished_at=time_of(operation.finished_at),
+        dismissed_at=time_of(operation.dismissed_at),
     )
 
 

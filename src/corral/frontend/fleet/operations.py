@@ -9,12 +9,13 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, NotFound
 from corral.core.operations import Operation
 from corral.core.targets import find_node
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.errors import status_of
+from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operation_view import (
     OperationView,
     describe,
@@ -62,14 +63,15 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
     router = APIRouter(tags=["operations"])
     operations = stores.operations
 
+    listed = OpenOperations(operations, live)
+
     def show(operation: Operation) -> OperationView:
         return view_operation(with_live(operation, live.of(operation.id)))
 
     @router.get("/api/operations", response_model=OperationList)
     async def list_operations() -> Response:
         """What runs, and what failed and was not dismissed."""
-        views = [show(operation) for operation in await operations.read_open()]
-        return MsgspecJson(OperationList(operations=sorted(views, key=lambda view: (view.progress, view.jobID))))
+        return Response(await listed.read(), media_type="application/json")
 
     @router.get("/api/operations/history", response_model=History)
     async def list_history() -> Response:
@@ -130,8 +132,11 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
 
     @router.get("/api/backends/job/{operation_id}")
     async def show_backend_job(operation_id: str) -> Response:
-        """As LocalAI's UI asks for it."""
-        operation = await operations.read_one(operation_id)
+        """As LocalAI's UI asks for it; there, a job nobody knows yet is one that waits."""
+        try:
+            operation = await operations.read_one(operation_id)
+        except NotFound:
+            return JSONResponse(_UNKNOWN_JOB)
         status = job_status(with_live(operation, live.of(operation.id)))
         answer = {
             "progress": status["progress"],
@@ -160,6 +165,16 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
         )
 
     return router
+
+
+_UNKNOWN_JOB = {
+    "progress": 0,
+    "message": "",
+    "galleryElementName": "",
+    "processed": False,
+    "deletion": False,
+    "queued": True,
+}
 
 
 def _not_done(error: CorralError) -> JSONResponse:

@@ -359,6 +359,9 @@ class LaneConnection(asyncio.Protocol):
             return
         waited_s = now_s - self._since_s
         if self._exchange is not None:
+            if self._exchange.has_moved:
+                self._exchange.has_moved = False
+                self._exchange.active_s = now_s
             if self.is_slow and now_s - self._paused_s > limits.stall_s:
                 transport.abort()
             elif (

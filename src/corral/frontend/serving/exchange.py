@@ -20,7 +20,6 @@ from corral.frontend.drivers import LaneRequest
 from corral.frontend.serving.answers import STATUS_LINES, Refusal, refusal_of, simple_answer
 from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import FORWARDED, MODELS, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
-from corral.frontend.serving.inflight import Lease
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.loads import LoadStatus, ModelLoading
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
@@ -40,6 +39,7 @@ TRIES_MOST = 8
 SEEN_WITHIN_S = 5.0
 _PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
 _END = b"0\r\n\r\n"
+_CLIENT = CLIENT_HEADER.encode()
 
 
 class Client(Protocol):
@@ -68,7 +68,7 @@ class Exchange:
     _key: LaneKey = NO_AUTH
     _served: ServedModel | None = None
     _target: Target | None = None
-    _lease: Lease | None = None
+    _leased = False
     _call: Call | None = None
     _task: asyncio.Task[None] | None = None
     _waiter: Waiter | None = None
@@ -87,6 +87,8 @@ class Exchange:
     _chunked = False
     _events = False
     _over = False
+    has_moved = False
+    """Something came since `active_s` was looked at."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class Exchange:
     async def _ask_who(self) -> None:
         authorization = self.headers.get(b"authorization", b"")
         headers = {"authorization": authorization.decode("latin-1")}
-        if CLIENT_HEADER.encode() in self.headers:
+        if _CLIENT in self.headers:
             headers[CLIENT_HEADER] = "1"
         cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
@@ -291,7 +293,8 @@ class Exchange:
 
     def _send(self, target: Target) -> None:
         self._target = target
-        self._lease = self._lane.inflight.begin(target)
+        self._lane.inflight.begin(target)
+        self._leased = True
         if target.link is None:
             self._call_driver(target)
             return
@@ -333,11 +336,12 @@ class Exchange:
         if target.avoid_until_s:
             target.note_success()
         self._status = status
-        if last and headers is target.repeated:
-            self._head = target.repeated_head + lane.date_line
-            if self._position:
-                self._head += b"x-corral-queue-position: %d\r\n" % self._position
-            self._hold([], data, True)
+        usual = self.keep_alive and not self._position and _CLIENT not in self.headers
+        if last and usual and headers is target.repeated:
+            self._client.write(
+                b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
+            )
+            self._complete(cut_usage(data), None)
             return
         head = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         content_type = b""
@@ -349,8 +353,11 @@ class Exchange:
                 self._length = value
             elif name in _PASSED_ON:
                 head += b"%b: %b\r\n" % (name, value)
-        head = b"%bcontent-type: %b\r\n%b" % (head, content_type, target.node_head)
+        shown = target.node_head if lane.limits.show_node else b""
+        head = b"%bcontent-type: %b\r\n%b" % (head, content_type, shown)
         self._head = head + lane.date_line
+        if not shown and _CLIENT in self.headers:
+            self._head += target.node_head
         if self._position:
             self._head += b"x-corral-queue-position: %d\r\n" % self._position
         if content_type.startswith(b"application/json"):
@@ -360,6 +367,8 @@ class Exchange:
             self._hold(self._held, data, last)
         else:
             self._events = content_type.startswith(b"text/event-stream")
+            if last and not self._events:
+                self._length = b"%d" % len(data)
             self._open()
             if data or last:
                 self.on_data(data, last)
@@ -399,10 +408,12 @@ class Exchange:
         if held is not None:
             self._hold(held, data, last)
             return
-        self.active_s = self._lane.now_s()
+        self.has_moved = True
         if data:
-            if self._usage is not None:
-                self._usage.see(data)
+            usage = self._usage
+            if usage is not None:
+                usage.events += data.count(b"data: ")
+                usage.keep(data)
             if self._chunked:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
         if last:
@@ -475,9 +486,9 @@ class Exchange:
         )
         self._call = None
         self._over = True
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+        if self._leased:
+            self._leased = False
+            lane.inflight.end(target)
         self._client.done(keep=self.keep_alive)
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -526,9 +537,9 @@ class Exchange:
         return self._served.name if self._served else ""
 
     def _release(self) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.release()
+        if self._leased and self._target is not None:
+            self._leased = False
+            self._lane.inflight.end(self._target)
 
     def _finish(self) -> None:
         self._over = True

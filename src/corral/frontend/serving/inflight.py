@@ -24,21 +24,6 @@ FORGET_AFTER_S = 5.0
 TOUCH_EVERY_S = 5.0
 
 
-class Lease:
-    """One open request at one replica. Given back exactly once, however the request ends."""
-
-    __slots__ = ("_book", "target")
-
-    def __init__(self, target: Target, book: "InFlight") -> None:
-        self.target: Target | None = target
-        self._book = book
-
-    def release(self) -> None:
-        target, self.target = self.target, None
-        if target is not None:
-            self._book.end(target)
-
-
 @dataclass(slots=True)
 class _Told:
     message: OpenRequests
@@ -50,7 +35,7 @@ class InFlight:
         self._frontend = frontend
         self._run = run
         self._sequence = 0
-        self._local: dict[ReplicaId, int] = {}
+        self._leaving: list[Target] = []
         self._last_used_s: dict[ReplicaId, float] = {}
         self._ended: set[ReplicaId] = set()
         """Replicas that finished a request since the last look."""
@@ -64,29 +49,34 @@ class InFlight:
         self.queues: Callable[[], dict[str, int]] = dict
         self.targets: Callable[[], Iterable[Target]] = list
 
-    def begin(self, target: Target) -> Lease:
-        replica = target.replica.id
-        count = self._local.get(replica, 0)
-        self._local[replica] = count + 1
-        target.local += 1
+    def begin(self, target: Target) -> None:
+        """A lease: who begins ends, exactly once, however the request ends."""
         target.outstanding += 1
-        if not count:
+        target.local += 1
+        if target.local == 1:
             self._edge.set()
-        return Lease(target, self)
 
     def end(self, target: Target) -> None:
-        replica = target.replica.id
-        count = self._local[replica] - 1
-        target.local -= 1
         target.outstanding -= 1
-        self._ended.add(replica)
-        if count:
-            self._local[replica] = count
-        else:
-            del self._local[replica]
+        target.local -= 1
+        self._ended.add(target.replica.id)
+        if not target.local:
             self._edge.set()
         if target.served.queue:
             self.on_room(target.served)
+
+    def keep(self, target: Target) -> None:
+        """It gets no more requests; those it has still count."""
+        if target.local:
+            self._leaving.append(target)
+
+    def _local(self) -> dict[ReplicaId, int]:
+        self._leaving = [target for target in self._leaving if target.local]
+        counts: dict[ReplicaId, int] = {}
+        for target in (*self.targets(), *self._leaving):
+            if target.local:
+                counts[target.replica.id] = counts.get(target.replica.id, 0) + target.local
+        return counts
 
     def _settle(self) -> None:
         """To the second is enough for how long a replica has been idle: so not once for every request."""
@@ -96,10 +86,10 @@ class InFlight:
 
     def total(self, replica: ReplicaId) -> int:
         """Open requests at this replica, on all frontends."""
-        return self._local.get(replica, 0) + self._remote(replica)
+        return self._local().get(replica, 0) + self._remote(replica)
 
     def local_total(self) -> int:
-        return sum(self._local.values())
+        return sum(self._local().values())
 
     def queue_depth(self, model: str) -> int:
         """Requests in line for this model, on all frontends."""
@@ -154,7 +144,7 @@ class InFlight:
             frontend=self._frontend,
             run=self._run,
             sequence=self._sequence,
-            replicas={str(replica): count for replica, count in self._local.items()},
+            replicas={str(replica): count for replica, count in self._local().items()},
             idle_ms={str(replica): round((now_s - at_s) * 1000) for replica, at_s in self._last_used_s.items()},
             queues=self.queues(),
         )
@@ -178,12 +168,13 @@ class InFlight:
         while True:
             await asyncio.sleep(TOUCH_EVERY_S)
             self._settle()
-            touched, self._touched = self._touched | set(self._local), set()
+            local = self._local()
+            touched, self._touched = self._touched | set(local), set()
             if not touched:
                 continue
             now_s = self._loop.time()
             ages = {
-                replica: 0 if replica in self._local else round((now_s - self._last_used_s[replica]) * 1000)
+                replica: 0 if replica in local else round((now_s - self._last_used_s[replica]) * 1000)
                 for replica in touched
             }
             try:

@@ -49,6 +49,7 @@ class LaneLimits:
     stall_s: float = 60.0
     """How long a client may take nothing of what it was sent."""
     show_node: bool = False
+    """To everyone; Corral's own clients are told anyway."""
 
 
 class Lane:
@@ -89,6 +90,7 @@ class Lane:
         self._spawned: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.table.on_change = self._on_routes
+        self.table.on_drop = inflight.keep
         inflight.on_room = self._dispatch
         inflight.targets = self.table.targets
         inflight.queues = self._queue_lengths
@@ -122,17 +124,13 @@ class Lane:
         return task
 
     def _make_target(self, served: ServedModel, replica: RouteReplica) -> Target:
-        node_head = b""
-        if self.limits.show_node:
-            node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n".encode(
-                "ascii", "replace"
-            )
+        node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n"
         return Target(
             replica,
             limit=replica.capacity or self.limits.per_replica,
             link=None if needs_driver(replica) else self._upstream.open(replica.address),
             meters=self.meters.of(served.name, replica.node_name),
-            node_head=node_head,
+            node_head=node_head.encode("ascii", "replace"),
             served=served,
         )
 

@@ -27,6 +27,7 @@ class RouteTable:
         self._failing = False
         self.version = -1
         self.on_change: Callable[[], None] = lambda: None
+        self.on_drop: Callable[[Target], None] = lambda target: None
 
     def find(self, name: str) -> ServedModel | None:
         """By its name or an alias."""
@@ -64,6 +65,7 @@ class RouteTable:
             if name not in models:
                 served.targets = []
         for target in kept.values():
+            self.on_drop(target)
             if target.link is not None:
                 target.link.close()
         self._models = models

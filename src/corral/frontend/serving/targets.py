@@ -85,7 +85,7 @@ class ServedModel:
             return None
         if not hint:
             # The usual case without a list: two at random, and the better one has room.
-            chosen = pick_least_of_two(targets, draw)
+            chosen = targets[0] if len(targets) == 1 else pick_least_of_two(targets, draw)
             if chosen.outstanding < chosen.limit and chosen.avoid_until_s <= now_s and chosen not in failed:
                 return chosen
         free = [target for target in targets if target.outstanding < target.limit and target not in failed]

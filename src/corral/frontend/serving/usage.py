@@ -1,12 +1,13 @@
 """Finds in passing how many tokens an answer says it used."""
 
 import re
+from collections import deque
 
 _IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
 _OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
 _MARK = b'_tokens"'
 USAGE_BYTES = 256
-TAIL_BYTES = 512
+LAST_PIECES = 4
 
 
 def cut_usage(body: bytes) -> bytes:
@@ -24,23 +25,17 @@ def read_usage(part: bytes) -> tuple[int, int]:
 
 
 class StreamUsage:
-    """The same from a stream's pieces; without a word about usage, each event counts as a token."""
+    """The same from a stream's pieces: usage comes with the last ones. Without it, each event counts as a token."""
 
-    __slots__ = ("_events", "_found", "_tail")
+    __slots__ = ("_last", "events", "keep")
 
     def __init__(self) -> None:
-        self._events = 0
-        self._found = b""
-        self._tail = b""
-
-    def see(self, data: bytes) -> None:
-        self._events += data.count(b"data: ")
-        if self._tail:
-            data = self._tail + data
-        if _MARK in data:
-            self._found = cut_usage(data) or self._found
-        self._tail = b"" if data.endswith(b"\n") else data[-TAIL_BYTES:]
+        self.events = 0
+        self._last: deque[bytes] = deque(maxlen=LAST_PIECES)
+        self.keep = self._last.append
+        """Takes every piece, and keeps few."""
 
     def result(self) -> tuple[int, int]:
+        found = cut_usage(b"".join(self._last))
         # The last event is `[DONE]`.
-        return read_usage(self._found) if self._found else (0, max(0, self._events - 1))
+        return read_usage(found) if _MARK in found else (0, max(0, self.events - 1))

@@ -8,9 +8,9 @@ import { Spinner } from "@/components/Spinner";
 import styles from "./AddMachine.module.css";
 import { ApproveButton } from "./ApproveButton";
 import { reachesOnlyThisMachine } from "./joinUrl";
-import { nodeQueries } from "./queries";
-import type { SeenNode } from "./seenNodes";
-import { StatusPill } from "./StatusPill";
+import { joinQueries } from "./queries";
+import type { SeenNode } from "@/data/nodes";
+import { StatusPill } from "@/components/StatusPill";
 
 export function AddMachineDialog({ open, onClose, nodes }: { open: boolean; onClose: () => void; nodes: readonly SeenNode[] }) {
   return (
@@ -27,7 +27,7 @@ export function AddMachineDialog({ open, onClose, nodes }: { open: boolean; onCl
 }
 
 function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
-  const join = useQuery(nodeQueries.joinCommand());
+  const join = useQuery(joinQueries.command());
   const [knownBefore] = useState(() => new Set(nodes.map(({ id }) => id)));
   const arrived = nodes.filter(({ id }) => !knownBefore.has(id));
 

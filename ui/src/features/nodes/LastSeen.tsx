@@ -1,6 +1,7 @@
 import { useNow } from "@/components/useNow";
 import { formatAge, formatDateTime } from "@/format/time";
-import { lastSeenAgeS, type SeenNode } from "./seenNodes";
+import type { SeenNode } from "@/data/nodes";
+import { lastSeenAgeS } from "./seenNodes";
 
 export function LastSeen({ node }: { node: SeenNode }) {
   const now = useNow();

@@ -1,7 +1,8 @@
-import { useEffect, useRef } from "react";
-import { Button, IconButton } from "@/components/Button";
+import { lazy, Suspense } from "react";
+import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
 import { Icon } from "@/components/Icon";
+import { Fact, Facts, PanelActions, PanelHeader, PanelSection } from "@/components/PanelParts";
 import { sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { ACTION_LOOKS, useAsk } from "./actions";
@@ -11,33 +12,27 @@ import { machineLabels } from "./labels";
 import { LastSeen } from "./LastSeen";
 import { DiskMeter, MemoryMeters } from "./NodeMeters";
 import styles from "./NodePanel.module.css";
-import type { SeenNode } from "./seenNodes";
+import type { SeenNode } from "@/data/nodes";
 import { actionsFor, reasonFor } from "./status";
-import { StatusPill } from "./StatusPill";
+import { StatusPill } from "@/components/StatusPill";
+
+/** Not needed to see the herd, so not among what the first page loads. */
+const NodeInside = lazy(() => import("./NodeInside").then((module) => ({ default: module.NodeInside })));
 
 export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => void }) {
-  const heading = useRef<HTMLHeadingElement>(null);
   const ask = useAsk();
   const reason = reasonFor(node);
 
-  // Whoever opens a node from the keyboard goes on reading here.
-  useEffect(() => heading.current?.focus({ preventScroll: true }), [node.id]);
 
   return (
     <>
-      <header className={styles.header}>
-        <div className={styles.titles}>
-          <h2 ref={heading} tabIndex={-1} className={styles.title}>
-            {node.name}
-          </h2>
-          <p className={styles.status}>
-            <StatusPill status={node.status} />
-            {node.draining && node.status !== "draining" ? <span>draining</span> : null}
-            {reason}
-          </p>
-        </div>
-        <IconButton icon="close" label="Close details" onClick={onClose} />
-      </header>
+      <PanelHeader title={node.name} id={node.id} onClose={onClose}>
+        <p className={styles.status}>
+          <StatusPill status={node.status} />
+          {node.draining && node.status !== "draining" ? <span>draining</span> : null}
+          {reason}
+        </p>
+      </PanelHeader>
 
       {node.conflict === null ? null : (
         <div className={styles.conflict} role="alert">
@@ -50,7 +45,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
         </div>
       )}
 
-      <div className={styles.actions}>
+      <PanelActions>
         {actionsFor(node).map((action) =>
           action === "approve" ? (
             <ApproveButton key={action} node={node} size="regular" />
@@ -60,19 +55,21 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
             </Button>
           ),
         )}
-      </div>
+      </PanelActions>
 
-      <section className={styles.section}>
-        <h3>Capacity</h3>
+      <PanelSection title="Capacity">
         <div className={styles.meters}>
           <MemoryMeters node={node} />
           <DiskMeter node={node} />
         </div>
-      </section>
+      </PanelSection>
 
-      <section className={styles.section}>
-        <h3>Hardware</h3>
-        <dl className={styles.facts}>
+      <Suspense fallback={null}>
+        <NodeInside node={node} />
+      </Suspense>
+
+      <PanelSection title="Hardware">
+        <Facts>
           <Fact name="CPU">{cpuLine(node)}</Fact>
           {node.gpus.length === 0 ? (
             <Fact name="GPU">{gpuLines(node)[0] ?? "none found"}</Fact>
@@ -89,7 +86,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
             {node.capability_reason ? <span className={styles.soft}>, {node.capability_reason}</span> : null}
           </Fact>
           <Fact name="Platform">{node.platform ?? "unknown"}</Fact>
-        </dl>
+        </Facts>
         {node.problems.length === 0 ? null : (
           <ul className={styles.problems} aria-label="What could not be found out">
             {node.problems.map((problem) => (
@@ -97,19 +94,17 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
             ))}
           </ul>
         )}
-      </section>
+      </PanelSection>
 
-      <section className={styles.section}>
-        <h3>Labels</h3>
+      <PanelSection title="Labels">
         <LabelGroup title="Set by operators" labels={node.operator_labels} strong />
         <LabelGroup title="Reported by the worker" labels={node.worker_labels} />
         <LabelGroup title="From the machine itself" labels={machineLabels(node)} />
         {Object.keys(node.labels).length === 0 ? <p className={styles.soft}>None.</p> : null}
-      </section>
+      </PanelSection>
 
-      <section className={styles.section}>
-        <h3>Worker</h3>
-        <dl className={styles.facts}>
+      <PanelSection title="Worker">
+        <Facts>
           <Fact name="Last seen">
             <LastSeen node={node} />
           </Fact>
@@ -128,18 +123,9 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
             <code>{node.id}</code>
           </Fact>
           <Fact name="Joined">{formatDateTime(node.created_at)}</Fact>
-        </dl>
-      </section>
+        </Facts>
+      </PanelSection>
     </>
-  );
-}
-
-function Fact({ name, children }: { name: string; children: React.ReactNode }) {
-  return (
-    <div className={styles.fact}>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   );
 }
 

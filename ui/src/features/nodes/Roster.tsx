@@ -7,12 +7,14 @@ import { ApproveButton } from "./ApproveButton";
 import { capabilityLine, cpuLine, gpuLines } from "./hardware";
 import { LabelChips } from "./LabelChips";
 import { LastSeen } from "./LastSeen";
+import { ModelChips } from "./ModelChips";
 import { DiskMeter, MemoryMeters } from "./NodeMeters";
-import type { SeenNode, Sort } from "./seenNodes";
+import type { SeenNode } from "@/data/nodes";
+import type { Sort } from "./seenNodes";
 import styles from "./Roster.module.css";
 import { RowMenu } from "./RowMenu";
 import { reasonFor } from "./status";
-import { StatusPill } from "./StatusPill";
+import { StatusPill } from "@/components/StatusPill";
 
 interface RosterProps {
   nodes: readonly SeenNode[];
@@ -30,7 +32,7 @@ const COLUMNS: readonly { title: string; className: string | undefined; sort?: S
   { title: "Hardware", className: styles.hardware },
   { title: "Memory", className: styles.memory, sort: "memory" },
   { title: "Disk", className: styles.disk, sort: "disk" },
-  { title: "Labels", className: styles.labels },
+  { title: "Models, labels", className: styles.labels },
   { title: "Last seen", className: styles.seen, sort: "seen" },
 ];
 
@@ -175,6 +177,7 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
         <DiskMeter node={node} />
       </div>
       <div role="cell" className={styles.labels}>
+        <ModelChips nodeId={node.id} />
         <LabelChips node={node} most={2} />
       </div>
       <div role="cell" className={styles.seen}>

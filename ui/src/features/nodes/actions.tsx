@@ -5,9 +5,11 @@ import { messageOf } from "@/components/Answers";
 import { ConfirmDialog } from "@/components/ConfirmDialog";
 import type { IconName } from "@/components/Icon";
 import { useAnnounce } from "@/components/Toasts";
+import { BudgetDialog } from "./BudgetDialog";
 import { LabelsDialog } from "./LabelsDialog";
 import { useDrainNode, useRemoveNode, useResumeNode } from "./queries";
-import type { SeenNode } from "./seenNodes";
+import { plural } from "@/format/text";
+import type { SeenNode } from "@/data/nodes";
 import type { NodeAction } from "./status";
 
 export const ACTION_LOOKS: Record<NodeAction, { word: string; icon: IconName }> = {
@@ -15,6 +17,7 @@ export const ACTION_LOOKS: Record<NodeAction, { word: string; icon: IconName }> 
   drain: { word: "Drain…", icon: "drain" },
   resume: { word: "Resume", icon: "resume" },
   labels: { word: "Edit labels…", icon: "label" },
+  budget: { word: "GPU memory budget…", icon: "settings" },
   remove: { word: "Remove…", icon: "remove" },
 };
 
@@ -26,12 +29,8 @@ const AskContext = createContext<Ask>(() => {
 
 export const useAsk = () => use(AskContext);
 
-function plural(count: number, one: string, many: string): string {
-  return `${count} ${count === 1 ? one : many}`;
-}
-
 export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; children: ReactNode }) {
-  const [asked, setAsked] = useState<{ action: "drain" | "remove" | "labels"; node: Node } | null>(null);
+  const [asked, setAsked] = useState<{ action: "drain" | "remove" | "labels" | "budget"; node: Node } | null>(null);
   const announce = useAnnounce();
   const drain = useDrainNode();
   const resume = useResumeNode();
@@ -108,6 +107,7 @@ export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; c
         </p>
         <p>Nothing is deleted on the machine itself. If its worker is still running, it asks to join again as a new node.</p>
       </ConfirmDialog>
+      <BudgetDialog open={asked?.action === "budget"} node={node} onClose={close} />
       <LabelsDialog open={asked?.action === "labels"} node={node} onClose={close} />
     </AskContext>
   );

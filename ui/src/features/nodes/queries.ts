@@ -1,17 +1,10 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import type { Node } from "@/api/types";
-import { received } from "./seenNodes";
+import { nodeQueries } from "@/data/nodes";
 
-export const nodeQueries = {
-  list: () =>
-    queryOptions({
-      queryKey: ["nodes"],
-      queryFn: async ({ signal }) => received(await api.listNodes(signal), Date.now()),
-      // Events carry every change; this only bounds how long a lost one could go unnoticed.
-      refetchInterval: 60_000,
-    }),
-  joinCommand: () =>
+export const joinQueries = {
+  command: () =>
     queryOptions({
       queryKey: ["join-command"],
       queryFn: ({ signal }) => api.readJoinCommand(signal),
@@ -37,3 +30,5 @@ export const useSetLabel = () =>
   useNodeChange(({ node, key, value }: { node: Node; key: string; value: string }) => api.mergeLabels(node.id, { [key]: value }));
 export const useRemoveLabel = () =>
   useNodeChange(({ node, key }: { node: Node; key: string }) => api.removeLabel(node.id, key));
+export const useSetBudget = () =>
+  useNodeChange(({ node, budget }: { node: Node; budget: string }) => (budget === "" ? api.clearBudget(node.id) : api.setBudget(node.id, budget)));

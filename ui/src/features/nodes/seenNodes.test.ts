@@ -2,7 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Node } from "@/api/types";
 import { capabilityLine, gpuLines, gpuMemoryKind } from "./hardware";
 import { machineLabels } from "./labels";
-import { applyEvents, lastSeenAgeS, matchesText, received, viewRoster, type RosterView } from "./seenNodes";
+import { applyEvents, received } from "@/data/nodes";
+import { lastSeenAgeS, matchesText, viewRoster, type RosterView } from "./seenNodes";
 import { actionsFor, countByStatus, reasonFor } from "./status";
 
 const GIB = 2 ** 30;

@@ -1,35 +1,11 @@
-import type { Node, NodesEvent, NodeStatus } from "@/api/types";
+import type { Node, NodeStatus } from "@/api/types";
+import type { SeenNode } from "@/data/nodes";
 import { capabilityLine, cpuLine, gpuLines } from "./hardware";
-import { STATUSES } from "./status";
-
-/** A node as last told by the server, and when that was by this browser's clock: the two clocks may disagree, so an
- * age is counted on from the server's own figure and never computed across them. */
-export interface SeenNode extends Node {
-  received_at_ms: number;
-}
-
-export function received(nodes: readonly Node[], atMs: number): SeenNode[] {
-  return nodes.map((node) => ({ ...node, received_at_ms: atMs }));
-}
+import { STATUSES } from "@/format/status";
 
 export function lastSeenAgeS(node: SeenNode, nowMs: number): number | null {
   if (node.last_seen_age_s === null) return null;
   return node.last_seen_age_s + Math.max(0, nowMs - node.received_at_ms) / 1000;
-}
-
-/** The roster after some events. One pass however many events there are: a burst costs no more than a single one. */
-export function applyEvents(nodes: readonly SeenNode[], events: readonly NodesEvent[], atMs: number): SeenNode[] {
-  const byId = new Map(nodes.map((node) => [node.id, node]));
-  for (const event of events) {
-    for (const node of event.changed) {
-      const known = byId.get(node.id);
-      // A list read after this change was sent already shows it, or something newer.
-      if (known !== undefined && Date.parse(node.updated_at) < Date.parse(known.updated_at)) continue;
-      byId.set(node.id, { ...node, received_at_ms: atMs });
-    }
-    for (const id of event.removed) byId.delete(id);
-  }
-  return [...byId.values()];
 }
 
 export const SORTS = ["name", "status", "memory", "disk", "seen"] as const;

@@ -1,16 +1,6 @@
 import type { Node, NodeStatus } from "@/api/types";
+import { STATUSES } from "@/format/status";
 import { sentence } from "@/format/text";
-
-/** In the order in which they want a person's attention. */
-export const STATUSES = ["pending", "unhealthy", "offline", "draining", "healthy"] as const satisfies readonly NodeStatus[];
-
-export const STATUS_WORDS: Record<NodeStatus, string> = {
-  pending: "Pending",
-  unhealthy: "Unhealthy",
-  offline: "Offline",
-  draining: "Draining",
-  healthy: "Healthy",
-};
 
 /** What a status means, for when the server gives no reason of its own. */
 const STATUS_MEANING: Record<NodeStatus, string> = {
@@ -35,10 +25,11 @@ export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number
   return counts;
 }
 
-export type NodeAction = "approve" | "drain" | "resume" | "labels" | "remove";
+export type NodeAction = "approve" | "drain" | "resume" | "labels" | "budget" | "remove";
 
 /** What makes sense now; the server has the last word. */
 export function actionsFor(node: Node): NodeAction[] {
   if (!node.approved) return ["approve", "labels", "remove"];
-  return [node.draining ? "resume" : "drain", "labels", "remove"];
+  const gpu: NodeAction[] = node.total_vram ? ["budget"] : [];
+  return [node.draining ? "resume" : "drain", "labels", ...gpu, "remove"];
 }

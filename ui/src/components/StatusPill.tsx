@@ -1,6 +1,6 @@
 import type { NodeStatus } from "@/api/types";
-import { cx } from "@/components/cx";
-import { STATUS_WORDS } from "./status";
+import { STATUS_WORDS } from "@/format/status";
+import { cx } from "./cx";
 import styles from "./StatusPill.module.css";
 
 /** Each status has its own shape, so that colour is never the only difference. */

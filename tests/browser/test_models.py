@@ -1,0 +1,159 @@
+"""A model from the gallery, loaded on a real machine and talked to; keys; every page in both themes and widths."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from harness.pages import PHONE, check_width, check_with_axe
+
+PAGES = ("", "nodes", "backends", "backends?tab=gallery", "backends?tab=policies", "models?open=smollm2",
+         "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=dead", "access",
+         "access?tab=audit", "system")  # fmt: skip
+
+
+def go(page: Page, address: str) -> None:
+    page.goto(page.url.split("#")[0] + "#/" + address)
+
+
+def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) -> None:
+    page = open_page("#/backends?tab=gallery")
+    page.get_by_role("button", name="Install llama-cpp", exact=True).click()
+    page.get_by_role("dialog", name="Install llama-cpp").get_by_role("button", name="Install", exact=True).click()
+    bar = page.get_by_role("region", name="Operations").get_by_role("article", name="Install llama-cpp")
+    expect(bar).to_contain_text("1 of 1 node done", timeout=90_000)
+
+    go(page, "models?tab=gallery")
+    page.get_by_role("button", name="Install smollm2").click()
+    panel = page.get_by_role("complementary", name="Model details")
+    expect(panel).to_contain_text("Not loaded")
+    panel.get_by_role("button", name="Load", exact=True).click()
+    expect(panel.get_by_role("listitem").filter(has_text="home").filter(has_text="Ready")).to_be_visible(timeout=90_000)
+
+    panel.get_by_role("link", name="Chat").click()
+    page.get_by_role("button", name="Parameters").click()
+    page.get_by_label("System prompt").fill("Answer in few words.")
+    page.get_by_label("Most tokens").fill("24")
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Message to smollm2").fill("What is a corral?")
+    page.keyboard.press("Enter")
+    answer = page.locator("[data-answer]")
+    expect(answer).to_have_attribute("data-answer", "ended", timeout=60_000)
+    expect(answer).to_contain_text(re.compile(r"answered by home · [\d.]+ tokens/s · \d+ tokens · first after"))
+
+    page.get_by_label("Most tokens").fill("2000")
+    page.get_by_label("Message to smollm2").fill("Count from one to a thousand, in words.")
+    page.get_by_role("button", name="Send").click()
+    expect(answer.last).to_contain_text("first after")
+    page.get_by_role("button", name="Stop").click()
+    expect(answer.last).to_contain_text("stopped")
+
+    page.get_by_role("button", name="As code").click()
+    code = page.get_by_role("dialog")
+    expect(code.get_by_label("As curl")).to_contain_text("/v1/chat/completions")
+    expect(code.get_by_label("As Python")).to_contain_text('model="smollm2"')
+
+
+def test_the_overview_counts_what_was_answered(open_page) -> None:
+    page = open_page("#/")
+    expect(page.get_by_label("Fleet pulse")).to_contain_text("1 of 1 model ready")
+    expect(page.get_by_role("img", name=re.compile(r"Requests/s, last hour: most 0\.0[1-9]"))).to_be_visible(
+        timeout=60_000
+    )
+
+
+def test_logs_of_a_process_are_followed(open_page) -> None:
+    page = open_page("#/nodes")
+    page.get_by_role("link", name="home", exact=True).click()
+    panel = page.get_by_role("complementary", name="Node details")
+    expect(panel).to_contain_text("smollm2#0")
+    expect(panel).to_contain_text("llama-cpp")
+    expect(panel).to_contain_text("chosen")
+    panel.get_by_role("button", name="Live logs").click()
+    logs = page.get_by_role("dialog", name="Logs of home")
+    expect(logs).to_contain_text("Live")
+    lines = logs.get_by_role("log")
+    expect(lines).to_contain_text("init")
+    before = lines.inner_text().count("\n")
+    page.evaluate(
+        """() => fetch("v1/chat/completions", { method: "POST",
+            headers: { "Content-Type": "application/json", "X-Corral-Client": "ui" },
+            body: JSON.stringify({ model: "smollm2", max_tokens: 2, messages: [{ role: "user", content: "hi" }] }) })"""
+    )
+    page.wait_for_function(
+        "before => document.querySelector('[role=log]').innerText.split('\\n').length > before + 1", arg=before
+    )
+
+
+def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, corral, complaints) -> None:
+    complaints.expect("api/models/smollm2")
+    page = open_page("#/models?open=smollm2")
+    page.get_by_role("button", name="Edit…").click()
+    dialog = page.get_by_role("dialog", name="Configuration of smollm2")
+    field = dialog.get_by_label("Configuration (YAML)")
+    text = field.input_value()
+    field.fill(text + "\nbackend: [\n")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_be_visible()
+
+    theirs = text.rstrip() + "\ndescription: changed by another hand\n"
+    theirs = re.sub(r"(?m)^description: .*\n(?=(?s:.)*description:)", "", theirs)
+    assert corral.admin.call("PUT", "/api/models/smollm2", body={"config": theirs}).status == 200
+    field.fill(text + "# mine\n")
+    expect(dialog.get_by_role("alert")).to_contain_text("Someone else changed it")
+    dialog.get_by_role("button", name="Take theirs").click()
+    expect(field).to_have_value(re.compile("changed by another hand"))
+
+
+def test_a_model_is_scaled_and_unloaded(open_page) -> None:
+    page = open_page("#/models?open=smollm2")
+    panel = page.get_by_role("complementary", name="Model details")
+    panel.get_by_role("button", name="Scale…").click()
+    dialog = page.get_by_role("dialog", name="Scale smollm2")
+    dialog.get_by_label("A number").check()
+    dialog.get_by_label("At least").fill("0")
+    dialog.get_by_label("At most").fill("2")
+    dialog.get_by_role("button", name="Save").click()
+    expect(panel).to_contain_text("0 to 2 replicas")
+    panel.get_by_role("button", name="Load", exact=True).click()
+    expect(panel.get_by_role("listitem").filter(has_text="Ready")).to_be_visible(timeout=60_000)
+    panel.get_by_role("button", name="Unload…").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Unload").click()
+    expect(panel).to_contain_text("Replicas (0)", timeout=30_000)
+
+
+def test_a_key_is_made_shown_once_limited_and_revoked(open_page, corral) -> None:
+    page = open_page("#/access")
+    page.get_by_role("button", name="New key").click()
+    page.get_by_label("Name").fill("plugin")
+    page.get_by_role("button", name="Make the key").click()
+    secret = page.get_by_label("The new key").inner_text()
+    assert secret.startswith("corral-")
+    page.get_by_role("button", name="I have copied it").click()
+    row = page.get_by_role("listitem").filter(has_text="plugin")
+    expect(row).to_contain_text("user")
+    expect(row).to_contain_text("All models")
+    row.get_by_role("button", name="Models of plugin").click()
+    page.get_by_label("Only these").check()
+    page.get_by_label("smollm2").check()
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("Only smollm2")
+    assert secret not in page.content()
+    row.get_by_role("button", name="Revoke plugin").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Revoke").click()
+    expect(row).to_contain_text("Revoked")
+    page.get_by_role("button", name="Audit log").click()
+    expect(page.get_by_role("listitem").filter(has_text="plugin").first).to_contain_text("key")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("device", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone")])
+def test_every_page_fits_and_axe_finds_nothing(open_page, theme, device) -> None:
+    page = open_page("#/", color_scheme=theme, bypass_csp=True, reduced_motion="reduce", **device)
+    for address in PAGES:
+        go(page, address)
+        expect(page.get_by_role("heading").first).to_be_visible()
+        expect(page.get_by_text(re.compile("^Loading .*…$"))).to_have_count(0)
+        if device:
+            check_width(page)
+        check_with_axe(page)

@@ -1,0 +1,205 @@
+"""Orders to three real workers, watched in the page: progress, the yellow state, failures, retries, upgrades, back."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from harness.fleet import OperationFleet
+from harness.localai_backend import localai_files
+from harness.nats import Nats
+from harness.oci_registry import OciRegistry, Trickle
+from harness.programs import Admin
+
+pytestmark = pytest.mark.registry
+
+NODES = ("n1", "n2", "n3")
+FLAGS = ("--backend-install-timeout", "2", "--backend-attempts", "1", "--backend-retry-first", "0.2",
+         "--backend-retry-longest", "0.4")  # fmt: skip
+SLOW_BYTES = 1 << 20
+RATE = 200_000
+"""Five seconds: longer than the time-out."""
+
+
+class FleetCorral:
+    def __init__(self, fleet: OperationFleet, line: Trickle) -> None:
+        self.fleet, self.line = fleet, line
+        self.url = fleet.admin().url
+
+    @property
+    def admin(self) -> Admin:
+        return self.fleet.admin()
+
+    def offer(self, name: str, version: str, *, extra: dict[str, bytes] | None = None) -> None:
+        files = {**localai_files(version), **(extra or {})}
+        description = f"Says what it hears ({name})."
+        self.fleet.offer_image(name, files, uri=f"127.0.0.1:{self.line.port}/{name}:latest", description=description)
+
+
+@pytest.fixture(scope="module")
+def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetCorral]:
+    directory = tmp_path_factory.mktemp("fleet")
+    registry = OciRegistry(directory / "registry")
+    line = Trickle(registry.port, bytes_per_s=RATE)
+    server = Nats(directory / "nats")
+    fleet = OperationFleet(directory, server, f"sqlite://{directory / 'shared.db'}", registry)
+    try:
+        fleet.start_frontend("a", *FLAGS)
+        for name in NODES:
+            fleet.start_worker(name)
+        for name in NODES:
+            fleet.admin().wait_for_status(name, "pending")
+        yield FleetCorral(fleet, line)
+    finally:
+        fleet.stop()
+        line.stop()
+        server.stop()
+        registry.stop()
+
+
+def operation(page: Page, title: str) -> Locator:
+    return page.get_by_role("region", name="Operations").get_by_role("article", name=title)
+
+
+def node_rows(shown: Locator) -> Locator:
+    return shown.get_by_role("listitem")
+
+
+def install(page: Page, name: str) -> Locator:
+    """From the gallery, on all nodes; its operation, opened."""
+    page.goto(page.url.split("#")[0] + "#/backends?tab=gallery")
+    expect(page.get_by_role("button", name=f"Install {name}", exact=True)).to_be_visible()
+    page.get_by_role("button", name=f"Install {name}", exact=True).click()
+    page.get_by_role("dialog", name=f"Install {name}").get_by_role("button", name="Install", exact=True).click()
+    shown = operation(page, f"Install {name}")
+    shown.get_by_role("button", name="3 nodes").click()
+    return shown
+
+
+def test_machines_are_approved_where_they_are_noticed(open_page) -> None:
+    page = open_page("#/")
+    for name in NODES:
+        page.get_by_role("button", name=f"Approve {name}").click()
+        expect(page.get_by_role("button", name=f"Approve {name}")).to_have_count(0)
+    expect(page.get_by_label("Fleet pulse")).to_contain_text("3 healthy")
+    expect(page.get_by_label("Fleet pulse")).to_contain_text("0 pending")
+
+
+def test_an_install_is_watched_on_every_node_through_the_yellow_state_to_the_end(open_page, corral) -> None:
+    corral.offer("slow", "1", extra={"weights": os.urandom(SLOW_BYTES)})
+    page = open_page("#/backends")
+    shown = install(page, "slow")
+    rows = node_rows(shown)
+    expect(rows).to_have_count(3)
+    expect(rows.filter(has_text=re.compile(r"downloading · .* MiB · \d+ %")).first).to_be_visible()
+    expect(rows.filter(has_text="Downloading").first).to_contain_text(re.compile(r"[\d.]+ [KM]iB/s"))
+
+    busy = rows.get_by_role("button", name=re.compile("^Worker busy: ")).first
+    expect(busy).to_be_visible()
+    busy.hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("may still be at it")
+
+    expect(rows.filter(has_text="Done")).to_have_count(3)
+    expect(shown).to_contain_text("Completed")
+    expect(shown).to_contain_text("3 of 3 nodes done")
+    page.get_by_role("button", name="On the nodes").click()
+    table = page.get_by_role("table", name="Backends by node")
+    for name in NODES:
+        expect(table.get_by_role("row").filter(has_text=name)).not_to_contain_text("not installed")
+
+
+def test_a_cancelled_install_stops_and_says_so(open_page, corral) -> None:
+    corral.offer("large", "1", extra={"weights": os.urandom(4 * SLOW_BYTES)})
+    page = open_page("#/backends")
+    shown = install(page, "large")
+    expect(node_rows(shown).filter(has_text=re.compile(r"\d+ %")).first).to_be_visible()
+    shown.get_by_role("button", name="Cancel Install large").click()
+    asked = page.get_by_role("alertdialog")
+    expect(asked).to_contain_text("nothing is undone")
+    asked.get_by_role("button", name="Stop it").click()
+    expect(node_rows(shown).filter(has_text="Cancelled")).to_have_count(3)
+    page.goto(page.url.split("#")[0] + "#/activity?tab=finished")
+    expect(page.get_by_role("button", name=re.compile("^Install large Cancelled by key "))).to_be_visible()
+
+
+def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_page, corral) -> None:
+    corral.offer("flaky", "1")
+    corral.line.refusing = True
+    page = open_page("#/backends")
+    shown = install(page, "flaky")
+    failed = node_rows(shown).filter(has_text="Failed")
+    expect(failed).to_have_count(3, timeout=60_000)
+    expect(failed.first).to_contain_text(re.compile("127.0.0.1|connect", re.IGNORECASE))
+    expect(shown).to_contain_text("3 failed")
+    page.goto(page.url.split("#")[0] + "#/activity?tab=dead")
+    expect(page.get_by_role("button", name="Retry flaky on n2")).to_be_visible()
+
+    corral.line.refusing = False
+    page.get_by_role("button", name="Retry flaky on n2").click()
+    if shown.get_by_role("button", name="3 nodes").get_attribute("aria-expanded") != "true":
+        shown.get_by_role("button", name="3 nodes").click()
+    expect(node_rows(shown).filter(has_text="n2")).to_contain_text("Done")
+    expect(node_rows(shown).filter(has_text="n1")).to_contain_text("Failed")
+    shown.get_by_role("button", name="Retry on n1").click()
+    expect(node_rows(shown).filter(has_text="n1")).to_contain_text("Done")
+    shown.get_by_role("button", name=re.compile("^Retry Install flaky on all")).click()
+    expect(shown).to_contain_text("3 of 3 nodes done")
+    expect(shown).to_contain_text("Completed")
+    page.goto(page.url.split("#")[0] + "#/activity?tab=dead")
+    expect(page.get_by_role("heading", name="No dead letters")).to_be_visible()
+
+
+def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_page, corral) -> None:
+    corral.offer("flaky", "2")
+    page = open_page("#/backends")
+    page.get_by_role("button", name="Look for upgrades").click()
+    notice = page.get_by_role("region", name="Upgrades")
+    expect(notice).to_contain_text("flaky")
+    expect(notice).to_contain_text("on 3 nodes")
+    notice.get_by_role("button", name="Upgrade all").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Upgrade all").click()
+    expect(operation(page, "Upgrade flaky")).to_contain_text("Completed")
+    expect(notice).to_have_count(0)
+
+    page.get_by_role("button", name="flaky on n1").click()
+    page.get_by_role("menuitem", name=re.compile("^Back to ")).first.click()
+    page.get_by_role("dialog", name="Roll back flaky").get_by_role("button", name="Roll back").click()
+    expect(operation(page, "Roll back flaky")).to_contain_text("Completed")
+    expect(notice).to_contain_text("on 1 node")
+
+
+def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
+    other = corral.fleet.start_frontend("b", *FLAGS)
+    page = open_page("#/backends")
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    context.request.post(f"{other.url}/api/session", data={"api_key": other.key})
+    second = context.new_page()
+    second.goto(f"{other.url}/#/backends")
+    names = ("flaky", "slow")
+    for shown in (page, second):
+        for name in names:
+            expect(shown.get_by_role("columnheader").filter(has_text=name)).to_be_visible()
+    here, there = (shown.get_by_role("table", name="Backends by node").inner_text() for shown in (page, second))
+    assert here == there
+
+    # What is ordered at one is seen at the other, live.
+    page.get_by_role("button", name="Actions for slow").click()
+    page.get_by_role("menuitem", name="Delete…").click()
+    page.get_by_role("dialog", name="Delete slow").get_by_role("button", name="Delete", exact=True).click()
+    expect(operation(second, "Delete slow")).to_contain_text("Completed")
+    expect(second.get_by_role("columnheader").filter(has_text="slow")).to_have_count(0)
+    context.close()
+
+
+def test_a_policy_is_seen_changed_and_ended(open_page, corral) -> None:
+    page = open_page("#/backends?tab=policies")
+    row = page.get_by_role("listitem").filter(has=page.get_by_text("flaky", exact=True))
+    expect(row).to_contain_text("Wanted")
+    row.get_by_role("combobox").select_option("report")
+    expect(row.get_by_role("combobox")).to_have_value("report")
+    row.get_by_role("button", name=re.compile("^End the policy for flaky")).click()
+    page.get_by_role("alertdialog").get_by_role("button", name="End policy").click()
+    expect(row).to_have_count(0)

@@ -1,0 +1,61 @@
+"""Keys and models are the same on every frontend, within seconds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.herd import Herd
+from harness.nats import Nats
+from harness.programs import Admin, call
+from harness.waiting import wait_until
+
+TINY = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
+
+
+@pytest.fixture
+def two(tmp_path: Path, nats: Nats) -> Iterator[tuple[Admin, Admin]]:
+    herd = Herd(tmp_path, nats)
+    yield herd.start_frontend("a"), herd.start_frontend("b")
+    herd.stop()
+
+
+def models_at(admin: Admin, key: str) -> tuple[int, list[str]]:
+    answer = call("GET", f"{admin.url}/v1/models", key=key)
+    return answer.status, [item["id"] for item in answer.json()["data"]] if answer.status == 200 else []
+
+
+def test_a_key_made_held_and_revoked_on_one_frontend_is_so_on_the_other(two: tuple[Admin, Admin]) -> None:
+    one, other = two
+    for name in ("tiny", "big"):
+        assert (
+            one.call("POST", "/api/models", body={"config": TINY.replace("name: tiny", f"name: {name}")}).status == 201
+        )
+    made = one.call("POST", "/api/keys", body={"name": "app", "models": ["tiny"]}).json()
+    wait_until(lambda: models_at(other, made["key"]) == (200, ["tiny"]) or None, what="the key is known", within_s=5)
+    assert one.call("PUT", "/api/keys/app/models", body={"models": None}).status == 200
+    wait_until(
+        lambda: models_at(other, made["key"]) == (200, ["big", "tiny"]) or None, what="the list is gone", within_s=5
+    )
+    assert one.call("DELETE", "/api/keys/app").status == 200
+    dead = (401, 401)
+    wait_until(
+        lambda: (models_at(one, made["key"])[0], models_at(other, made["key"])[0]) == dead or None,
+        what="the key is dead",
+        within_s=5,
+    )
+
+
+def test_a_model_added_on_one_frontend_is_there_on_the_other_within_a_second(two: tuple[Admin, Admin]) -> None:
+    one, other = two
+    assert one.call("POST", "/api/models", body={"config": TINY + "aliases: [small]\n"}).status == 201
+    wait_until(lambda: models_at(other, other.key)[1] == ["tiny"] or None, what="the model", within_s=2)
+    first = one.call("GET", "/api/models/small").json()
+    edited = other.call(
+        "PUT", "/api/models/tiny", body={"config": TINY}, headers={"If-Match": f'"{first["revision"]}"'}
+    )
+    assert edited.status == 200
+    late = one.call("PUT", "/api/models/tiny", body={"config": TINY}, headers={"If-Match": first["revision"]})
+    assert late.status == 409
+    assert one.call("DELETE", "/api/models/tiny").status == 200
+    wait_until(lambda: models_at(other, other.key)[1] == [] or None, what="the model is gone", within_s=2)

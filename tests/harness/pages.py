@@ -1,0 +1,30 @@
+"""What every page of the web UI must hold: it fits the screen, and axe has nothing to complain about."""
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+AXE = Path(__file__).parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844},
+    "is_mobile": True,
+    "has_touch": True,
+    "device_scale_factor": 2,
+}
+
+
+def check_width(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def check_with_axe(page: Page, *, exclude: str | None = None, within: str | None = None) -> None:
+    page.evaluate(AXE.read_text())
+    # Until then a dialog is still half transparent, and its colours are not yet its own.
+    page.wait_for_function("document.getAnimations().every(animation => !(animation instanceof CSSTransition))")
+    context = {"include": [within or "html"], **({"exclude": [exclude]} if exclude else {})}
+    result = page.evaluate("context => axe.run(context)", context)
+    assert [
+        f"{violation['id']}: {violation['help']}: {[node['html'] for node in violation['nodes']]}"
+        for violation in result["violations"]
+    ] == []

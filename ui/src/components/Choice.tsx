@@ -1,0 +1,55 @@
+import { useId, type ReactNode } from "react";
+import styles from "./Choice.module.css";
+
+interface ChoiceProps<T extends string> {
+  label: string;
+  value: T;
+  options: readonly { value: T; word: ReactNode; hint?: ReactNode }[];
+  onChange: (value: T) => void;
+}
+
+/** One of a few, all in sight. */
+export function Choice<T extends string>({ label, value, options, onChange }: ChoiceProps<T>) {
+  const name = useId();
+  return (
+    <fieldset className={styles.choice}>
+      <legend>{label}</legend>
+      {options.map((option) => (
+        <label key={option.value} className={styles.option}>
+          <input type="radio" name={name} checked={option.value === value} onChange={() => onChange(option.value)} />
+          <span>
+            {option.word}
+            {option.hint === undefined ? null : <span className={styles.hint}>{option.hint}</span>}
+          </span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+interface SelectProps<T extends string> {
+  label: string;
+  value: T;
+  options: readonly { value: T; word: string }[];
+  onChange: (value: T) => void;
+  hidden?: boolean;
+}
+
+/** One of many. The browser's own control: it works everywhere, also on a phone. */
+export function Select<T extends string>({ label, value, options, onChange, hidden = false }: SelectProps<T>) {
+  const id = useId();
+  return (
+    <div className={styles.field}>
+      <label htmlFor={id} className={hidden ? "visually-hidden" : undefined}>
+        {label}
+      </label>
+      <select id={id} className={styles.select} value={value} onChange={(event) => onChange(event.target.value as T)}>
+        {options.map((option) => (
+          <option key={option.value} value={option.value}>
+            {option.word}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}

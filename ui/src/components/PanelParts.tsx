@@ -1,0 +1,55 @@
+/** What the details of a thing are made of. */
+import { useEffect, useRef, type ReactNode } from "react";
+import { IconButton } from "./Button";
+import styles from "./PanelParts.module.css";
+
+interface PanelHeaderProps {
+  title: string;
+  /** What is shown: another one gets the focus anew. */
+  id: string;
+  onClose: () => void;
+  children?: ReactNode;
+}
+
+export function PanelHeader({ title, id, onClose, children }: PanelHeaderProps) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  // Whoever opens it from the keyboard goes on reading here.
+  useEffect(() => heading.current?.focus({ preventScroll: true }), [id]);
+  return (
+    <header className={styles.header}>
+      <div className={styles.titles}>
+        <h2 ref={heading} tabIndex={-1} className={styles.title}>
+          {title}
+        </h2>
+        {children}
+      </div>
+      <IconButton icon="close" label="Close details" onClick={onClose} />
+    </header>
+  );
+}
+
+export function PanelActions({ children }: { children: ReactNode }) {
+  return <div className={styles.actions}>{children}</div>;
+}
+
+export function PanelSection({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <section className={styles.section}>
+      <h3>{title}</h3>
+      {children}
+    </section>
+  );
+}
+
+export function Facts({ children }: { children: ReactNode }) {
+  return <dl className={styles.facts}>{children}</dl>;
+}
+
+export function Fact({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <div className={styles.fact}>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}

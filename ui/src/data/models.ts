@@ -1,0 +1,42 @@
+import { queryOptions, type QueryClient } from "@tanstack/react-query";
+import { api } from "@/api/client";
+import type { ListEvent, Model, Replica } from "@/api/types";
+import { applyList, createBatchListener, createReadAgain } from "./lists";
+
+export const modelQueries = {
+  list: () =>
+    queryOptions({
+      queryKey: ["models"],
+      queryFn: ({ signal }) => api.listModels(signal),
+      refetchInterval: 60_000,
+    }),
+  replicas: () =>
+    queryOptions({
+      queryKey: ["replicas"],
+      queryFn: ({ signal }) => api.listReplicas(signal),
+      refetchInterval: 60_000,
+    }),
+  scheduling: () =>
+    queryOptions({
+      queryKey: ["scheduling"],
+      queryFn: ({ signal }) => api.listScheduling(signal),
+      refetchInterval: 15_000,
+    }),
+};
+
+export function createModelsListener(client: QueryClient): (data: string) => void {
+  return createBatchListener<ListEvent<Model>, Model[]>(client, modelQueries.list().queryKey, (known, events) =>
+    applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
+  );
+}
+
+export function createReplicasListener(client: QueryClient): (data: string) => void {
+  const fold = createBatchListener<ListEvent<Replica>, Replica[]>(client, modelQueries.replicas().queryKey, (known, events) =>
+    applyList(known, events, ({ id }) => id),
+  );
+  const readAgain = createReadAgain(client, ["why-model"], ["why-node"], modelQueries.scheduling().queryKey);
+  return (data) => {
+    fold(data);
+    readAgain();
+  };
+}

@@ -1,0 +1,51 @@
+import { queryOptions, useQuery, type QueryClient } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { api } from "@/api/client";
+import type { Node, NodesEvent } from "@/api/types";
+import { createBatchListener } from "./lists";
+
+/** A node as last told by the server, and when that was by this browser's clock: the two clocks may disagree, so an
+ * age is counted on from the server's own figure and never computed across them. */
+export interface SeenNode extends Node {
+  received_at_ms: number;
+}
+
+export function received(nodes: readonly Node[], atMs: number): SeenNode[] {
+  return nodes.map((node) => ({ ...node, received_at_ms: atMs }));
+}
+
+/** The roster after some events. One pass however many events there are: a burst costs no more than a single one. */
+export function applyEvents(nodes: readonly SeenNode[], events: readonly NodesEvent[], atMs: number): SeenNode[] {
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  for (const event of events) {
+    for (const node of event.changed) {
+      const known = byId.get(node.id);
+      // A list read after this change was sent already shows it, or something newer.
+      if (known !== undefined && Date.parse(node.updated_at) < Date.parse(known.updated_at)) continue;
+      byId.set(node.id, { ...node, received_at_ms: atMs });
+    }
+    for (const id of event.removed) byId.delete(id);
+  }
+  return [...byId.values()];
+}
+
+export const nodeQueries = {
+  list: () =>
+    queryOptions({
+      queryKey: ["nodes"],
+      queryFn: async ({ signal }) => received(await api.listNodes(signal), Date.now()),
+      // Events carry every change; this only bounds how long a lost one could go unnoticed.
+      refetchInterval: 60_000,
+    }),
+};
+
+export function createNodesListener(client: QueryClient): (data: string) => void {
+  return createBatchListener<NodesEvent, SeenNode[]>(client, nodeQueries.list().queryKey, (nodes, events) => applyEvents(nodes, events, Date.now()));
+}
+
+/** What a node is called; its id when nobody knows. */
+export function useNodeNames(): (id: string) => string {
+  const nodes = useQuery(nodeQueries.list()).data;
+  const names = useMemo(() => new Map(nodes?.map((node) => [node.id, node.name])), [nodes]);
+  return (id) => names.get(id) ?? id;
+}

@@ -1,0 +1,108 @@
+import { queryOptions, useMutation, useQueryClient, type QueryClient } from "@tanstack/react-query";
+import { api } from "@/api/client";
+import type { ListEvent, Operation, OperationNode } from "@/api/types";
+import { createBatchListener, createReadAgain } from "./lists";
+
+export interface SeenOperation extends Operation {
+  received_at_ms: number;
+}
+
+/** An operation that ended is not in the list any more. What this page saw of it is kept for a while, so that people
+ * who watch it see it end. */
+const KEEP_ENDED_MS = 10 * 60_000;
+
+const isOver = (operation: Operation) => operation.finished_at !== null;
+
+export function mergeOperations(known: readonly SeenOperation[], told: readonly Operation[], atMs: number): SeenOperation[] {
+  const toldIds = new Set(told.map(({ jobID }) => jobID));
+  const kept = known.filter((each) => isOver(each) && each.state !== "failed" && !toldIds.has(each.jobID) && atMs - each.received_at_ms < KEEP_ENDED_MS);
+  return [...told.map((each) => ({ ...each, received_at_ms: atMs })), ...kept];
+}
+
+export function applyOperations(known: readonly SeenOperation[], events: readonly ListEvent<Operation>[], atMs: number): SeenOperation[] {
+  const byId = new Map(known.map((each) => [each.jobID, each]));
+  for (const event of events) {
+    for (const operation of event.changed) {
+      const before = byId.get(operation.jobID);
+      if (operation.dismissed_at !== null) byId.delete(operation.jobID);
+      // One that was over before this page knew it is history.
+      else if (before !== undefined || !isOver(operation) || operation.state === "failed") {
+        const receivedAt = before !== undefined && isOver(before) && isOver(operation) ? before.received_at_ms : atMs;
+        byId.set(operation.jobID, { ...operation, received_at_ms: receivedAt });
+      }
+    }
+    for (const id of event.removed) byId.delete(id);
+  }
+  return [...byId.values()];
+}
+
+export const operationQueries = {
+  list: () =>
+    queryOptions({
+      queryKey: ["operations"],
+      queryFn: async ({ signal, client }) =>
+        mergeOperations(client.getQueryData<SeenOperation[]>(["operations"]) ?? [], await api.listOperations(signal), Date.now()),
+      refetchInterval: 60_000,
+    }),
+  one: (id: string) =>
+    queryOptions({
+      queryKey: ["operation", id],
+      queryFn: ({ signal }) => api.readOperation(id, signal),
+    }),
+  history: () =>
+    queryOptions({
+      queryKey: ["history"],
+      queryFn: ({ signal }) => api.listHistory(signal),
+    }),
+  deadLetters: () =>
+    queryOptions({
+      queryKey: ["dead-letters"],
+      queryFn: async ({ signal }) => (await api.listDeadLetters(signal)).filter(({ newest }) => newest),
+      refetchInterval: 60_000,
+    }),
+};
+
+export function createOperationsListener(client: QueryClient): (data: string) => void {
+  const readAgain = createReadAgain(client, operationQueries.history().queryKey, operationQueries.deadLetters().queryKey);
+  return createBatchListener<ListEvent<Operation>, SeenOperation[]>(client, operationQueries.list().queryKey, (known, events) => {
+    for (const operation of events.flatMap(({ changed }) => changed)) {
+      const { queryKey } = operationQueries.one(operation.jobID);
+      // Only where a page shows it: a fleet's details are large.
+      if (client.getQueryData(queryKey) !== undefined) client.setQueryData(queryKey, operation);
+      if (isOver(operation) || operation.nodes.some(({ status }) => status === "error")) readAgain();
+    }
+    return applyOperations(known, events, Date.now());
+  });
+}
+
+const takesPart = (node: OperationNode) => node.status !== "not_applicable";
+
+export interface Tally {
+  done: number;
+  failed: number;
+  total: number;
+}
+
+export function tally(operation: Operation): Tally {
+  const nodes = operation.nodes.filter(takesPart);
+  return {
+    done: nodes.filter(({ status }) => status === "success").length,
+    failed: nodes.filter(({ status }) => status === "error").length,
+    total: nodes.length,
+  };
+}
+
+/** Everything about operations is read again after a change: also after a failed one, whose outcome may be unknown. */
+function useOperationChange<T>(mutationFn: (change: T) => Promise<unknown>) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn,
+    onSettled: () =>
+      Promise.all(["operations", "operation", "history", "dead-letters"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+  });
+}
+
+export const useRetry = () => useOperationChange(({ id, nodeId }: { id: string; nodeId?: string }) => api.retryOperation(id, nodeId));
+export const useCancel = () => useOperationChange((id: string) => api.cancelOperation(id));
+export const useDismiss = () => useOperationChange((id: string) => api.dismissOperation(id));
+export const useClearHistory = () => useOperationChange(() => api.clearHistory());

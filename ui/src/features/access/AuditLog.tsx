@@ -1,0 +1,54 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { Empty, Loading, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { Chip } from "@/components/Chip";
+import { Card } from "@/components/Page";
+import { useNodeNames } from "@/data/nodes";
+import { formatDateTime } from "@/format/time";
+import styles from "./AuditLog.module.css";
+import { accessQueries } from "./queries";
+
+export function AuditLog({ text }: { text: string }) {
+  const nameOf = useNodeNames();
+  const audit = useInfiniteQuery(accessQueries.audit());
+  if (audit.data === undefined) {
+    if (audit.isPending) return <Loading what="the audit log" />;
+    return <Problem title="The audit log could not be read" error={audit.error} retrying={audit.isFetching} onRetry={() => void audit.refetch()} />;
+  }
+  const entries = audit.data.pages.flat();
+  if (entries.length === 0) return <Empty icon="activity" title="Nothing was changed yet" hint="Every change, and everyone who was refused, is written here." />;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = entries.filter((entry) => words.every((word) => `${entry.actor} ${entry.action} ${entry.subject} ${JSON.stringify(entry.detail)}`.toLowerCase().includes(word)));
+  return (
+    <>
+      {found.length === 0 ? (
+        <Empty icon="search" title="Nothing matches" hint={`None of the ${entries.length} newest entries has these words. Older ones can be read below.`} />
+      ) : (
+        <Card>
+          <ul>
+            {found.map((entry) => (
+              <li key={entry.id} className={styles.entry}>
+                <time className={styles.soft}>{formatDateTime(entry.at)}</time>
+                <span>
+                  <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{nameOf(entry.subject)}</span>
+                  <span className={styles.detail}>{detailWords(entry.detail)}</span>
+                </span>
+              </li>
+            ))}
+          </ul>
+        </Card>
+      )}
+      {audit.hasNextPage ? (
+        <Button busy={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>
+          Read older entries
+        </Button>
+      ) : null}
+    </>
+  );
+}
+
+function detailWords(detail: Record<string, unknown>): string {
+  return Object.entries(detail)
+    .map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join(" · ");
+}

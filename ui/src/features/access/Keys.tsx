@@ -1,0 +1,114 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { api } from "@/api/client";
+import type { Key, Usage } from "@/api/types";
+import { Empty, Loading, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { ConfirmDialog } from "@/components/ConfirmDialog";
+import { cx } from "@/components/cx";
+import { Card } from "@/components/Page";
+import { Pill } from "@/components/Pill";
+import { formatFigure } from "@/format/rates";
+import { plural } from "@/format/text";
+import { formatDateTime } from "@/format/time";
+import styles from "./Keys.module.css";
+import { ModelsOfKeyDialog } from "./ModelsOfKeyDialog";
+import { accessQueries, useAccessChange } from "./queries";
+
+export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
+  const keys = useQuery(accessQueries.keys());
+  const usage = useQuery(accessQueries.usage()).data;
+  const [revoking, setRevoking] = useState<Key | null>(null);
+  const [editing, setEditing] = useState<Key | null>(null);
+  const revoke = useAccessChange((id: string) => api.revokeKey(id));
+  const close = () => setRevoking(null);
+  if (keys.data === undefined) {
+    if (keys.isPending) return <Loading what="keys" />;
+    return <Problem title="The keys could not be read" error={keys.error} retrying={keys.isFetching} onRetry={() => void keys.refetch()} />;
+  }
+  if (keys.data.length === 0) {
+    return (
+      <Empty icon="access" title="No key yet" hint="Programs and people call Corral with a key of their own, so that each can be counted, limited and revoked.">
+        <Button look="primary" icon="add" onClick={onMake}>
+          New key
+        </Button>
+      </Empty>
+    );
+  }
+  const word = text.trim().toLowerCase();
+  const found = keys.data.filter(({ name, scope, models }) => `${name} ${scope} ${models?.join(" ") ?? ""}`.toLowerCase().includes(word)).sort(inForceFirst);
+  if (found.length === 0) return <Empty icon="search" title="No key matches" hint={`None of ${plural(keys.data.length, "key")} has these words.`} />;
+  return (
+    <Card>
+      <ul>
+        {found.map((key) => (
+          <KeyRow key={key.id} apiKey={key} used={usage?.find(({ key_id }) => key_id === key.id)} onRevoke={() => setRevoking(key)} onEdit={() => setEditing(key)} />
+        ))}
+      </ul>
+      <ConfirmDialog
+        open={revoking !== null}
+        onClose={close}
+        title={`Revoke ${revoking?.name ?? ""}?`}
+        action="Revoke"
+        danger
+        busy={revoke.isPending}
+        error={revoke.error}
+        onConfirm={() => revoking !== null && revoke.mutate(revoking.id, { onSuccess: close })}
+      >
+        <p>Within five seconds no frontend takes it any more, and browsers signed in with it are signed out. It cannot be undone; its counts are kept.</p>
+      </ConfirmDialog>
+      <ModelsOfKeyDialog apiKey={editing} onClose={() => setEditing(null)} />
+    </Card>
+  );
+}
+
+const inForceFirst = (a: Key, b: Key) => Number(a.revoked_at !== null) - Number(b.revoked_at !== null) || a.name.localeCompare(b.name);
+
+interface KeyRowProps {
+  apiKey: Key;
+  used: Usage | undefined;
+  onRevoke: () => void;
+  onEdit: () => void;
+}
+
+function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
+  const isRevoked = apiKey.revoked_at !== null;
+  return (
+    <li className={cx(styles.key, isRevoked && styles.revoked)}>
+      <div className={styles.names}>
+        <p className={styles.title}>
+          <strong>{apiKey.name}</strong>
+          <Pill tone={apiKey.scope === "admin" ? "violet" : "blue"}>{apiKey.scope}</Pill>
+          {isRevoked ? <Pill tone="grey">Revoked</Pill> : null}
+        </p>
+        <p className={styles.soft}>
+          <code>{apiKey.hint}</code> · made {formatDateTime(apiKey.created_at)} by {apiKey.created_by}
+          {isRevoked ? ` · revoked ${formatDateTime(apiKey.revoked_at)}` : ""}
+        </p>
+        <p className={styles.soft}>{apiKey.models === null ? "All models" : apiKey.models.length === 0 ? "No model" : `Only ${apiKey.models.join(", ")}`}</p>
+      </div>
+      <p className={styles.counts}>
+        {used === undefined ? (
+          "not used in 30 days"
+        ) : (
+          <>
+            {plural(used.requests, "request")} in 30 days
+            <span className={styles.soft}>
+              {formatFigure(used.tokens_in)} tokens in, {formatFigure(used.tokens_out)} out
+            </span>
+          </>
+        )}
+      </p>
+      {isRevoked ? null : (
+        <span className={styles.actions}>
+          <Button size="small" aria-label={`Models of ${apiKey.name}`} onClick={onEdit}>
+            Models…
+          </Button>
+          <Button size="small" aria-label={`Revoke ${apiKey.name}`} onClick={onRevoke}>
+            Revoke…
+          </Button>
+        </span>
+      )}
+    </li>
+  );
+}

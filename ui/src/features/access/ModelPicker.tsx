@@ -1,0 +1,40 @@
+import { useQuery } from "@tanstack/react-query";
+import { Choice } from "@/components/Choice";
+import { modelQueries } from "@/data/models";
+import styles from "./ModelPicker.module.css";
+
+/** Which models a key may use: null is all of them, also those that come later. */
+export function ModelPicker({ models, onChange }: { models: readonly string[] | null; onChange: (models: string[] | null) => void }) {
+  const all = useQuery(modelQueries.list()).data ?? [];
+  return (
+    <div className={styles.picker}>
+      <Choice
+        label="Models"
+        value={models === null ? "all" : "some"}
+        onChange={(kind) => onChange(kind === "all" ? null : [])}
+        options={[
+          { value: "all", word: "All, also those that come later" },
+          { value: "some", word: "Only these" },
+        ]}
+      />
+      {models === null ? null : all.length === 0 ? (
+        <p>There is no model yet.</p>
+      ) : (
+        <ul className={styles.list}>
+          {all.map(({ name }) => (
+            <li key={name}>
+              <label className={styles.model}>
+                <input
+                  type="checkbox"
+                  checked={models.includes(name)}
+                  onChange={(event) => onChange(event.target.checked ? [...models, name] : models.filter((each) => each !== name))}
+                />
+                {name}
+              </label>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}

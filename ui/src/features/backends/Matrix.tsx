@@ -1,0 +1,187 @@
+import { Link } from "@tanstack/react-router";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { memo, useMemo, useRef } from "react";
+import type { FleetBackend, FleetPlace, Upgrades } from "@/api/types";
+import { IconButton } from "@/components/Button";
+import { cx } from "@/components/cx";
+import { Menu, MenuItem, MenuLine, MenuNote } from "@/components/Menu";
+import { Pill } from "@/components/Pill";
+import { StatusMark } from "@/components/StatusPill";
+import { Tooltip } from "@/components/Tooltip";
+import type { SeenNode } from "@/data/nodes";
+import { STATUS_WORDS } from "@/format/status";
+import { sentence } from "@/format/text";
+import { DRIFT_WORDS, driftsByCause, shortDigest, versionWord } from "./drift";
+import styles from "./Matrix.module.css";
+import { useGive } from "./orders";
+import { EVERYWHERE, onNodes } from "./TargetPicker";
+
+interface MatrixProps {
+  nodes: readonly SeenNode[];
+  backends: readonly FleetBackend[];
+  upgrades: Upgrades;
+}
+
+/** Nodes × backends. Only the rows in view exist; columns are as many as there are backends, and scroll. */
+export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const places = useMemo(
+    () => new Map(backends.map((backend) => [backend.name, new Map(backend.nodes.map((place) => [place.node_id, place]))])),
+    [backends],
+  );
+  const rows = useVirtualizer({
+    count: nodes.length,
+    getScrollElement: () => scroller.current,
+    getItemKey: (index) => nodes[index]?.id ?? index,
+    estimateSize: () => 52,
+    overscan: 8,
+  });
+  const columns = { gridTemplateColumns: `minmax(130px, 200px) repeat(${backends.length}, minmax(190px, 1fr))` };
+  return (
+    <div ref={scroller} className={styles.scroller} role="table" aria-label="Backends by node" aria-rowcount={nodes.length + 1} tabIndex={0}>
+      <div role="row" aria-rowindex={1} className={cx(styles.row, styles.head)} style={columns}>
+        <div role="columnheader" className={styles.corner}>
+          Node
+        </div>
+        {backends.map((backend) => (
+          <ColumnHead key={backend.name} backend={backend} total={nodes.length} upgradable={backend.name in upgrades} />
+        ))}
+      </div>
+      <div role="rowgroup" className={styles.list} style={{ height: rows.getTotalSize() }}>
+        {rows.getVirtualItems().map((item) => {
+          const node = nodes[item.index];
+          return node === undefined ? null : (
+            <div
+              key={item.key}
+              ref={rows.measureElement}
+              data-index={item.index}
+              role="row"
+              aria-rowindex={item.index + 2}
+              className={cx(styles.row, styles.place)}
+              style={{ ...columns, transform: `translateY(${item.start}px)` }}
+            >
+              <div role="rowheader" className={styles.node}>
+                <span title={STATUS_WORDS[node.status]}>
+                  <StatusMark status={node.status} />
+                </span>
+                <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.link}>
+                  {node.name}
+                </Link>
+              </div>
+              {backends.map(({ name }) => (
+                <Cell key={name} backend={name} node={node} place={places.get(name)?.get(node.id)} available={availableFor(upgrades, name, node.id)} />
+              ))}
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+function availableFor(upgrades: Upgrades, backend: string, nodeId: string): string | null {
+  const lagging = upgrades[backend]?.node_drift.find(({ node_id }) => node_id === nodeId);
+  return lagging === undefined ? null : lagging.available_version || "a newer build";
+}
+
+function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; total: number; upgradable: boolean }) {
+  const give = useGive();
+  const { name } = backend;
+  const installed = backend.nodes.filter((place) => versionWord(place) !== "").length;
+  const versions = new Set(backend.nodes.map(versionWord).filter((word) => word !== ""));
+  return (
+    <div role="columnheader" className={styles.column}>
+      <span className={styles.columnName}>
+        <strong>{name}</strong>
+        <span className={styles.soft}>
+          {installed} of {total}
+          {versions.size > 1 ? `, ${versions.size} versions` : ""}
+        </span>
+      </span>
+      <Menu trigger={<IconButton icon="more" label={`Actions for ${name}`} />}>
+        <MenuItem icon="add" onSelect={() => give({ verb: "install", element: name, name, target: EVERYWHERE })}>
+          Install on…
+        </MenuItem>
+        <MenuItem icon="upgrade" onSelect={() => give({ verb: "upgrade", element: name, name, target: EVERYWHERE })}>
+          {upgradable ? "Upgrade…" : "Upgrade (nothing newer known)…"}
+        </MenuItem>
+        <MenuItem icon="retry" onSelect={() => give({ verb: "rollback", element: name, name, target: EVERYWHERE })}>
+          Roll back…
+        </MenuItem>
+        <MenuLine />
+        <MenuItem icon="remove" danger onSelect={() => give({ verb: "delete", element: name, name, target: EVERYWHERE })}>
+          Delete…
+        </MenuItem>
+      </Menu>
+    </div>
+  );
+}
+
+interface CellProps {
+  backend: string;
+  node: SeenNode;
+  place: FleetPlace | undefined;
+  available: string | null;
+}
+
+const Cell = memo(function Cell({ backend, node, place, available }: CellProps) {
+  const version = place === undefined ? "" : versionWord(place);
+  const drifts = place === undefined ? [] : driftsByCause(place.drift);
+  return (
+    <div role="cell" className={styles.cell} data-current={place?.current ?? null}>
+      <span className={styles.words}>
+        {version === "" ? (
+          <span className={styles.none}>{drifts.length > 0 ? "" : "not installed"}</span>
+        ) : (
+          <span className={styles.version} title={place === undefined ? undefined : `${place.variant} ${shortDigest(place.digest)}`}>
+            {version}
+          </span>
+        )}
+        {drifts.map(({ cause, details }) => (
+          <Tooltip key={cause} text={details.map(sentence).join(" ")}>
+            <button type="button" className={styles.mark} aria-label={`${DRIFT_WORDS[cause].word}: ${details.join("; ")}`}>
+              <Pill tone={DRIFT_WORDS[cause].tone}>{DRIFT_WORDS[cause].word}</Pill>
+            </button>
+          </Tooltip>
+        ))}
+        {available === null ? null : <Pill tone="blue">{available}</Pill>}
+      </span>
+      <CellMenu backend={backend} node={node} place={place} available={available} />
+    </div>
+  );
+});
+
+function CellMenu({ backend, node, place, available }: CellProps) {
+  const give = useGive();
+  const order = { element: backend, name: backend, target: onNodes(node.id) };
+  const older = place?.versions.filter((digest) => digest !== place.digest) ?? [];
+  return (
+    <Menu trigger={<IconButton icon="more" label={`${backend} on ${node.name}`} />}>
+      {place !== undefined && place.variant !== "" ? (
+        <MenuNote>
+          {place.variant}
+          {place.digest === "" ? "" : ` · ${shortDigest(place.digest)}`}
+        </MenuNote>
+      ) : null}
+      {place === undefined || versionWord(place) === "" ? (
+        <MenuItem icon="add" onSelect={() => give({ verb: "install", ...order })}>
+          Install here…
+        </MenuItem>
+      ) : (
+        <>
+          <MenuItem icon="upgrade" onSelect={() => give({ verb: "upgrade", ...order })}>
+            {available === null ? "Upgrade here…" : `Upgrade to ${available}…`}
+          </MenuItem>
+          {older.map((digest) => (
+            <MenuItem key={digest} icon="retry" onSelect={() => give({ verb: "rollback", ...order, to: digest })}>
+              Back to {shortDigest(digest)}…
+            </MenuItem>
+          ))}
+          <MenuItem icon="remove" danger onSelect={() => give({ verb: "delete", ...order })}>
+            Delete here…
+          </MenuItem>
+        </>
+      )}
+    </Menu>
+  );
+}

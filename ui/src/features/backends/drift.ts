@@ -1,0 +1,23 @@
+import type { Drift, DriftCause, FleetPlace } from "@/api/types";
+import type { Tone } from "@/components/Pill";
+
+export const DRIFT_WORDS: Record<DriftCause, { word: string; tone: Tone }> = {
+  missing: { word: "Missing", tone: "red" },
+  extra: { word: "Not wanted", tone: "violet" },
+  wrong_version: { word: "Wrong version", tone: "yellow" },
+  wrong_variant: { word: "Wrong build", tone: "yellow" },
+  old_process: { word: "Old process", tone: "yellow" },
+};
+
+/** The same cause may hold for several processes; one mark with all the details is enough. */
+export function driftsByCause(drifts: readonly Drift[]): { cause: DriftCause; details: string[] }[] {
+  const found = new Map<DriftCause, string[]>();
+  for (const drift of drifts) found.set(drift.cause, [...(found.get(drift.cause) ?? []), drift.detail]);
+  return [...found].map(([cause, details]) => ({ cause, details }));
+}
+
+export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").slice(0, 12);
+
+export function versionWord(place: FleetPlace): string {
+  return place.version !== "" ? place.version : place.digest !== "" ? shortDigest(place.digest) : "";
+}

@@ -1,0 +1,26 @@
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { api } from "@/api/client";
+
+export const galleryQueries = {
+  available: (everything: boolean) =>
+    queryOptions({
+      queryKey: ["available", everything],
+      queryFn: ({ signal }) => api.listAvailable(everything, signal),
+    }),
+  policies: () =>
+    queryOptions({
+      queryKey: ["policies"],
+      queryFn: ({ signal }) => api.listPolicies(signal),
+    }),
+};
+
+const CHANGED_BY_ORDERS = [["operations"], ["fleet-backends"], ["policies"], ["upgrades"], ["available"]];
+
+/** An order is only the beginning: what comes of it is told by the operation it started. */
+export function useOrder<T>(mutationFn: (order: T) => Promise<unknown>) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn,
+    onSettled: () => Promise.all(CHANGED_BY_ORDERS.map((queryKey) => client.invalidateQueries({ queryKey }))),
+  });
+}

@@ -1,0 +1,256 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { useEffect, useRef, useState, type FormEvent, type KeyboardEvent } from "react";
+import { Empty, InlineError, Loading, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { Select } from "@/components/Choice";
+import { CopyBox } from "@/components/CopyBox";
+import { Dialog } from "@/components/Dialog";
+import { cx } from "@/components/cx";
+import { Spinner } from "@/components/Spinner";
+import { TextField } from "@/components/TextField";
+import { useNow } from "@/components/useNow";
+import { useTitle } from "@/components/useTitle";
+import { modelQueries } from "@/data/models";
+import { formatSeconds } from "@/format/rates";
+import styles from "./ChatPage.module.css";
+import { asCurl, asPython } from "./examples";
+import { buildRequest, useChat, type Answer, type Parameters, type Turn } from "./useChat";
+
+const route = getRouteApi("/chat");
+
+export function ChatPage() {
+  useTitle("Chat");
+  const models = useQuery(modelQueries.list());
+  if (models.data === undefined) {
+    if (models.isPending) return <Loading what="models" />;
+    return <Problem title="The models could not be read" error={models.error} retrying={models.isFetching} onRetry={() => void models.refetch()} />;
+  }
+  const names = models.data.filter(({ disabled, embeddings }) => !disabled && !embeddings).map(({ name }) => name);
+  if (names.length === 0) {
+    return (
+      <Empty icon="chat" title="No model to talk to" hint="Install one from the gallery; it is loaded when you first ask it something.">
+        <Link to="/models" search={{ tab: "gallery" }}>
+          Open the gallery
+        </Link>
+      </Empty>
+    );
+  }
+  return <Chat names={names} />;
+}
+
+const START: Parameters = { system: "", temperature: "", topP: "", maxTokens: "" };
+
+function Chat({ names }: { names: readonly string[] }) {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const replicas = useQuery(modelQueries.replicas()).data;
+  const ready = new Set(replicas?.filter(({ corral_state }) => corral_state === "ready").map(({ model_name }) => model_name));
+  const model = search.model !== undefined && names.includes(search.model) ? search.model : (names.find((name) => ready.has(name)) ?? names[0] ?? "");
+  const [parameters, setParameters] = useState(START);
+  const [showParameters, setShowParameters] = useState(false);
+  const [showCode, setShowCode] = useState(false);
+  const [draft, setDraft] = useState("");
+  const chat = useChat();
+
+  function send() {
+    const text = draft.trim();
+    if (text === "" || chat.isBusy) return;
+    setDraft("");
+    void chat.ask(model, text, parameters);
+  }
+
+  return (
+    <div className={styles.page}>
+      <header className={styles.header}>
+        <h1>Chat</h1>
+        <Select
+          label="Model"
+          hidden
+          value={model}
+          onChange={(next) => void navigate({ search: { model: next }, replace: true })}
+          options={names.map((name) => ({ value: name, word: ready.has(name) ? name : `${name} (not loaded)` }))}
+        />
+        <span className={styles.tools}>
+          <Button size="small" icon="settings" aria-expanded={showParameters} onClick={() => setShowParameters(!showParameters)}>
+            Parameters
+          </Button>
+          <Button size="small" icon="copy" onClick={() => setShowCode(true)}>
+            As code
+          </Button>
+          {chat.turns.length > 0 ? (
+            <Button size="small" look="quiet" onClick={chat.clear}>
+              Clear
+            </Button>
+          ) : null}
+        </span>
+      </header>
+      {showParameters ? <ParameterFields parameters={parameters} onChange={setParameters} /> : null}
+      <Turns turns={chat.turns} model={model} isCold={!ready.has(model)} />
+      <Composer draft={draft} onDraft={setDraft} onSend={send} isBusy={chat.isBusy} onStop={chat.stop} model={model} />
+      <Dialog open={showCode} onClose={() => setShowCode(false)} wide title="The same from your own program" description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}>
+        {showCode ? <Code model={model} turns={chat.turns} draft={draft} parameters={parameters} /> : null}
+      </Dialog>
+    </div>
+  );
+}
+
+function Code({ model, turns, draft, parameters }: { model: string; turns: readonly Turn[]; draft: string; parameters: Parameters }) {
+  const asked: Turn[] = draft.trim() !== "" || turns.length === 0 ? [...turns, { role: "user", text: draft.trim() || "Hello!" }] : turns.slice(0, turns.findLastIndex(({ role }) => role === "user") + 1);
+  const request = buildRequest(model, asked, parameters);
+  const base = new URL(".", window.location.href.split("#")[0]).href;
+  return (
+    <>
+      <h3 className={styles.codeTitle}>curl</h3>
+      <CopyBox label="As curl" text={asCurl(base, request)} />
+      <h3 className={styles.codeTitle}>Python</h3>
+      <CopyBox label="As Python" text={asPython(base, request)} />
+    </>
+  );
+}
+
+function ParameterFields({ parameters, onChange }: { parameters: Parameters; onChange: (parameters: Parameters) => void }) {
+  const field = (name: keyof Parameters) => ({
+    value: parameters[name],
+    onChange: (event: { target: { value: string } }) => onChange({ ...parameters, [name]: event.target.value }),
+  });
+  return (
+    <div className={styles.parameters}>
+      <label className={styles.system}>
+        System prompt
+        <textarea rows={2} placeholder="None" {...field("system")} />
+      </label>
+      <TextField label="Temperature" type="number" min={0} max={2} step={0.1} placeholder="default" {...field("temperature")} />
+      <TextField label="Top p" type="number" min={0} max={1} step={0.05} placeholder="default" {...field("topP")} />
+      <TextField label="Most tokens" type="number" min={1} step={1} placeholder="no limit" {...field("maxTokens")} />
+    </div>
+  );
+}
+
+function Turns({ turns, model, isCold }: { turns: readonly Turn[]; model: string; isCold: boolean }) {
+  const list = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  // Follows the answer as long as the reader has not scrolled away from its end.
+  useEffect(() => {
+    const element = list.current;
+    if (element !== null && isAtEnd.current) element.scrollTop = element.scrollHeight;
+  }, [turns]);
+  return (
+    <div
+      ref={list}
+      className={styles.turns}
+      role="log"
+      aria-label="Conversation"
+      tabIndex={0}
+      onScroll={(event) => {
+        const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
+        isAtEnd.current = scrollHeight - scrollTop - clientHeight < 40;
+      }}
+    >
+      {turns.length === 0 ? (
+        <Empty icon="chat" title={`Ask ${model} something`} hint={isCold ? "It is not loaded: the first answer takes as long as loading does." : "What you write goes to one of its replicas, and the answer says which node gave it."} />
+      ) : (
+        turns.map((turn, index) =>
+          turn.role === "user" ? (
+            <div key={index} className={cx(styles.turn, styles.user)}>
+              <span className="visually-hidden">You: </span>
+              {turn.text}
+            </div>
+          ) : (
+            <AnswerView key={index} answer={turn.answer} model={model} />
+          ),
+        )
+      )}
+    </div>
+  );
+}
+
+function AnswerView({ answer, model }: { answer: Answer; model: string }) {
+  const isWaiting = answer.firstMs === null && answer.endedMs === null;
+  return (
+    <div className={cx(styles.turn, styles.assistant)} data-answer={answer.endedMs === null ? "running" : "ended"}>
+      <span className="visually-hidden">{model}: </span>
+      {answer.reasoning === "" ? null : (
+        <details className={styles.reasoning} open={answer.text === ""}>
+          <summary>Reasoning</summary>
+          {answer.reasoning}
+        </details>
+      )}
+      {answer.text}
+      {isWaiting ? <Waiting node={answer.node} /> : null}
+      {answer.error === null ? null : <InlineError error={answer.error} />}
+      <Figures answer={answer} />
+    </div>
+  );
+}
+
+function Waiting({ node }: { node: string }) {
+  const now = useNow();
+  const [began] = useState(() => Date.now());
+  const seconds = Math.round((now - began) / 1000);
+  return (
+    <p className={styles.waiting}>
+      <Spinner /> {node === "" ? "Waiting for the model" : `${node} is reading`}
+      {seconds > 1 ? `, ${seconds} s` : ""}…
+    </p>
+  );
+}
+
+function Figures({ answer }: { answer: Answer }) {
+  if (answer.firstMs === null) return answer.stopped ? <p className={styles.figures}>Stopped before it began.</p> : null;
+  const last = answer.endedMs;
+  const spanS = last === null ? null : (last - answer.firstMs) / 1000;
+  const speed = spanS !== null && spanS > 0 && answer.tokens > 1 ? (answer.tokens - 1) / spanS : null;
+  const parts = [
+    answer.node === "" ? "" : `answered by ${answer.node}`,
+    speed === null ? "" : `${speed.toFixed(1)} tokens/s`,
+    `${answer.tokens} tokens`,
+    `first after ${formatSeconds(answer.firstMs / 1000)}`,
+    answer.stopped ? "stopped" : "",
+  ];
+  return <p className={styles.figures}>{parts.filter(Boolean).join(" · ")}</p>;
+}
+
+interface ComposerProps {
+  draft: string;
+  onDraft: (text: string) => void;
+  onSend: () => void;
+  isBusy: boolean;
+  onStop: () => void;
+  model: string;
+}
+
+function Composer({ draft, onDraft, onSend, isBusy, onStop, model }: ComposerProps) {
+  function submit(event: FormEvent) {
+    event.preventDefault();
+    onSend();
+  }
+  function onKeyDown(event: KeyboardEvent) {
+    if (event.key === "Enter" && !event.shiftKey && !event.nativeEvent.isComposing) {
+      event.preventDefault();
+      onSend();
+    }
+    if (event.key === "Escape" && isBusy) onStop();
+  }
+  return (
+    <form className={styles.composer} onSubmit={submit}>
+      <textarea
+        aria-label={`Message to ${model}`}
+        placeholder="Enter sends, Shift+Enter starts a new line"
+        rows={2}
+        value={draft}
+        onChange={(event) => onDraft(event.target.value)}
+        onKeyDown={onKeyDown}
+      />
+      {isBusy ? (
+        <Button icon="stop" onClick={onStop}>
+          Stop
+        </Button>
+      ) : (
+        <Button type="submit" look="primary" icon="send">
+          Send
+        </Button>
+      )}
+    </form>
+  );
+}

@@ -1,0 +1,26 @@
+import { expect, test } from "vitest";
+import { asCurl, asPython } from "./examples";
+import { buildRequest, type Turn } from "./useChat";
+
+const parameters = { system: "Be brief.", temperature: "0.5", topP: "", maxTokens: "many" };
+
+test("sends what was said, and only parameters that are numbers", () => {
+  const answer = { text: "", reasoning: "", node: "", tokens: 0, tokensAreCounted: false, firstMs: null, endedMs: 1, error: new Error("x"), stopped: false };
+  const turns: Turn[] = [{ role: "user", text: "hello" }, { role: "assistant", answer }, { role: "user", text: "again" }];
+  expect(buildRequest("m", turns, parameters)).toEqual({
+    model: "m",
+    messages: [
+      { role: "system", content: "Be brief." },
+      { role: "user", content: "hello" },
+      { role: "user", content: "again" },
+    ],
+    temperature: 0.5,
+  });
+});
+
+test("quotes what a shell or Python would read otherwise", () => {
+  const request = { model: "m", messages: [{ role: "user" as const, content: 'it\'s "so"' }], max_tokens: 5 };
+  expect(asCurl("http://h/", request)).toContain("it'\\''s");
+  expect(asPython("http://h/", request)).toContain('"content": "it\'s \\"so\\""');
+  expect(asPython("http://h/", request)).toContain("    max_tokens=5,\n");
+});

@@ -1,0 +1,7 @@
+export interface ChatSearch {
+  model?: string;
+}
+
+export function validateChatSearch(raw: Record<string, unknown>): ChatSearch {
+  return typeof raw["model"] === "string" && raw["model"] !== "" ? { model: raw["model"] } : {};
+}

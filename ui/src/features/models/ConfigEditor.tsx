@@ -1,0 +1,189 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState, type FormEvent } from "react";
+import { api } from "@/api/client";
+import { ApiError } from "@/api/errors";
+import type { ModelDetail, Revision } from "@/api/types";
+import { InlineError, Loading, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { Dialog, DialogActions } from "@/components/Dialog";
+import { useAnnounce } from "@/components/Toasts";
+import { plural } from "@/format/text";
+import { formatDateTime } from "@/format/time";
+import styles from "./ConfigEditor.module.css";
+import { modelDetailQueries, useModelChange } from "./queries";
+
+const START = `name: my-model
+backend: llama-cpp
+parameters:
+  model: huggingface://owner/repository/weights.gguf
+context_size: 4096
+`;
+
+export function AddModelDialog({ open, onClose, onAdded }: { open: boolean; onClose: () => void; onAdded: (name: string) => void }) {
+  return (
+    <Dialog open={open} onClose={onClose} wide title="Add a model" description={<p>A model configuration in YAML, as LocalAI has them. It is checked before it is kept.</p>}>
+      {open ? <AddForm onClose={onClose} onAdded={onAdded} /> : null}
+    </Dialog>
+  );
+}
+
+function AddForm({ onClose, onAdded }: { onClose: () => void; onAdded: (name: string) => void }) {
+  const [text, setText] = useState(START);
+  const add = useModelChange((config: string) => api.addModel(config));
+  function submit(event: FormEvent) {
+    event.preventDefault();
+    add.mutate(text, {
+      onSuccess: (model) => {
+        onAdded(model.name);
+        onClose();
+      },
+    });
+  }
+  return (
+    <form className={styles.form} onSubmit={submit}>
+      <YamlField text={text} onText={setText} />
+      {add.isError ? <InlineError error={add.error} /> : null}
+      <DialogActions>
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" look="primary" busy={add.isPending}>
+          Add
+        </Button>
+      </DialogActions>
+    </form>
+  );
+}
+
+export function ConfigDialog({ open, name, onClose }: { open: boolean; name: string; onClose: () => void }) {
+  return (
+    <Dialog
+      open={open}
+      onClose={onClose}
+      wide
+      title={`Configuration of ${name}`}
+      description={<p>Replicas of the configuration before get no more requests once it is saved, and are replaced.</p>}
+    >
+      {open ? <LoadedConfig name={name} onClose={onClose} /> : null}
+    </Dialog>
+  );
+}
+
+function LoadedConfig({ name, onClose }: { name: string; onClose: () => void }) {
+  const detail = useQuery({ ...modelDetailQueries.one(name), staleTime: 0 });
+  const revisions = useQuery(modelDetailQueries.revisions(name));
+  if (detail.isPending) return <Loading what="the configuration" />;
+  if (detail.isError) return <Problem title="The configuration could not be read" error={detail.error} retrying={detail.isFetching} onRetry={() => void detail.refetch()} />;
+  return <EditForm current={detail.data} revisions={revisions.data ?? []} onClose={onClose} />;
+}
+
+function EditForm({ current, revisions, onClose }: { current: ModelDetail; revisions: readonly Revision[]; onClose: () => void }) {
+  const announce = useAnnounce();
+  // What was read when the editing began, and not what others saved since: they would be overwritten without a word.
+  const [base, setBase] = useState(current);
+  const [text, setText] = useState(current.config);
+  const save = useModelChange((config: string) => api.editModel(base.name, config, base.revision));
+  const isConflict = base.revision !== current.revision || (save.error instanceof ApiError && save.error.status === 409) || (save.error instanceof ApiError && save.error.status === 412);
+
+  function submit(event: FormEvent) {
+    event.preventDefault();
+    save.mutate(text, {
+      onSuccess: () => {
+        announce.done(`The configuration of ${base.name} is saved.`);
+        onClose();
+      },
+    });
+  }
+
+  return (
+    <form className={styles.form} onSubmit={submit}>
+      <p className={styles.soft}>
+        Revision <code>{base.revision.slice(0, 12)}</code>, {formatDateTime(base.changed_at)}, by {base.changed_by}
+        {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older one", "older ones")}` : ""}
+      </p>
+      <YamlField text={text} onText={setText} />
+      {base.unknown_fields.length === 0 ? null : (
+        <p className={styles.soft}>Kept, but Corral does not look at: {base.unknown_fields.join(", ")}</p>
+      )}
+      {isConflict ? (
+        <div className={styles.conflict} role="alert">
+          <p>
+            <strong>Someone else changed it meanwhile</strong> ({current.changed_by}, {formatDateTime(current.changed_at)}). Your text is still here; saving over
+            theirs is refused.
+          </p>
+          <details>
+            <summary>What it is now</summary>
+            <pre tabIndex={0}>{current.config}</pre>
+          </details>
+          <span className={styles.conflictActions}>
+            <Button
+              size="small"
+              onClick={() => {
+                setBase(current);
+                setText(current.config);
+                save.reset();
+              }}
+            >
+              Take theirs
+            </Button>
+            <Button
+              size="small"
+              onClick={() => {
+                setBase(current);
+                save.reset();
+              }}
+            >
+              Keep my text and replace theirs
+            </Button>
+          </span>
+        </div>
+      ) : save.isError ? (
+        <InlineError error={save.error} />
+      ) : null}
+      <DialogActions>
+        {revisions.length > 1 ? <RevisionPicker revisions={revisions} onPick={setText} /> : null}
+        <Button onClick={onClose}>Cancel</Button>
+        <Button type="submit" look="primary" busy={save.isPending} aria-disabled={isConflict}>
+          Save
+        </Button>
+      </DialogActions>
+    </form>
+  );
+}
+
+function RevisionPicker({ revisions, onPick }: { revisions: readonly Revision[]; onPick: (text: string) => void }) {
+  return (
+    <select
+      className={styles.picker}
+      aria-label="Start from an older revision"
+      value=""
+      onChange={(event) => {
+        const picked = revisions[Number(event.target.value)];
+        if (picked !== undefined) onPick(picked.config);
+      }}
+    >
+      <option value="" disabled>
+        Older revisions…
+      </option>
+      {revisions.map((revision, index) =>
+        revision.config === "" ? null : (
+          <option key={index} value={index}>
+            {revision.revision.slice(0, 12)} · {formatDateTime(revision.at)} · {revision.actor}
+          </option>
+        ),
+      )}
+    </select>
+  );
+}
+
+function YamlField({ text, onText }: { text: string; onText: (text: string) => void }) {
+  return (
+    <textarea
+      className={styles.yaml}
+      aria-label="Configuration (YAML)"
+      rows={16}
+      spellCheck={false}
+      autoCapitalize="none"
+      value={text}
+      onChange={(event) => onText(event.target.value)}
+    />
+  );
+}

@@ -1,0 +1,230 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { api } from "@/api/client";
+import type { Load, Model, Replica, WhyModel } from "@/api/types";
+import { InlineError, Loading, messageOf, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { ConfirmDialog } from "@/components/ConfirmDialog";
+import { Fact, Facts, PanelActions, PanelHeader, PanelSection } from "@/components/PanelParts";
+import { Pill } from "@/components/Pill";
+import { Progress } from "@/components/Progress";
+import { useAnnounce } from "@/components/Toasts";
+import { modelQueries } from "@/data/models";
+import { useNodeNames } from "@/data/nodes";
+import { formatBytes, formatShare } from "@/format/bytes";
+import { formatEta } from "@/format/rates";
+import { plural, sentence } from "@/format/text";
+import { formatDateTime } from "@/format/time";
+import { ConfigDialog } from "./ConfigEditor";
+import styles from "./ModelPanel.module.css";
+import { modelDetailQueries, useModelChange } from "./queries";
+import { ScaleDialog } from "./ScaleDialog";
+import { modelState, REPLICA_WORDS, schedulingWords } from "./states";
+
+type Asked = "unload" | "delete" | "scale" | "edit" | null;
+
+export function ModelPanel({ model, onClose }: { model: Model; onClose: () => void }) {
+  const why = useQuery(modelDetailQueries.why(model.name));
+  const replicas = useQuery({ ...modelQueries.replicas(), select: (all) => all.filter(({ model_name }) => model_name === model.name) }).data ?? [];
+  const scheduling = useQuery({ ...modelQueries.scheduling(), select: (all) => all.find(({ model_name }) => model_name === model.name) }).data;
+  const [asked, setAsked] = useState<Asked>(null);
+  const announce = useAnnounce();
+  const load = useModelChange(() => api.loadModel(model.name));
+  const unload = useModelChange(() => api.unloadModel(model.name));
+  const remove = useModelChange(() => api.deleteModel(model.name));
+  const loads = why.data?.loads ?? [];
+  const state = modelState(replicas, loads.some(({ error }) => !error));
+  const close = () => setAsked(null);
+
+  return (
+    <>
+      <PanelHeader title={model.name} id={model.name} onClose={onClose}>
+        <p className={styles.status}>
+          <Pill tone={state.tone}>{state.word}</Pill> {schedulingWords(scheduling)}
+        </p>
+      </PanelHeader>
+      {model.description === "" ? null : <p className={styles.description}>{model.description}</p>}
+      {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
+        <InlineError error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`} />
+      )}
+      <PanelActions>
+        <Button
+          look="primary"
+          icon="resume"
+          busy={load.isPending}
+          onClick={() => load.mutate(undefined, { onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error)) })}
+        >
+          Load
+        </Button>
+        {replicas.length > 0 || loads.length > 0 ? (
+          <Button icon="stop" onClick={() => setAsked("unload")}>
+            Unload…
+          </Button>
+        ) : null}
+        <Button icon="settings" onClick={() => setAsked("scale")}>
+          Scale…
+        </Button>
+        <Button icon="edit" onClick={() => setAsked("edit")}>
+          Edit…
+        </Button>
+        <Link to="/chat" search={{ model: model.name }} className={styles.chat}>
+          Chat
+        </Link>
+        <Button icon="remove" onClick={() => setAsked("delete")}>
+          Delete…
+        </Button>
+      </PanelActions>
+
+      {loads.length === 0 ? null : (
+        <PanelSection title="Loading">
+          <ul className={styles.loads}>
+            {loads.map((each, index) => (
+              <LoadRow key={index} load={each} />
+            ))}
+          </ul>
+        </PanelSection>
+      )}
+      <PanelSection title={`Replicas (${replicas.length})`}>
+        {replicas.length === 0 ? <p className={styles.soft}>None. “Load” starts one; so does the first request.</p> : <Replicas model={model} replicas={replicas} />}
+      </PanelSection>
+      <PanelSection title="Configuration">
+        <Facts>
+          <Fact name="Backend">{model.backend || "none"}</Fact>
+          <Fact name="Weights">
+            <code>{model.model || "none"}</code>
+          </Fact>
+          <Fact name="Context">{model.context_size === null ? "as the backend decides" : `${model.context_size} tokens`}</Fact>
+          {model.aliases.length === 0 ? null : <Fact name="Aliases">{model.aliases.join(", ")}</Fact>}
+          <Fact name="Uses">{model.known_usecases.join(", ") || (model.embeddings ? "embeddings" : "not told")}</Fact>
+          <Fact name="Revision">
+            <code title={model.revision}>{model.revision.slice(0, 12)}</code>
+          </Fact>
+          <Fact name="Changed">
+            {formatDateTime(model.changed_at)}, by {model.changed_by}
+          </Fact>
+        </Facts>
+      </PanelSection>
+      <PanelSection title="Why it is where it is">
+        {why.isPending ? <Loading what="decisions" /> : why.isError ? <Problem title="The decisions could not be read" error={why.error} onRetry={() => void why.refetch()} /> : <Decisions why={why.data} />}
+      </PanelSection>
+
+      <ConfirmDialog
+        open={asked === "unload"}
+        onClose={close}
+        title={`Unload ${model.name}?`}
+        action="Unload"
+        busy={unload.isPending}
+        error={unload.error}
+        onConfirm={() => unload.mutate(undefined, { onSuccess: close })}
+      >
+        <p>
+          {plural(replicas.length, "replica stops", "replicas stop")} when what {replicas.length === 1 ? "it is" : "they are"} answering is finished. Its
+          configuration stays, and the next request loads it again.
+        </p>
+      </ConfirmDialog>
+      <ConfirmDialog
+        open={asked === "delete"}
+        onClose={close}
+        title={`Delete ${model.name}?`}
+        action="Delete"
+        danger
+        busy={remove.isPending}
+        error={remove.error}
+        onConfirm={() =>
+          remove.mutate(undefined, {
+            onSuccess: () => {
+              announce.done(`${model.name} is deleted.`);
+              onClose();
+            },
+          })
+        }
+      >
+        <p>Requests for it are refused from then on, and {replicas.length === 0 ? "its configuration is removed" : `${plural(replicas.length, "replica")} stop`}. The revisions of its configuration are kept.</p>
+      </ConfirmDialog>
+      <ScaleDialog key={`${model.name} ${asked === "scale"}`} open={asked === "scale"} model={model.name} scheduling={scheduling} onClose={close} />
+      <ConfigDialog open={asked === "edit"} name={model.name} onClose={close} />
+    </>
+  );
+}
+
+function LoadRow({ load }: { load: Load }) {
+  const bytes = load.total_bytes > 0 ? formatShare(load.bytes_sent, load.total_bytes) : "";
+  return (
+    <li className={styles.load}>
+      <span className={styles.loadHead}>
+        <strong>{load.node ?? "no node yet"}</strong> <Pill tone={load.error ? "red" : "blue"}>{load.state}</Pill>
+        <span className={styles.soft}>{[bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)].filter(Boolean).join(" · ")}</span>
+      </span>
+      {load.error ? null : <Progress label={`Loading on ${load.node ?? "a node"}`} percentage={load.total_bytes > 0 ? load.progress : null} />}
+      {load.reason ? <span className={styles.soft}>{sentence(load.reason)}</span> : null}
+      {load.error ? <InlineError error={load.error} /> : null}
+    </li>
+  );
+}
+
+function Replicas({ model, replicas }: { model: Model; replicas: readonly Replica[] }) {
+  const nameOf = useNodeNames();
+  const announce = useAnnounce();
+  const unload = useModelChange((nodeId: string) => api.unloadOnNode(nodeId, model.name));
+  const sorted = [...replicas].sort((a, b) => nameOf(a.node_id).localeCompare(nameOf(b.node_id), undefined, { numeric: true }));
+  return (
+    <ul className={styles.replicas}>
+      {sorted.map((replica) => {
+        const { word, tone } = REPLICA_WORDS[replica.corral_state];
+        const isOld = replica.config_revision !== undefined && replica.config_revision !== model.revision;
+        return (
+          <li key={replica.id} className={styles.replica}>
+            <span>
+              <Link to="/nodes/$nodeId" params={{ nodeId: replica.node_id }}>
+                {nameOf(replica.node_id)}
+              </Link>
+              {replica.replica_index > 0 ? ` #${replica.replica_index}` : ""} <Pill tone={tone}>{word}</Pill> {isOld ? <Pill tone="yellow">Old configuration</Pill> : null}
+              <span className={styles.facts}>
+                {[
+                  `${replica.in_flight} in flight${replica.capacity ? ` of ${replica.capacity}` : ""}`,
+                  replica.memory_bytes ? `${formatBytes(replica.memory_bytes)} memory` : "",
+                  replica.last_used === null ? "" : `last used ${formatDateTime(replica.last_used)}`,
+                ]
+                  .filter(Boolean)
+                  .join(" · ")}
+              </span>
+              {replica.reason ? <span className={styles.facts}>{sentence(replica.reason)}</span> : null}
+              {replica.cleanup_error ? <InlineError error={replica.cleanup_error} /> : null}
+            </span>
+            <Button
+              size="small"
+              look="quiet"
+              busy={unload.isPending && unload.variables === replica.node_id}
+              aria-label={`Unload from ${nameOf(replica.node_id)}`}
+              onClick={() => unload.mutate(replica.node_id, { onError: (error) => announce.failed("It was not unloaded.", messageOf(error)) })}
+            >
+              Unload
+            </Button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function Decisions({ why }: { why: WhyModel }) {
+  if (why.decisions.length === 0) return <p className={styles.soft}>Nothing was decided yet: it was never loaded.</p>;
+  return (
+    <ol className={styles.decisions}>
+      {why.decisions.slice(0, 5).map((decision) => (
+        <li key={decision.id}>
+          <strong>{sentence(decision.cause)}</strong> <span className={styles.soft}>{formatDateTime(decision.at)}</span>
+          <ul>
+            {decision.candidates?.slice(0, 8).map((candidate) => (
+              <li key={candidate.node_id} className={styles.soft}>
+                {candidate.node ?? candidate.node_id}: {candidate.verdict.replaceAll("_", " ")}
+                {candidate.reason === "" ? "" : `, ${candidate.reason}`}
+              </li>
+            ))}
+          </ul>
+        </li>
+      ))}
+    </ol>
+  );
+}

@@ -1,0 +1,223 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { useDeferredValue, useMemo, useState } from "react";
+import { api } from "@/api/client";
+import type { AvailableModel, Model, Replica, Scheduling } from "@/api/types";
+import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { Chip } from "@/components/Chip";
+import { Card, Page } from "@/components/Page";
+import { Pill } from "@/components/Pill";
+import { SearchField } from "@/components/SearchField";
+import { SidePanel } from "@/components/SidePanel";
+import { Tabs } from "@/components/Tabs";
+import { useAnnounce } from "@/components/Toasts";
+import { modelQueries } from "@/data/models";
+import { useNodeNames } from "@/data/nodes";
+import { groupBy } from "@/format/groups";
+import { plural } from "@/format/text";
+import { AddModelDialog } from "./ConfigEditor";
+import { ModelPanel } from "./ModelPanel";
+import styles from "./ModelsPage.module.css";
+import { modelDetailQueries, useModelChange } from "./queries";
+import type { ModelsSearch, ModelsTab } from "./search";
+import { modelState, schedulingWords } from "./states";
+
+const route = getRouteApi("/models");
+
+export function ModelsPage() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const [adding, setAdding] = useState(false);
+  const models = useQuery(modelQueries.list());
+  const tab = search.tab ?? "installed";
+  const show = (change: Partial<ModelsSearch>, replace = false) => void navigate({ search: (now) => ({ ...now, ...change }), replace });
+  const text = useDeferredValue(search.q ?? "");
+  const opened = models.data?.find(({ name }) => name === search.open);
+
+  return (
+    <SidePanel
+      label="Model details"
+      isOpen={search.open !== undefined && tab === "installed"}
+      onClose={() => show({ open: "" })}
+      panel={
+        opened !== undefined ? (
+          <ModelPanel key={opened.name} model={opened} onClose={() => show({ open: "" })} />
+        ) : models.isPending ? (
+          <Loading what="the model" />
+        ) : (
+          <Empty icon="models" title="This model is not here" hint="It was deleted, or the address is wrong.">
+            <Button onClick={() => show({ open: "" })}>Back to all models</Button>
+          </Empty>
+        )
+      }
+    >
+      <Page
+        title="Models"
+        actions={
+          <Button icon="add" onClick={() => setAdding(true)}>
+            Add a configuration
+          </Button>
+        }
+        toolbar={
+          <>
+            <Tabs<ModelsTab>
+              label="Parts of the models"
+              value={tab}
+              onChange={(next) => show({ tab: next, q: "", open: "" })}
+              tabs={[
+                { value: "installed", word: "Installed", count: models.data?.length },
+                { value: "gallery", word: "Gallery" },
+              ]}
+            />
+            <SearchField label="Search models" placeholder="Name, backend, description…" text={search.q ?? ""} onText={(q) => show({ q }, true)} />
+          </>
+        }
+      >
+        {tab === "gallery" ? (
+          <ModelGallery term={text} onInstalled={(name) => show({ tab: "installed", q: "", open: name })} />
+        ) : models.data === undefined ? (
+          models.isPending ? (
+            <Loading what="models" />
+          ) : (
+            <Problem title="The models could not be read" error={models.error} retrying={models.isFetching} onRetry={() => void models.refetch()} />
+          )
+        ) : models.data.length === 0 ? (
+          <Empty icon="models" title="No model yet" hint="Take one from the gallery, or add a configuration of your own.">
+            <Button look="primary" icon="search" onClick={() => show({ tab: "gallery" })}>
+              Open the gallery
+            </Button>
+          </Empty>
+        ) : (
+          <Installed models={models.data} text={text} openName={search.open} onOpen={(name) => show({ open: name })} />
+        )}
+      </Page>
+      <AddModelDialog open={adding} onClose={() => setAdding(false)} onAdded={(name) => show({ tab: "installed", q: "", open: name })} />
+    </SidePanel>
+  );
+}
+
+function Installed({ models, text, openName, onOpen }: { models: readonly Model[]; text: string; openName: string | undefined; onOpen: (name: string) => void }) {
+  const replicas = useQuery(modelQueries.replicas()).data;
+  const scheduling = useQuery(modelQueries.scheduling()).data;
+  const byModel = useMemo(() => groupBy(replicas ?? [], ({ model_name }) => model_name), [replicas]);
+  const wanted = useMemo(() => new Map(scheduling?.map((each) => [each.model_name, each])), [scheduling]);
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = models.filter((model) => words.every((word) => `${model.name} ${model.backend} ${model.description} ${model.aliases.join(" ")}`.toLowerCase().includes(word)));
+  if (found.length === 0) return <Empty icon="search" title="No model matches" hint={`None of ${plural(models.length, "model")} has these words.`} />;
+  return (
+    <ul className={styles.models}>
+      {found.map((model) => (
+        <li key={model.name}>
+          <ModelCard model={model} replicas={byModel.get(model.name) ?? []} scheduling={wanted.get(model.name)} isOpen={model.name === openName} onOpen={() => onOpen(model.name)} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface ModelCardProps {
+  model: Model;
+  replicas: readonly Replica[];
+  scheduling: Scheduling | undefined;
+  isOpen: boolean;
+  onOpen: () => void;
+}
+
+function ModelCard({ model, replicas, scheduling, isOpen, onOpen }: ModelCardProps) {
+  const nameOf = useNodeNames();
+  const state = modelState(replicas, false);
+  return (
+    <button type="button" className={styles.card} aria-pressed={isOpen} onClick={onOpen}>
+      <span className={styles.head}>
+        <strong>{model.name}</strong>
+        {model.alias_of !== "" ? <Pill tone="violet">Alias of {model.alias_of}</Pill> : model.disabled ? <Pill tone="grey">Disabled</Pill> : <Pill tone={state.tone}>{state.word}</Pill>}
+      </span>
+      {scheduling?.unsatisfiable_reason === undefined ? null : <span className={styles.problem}>{scheduling.unsatisfiable_reason}</span>}
+      <span className={styles.soft}>
+        {model.backend || "no backend"} · {schedulingWords(scheduling)}
+      </span>
+      {replicas.length === 0 ? null : (
+        <span className={styles.chips}>
+          {replicas.slice(0, 8).map((replica) => (
+            <Chip key={replica.id}>{nameOf(replica.node_id)}</Chip>
+          ))}
+          {replicas.length > 8 ? <Chip>+{replicas.length - 8}</Chip> : null}
+        </span>
+      )}
+    </button>
+  );
+}
+
+function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name: string) => void }) {
+  const available = useQuery(modelDetailQueries.gallery(term));
+  if (available.data === undefined) {
+    if (available.isPending) return <Loading what="the gallery" />;
+    return <Problem title="The gallery could not be read" error={available.error} retrying={available.isFetching} onRetry={() => void available.refetch()} />;
+  }
+  const { models, total } = available.data;
+  if (total === 0) {
+    return <Empty icon="search" title={term === "" ? "The galleries offer no model" : "No model matches"} hint={term === "" ? "A gallery may be out of reach; the System page and the log tell." : "Try fewer or other words."} />;
+  }
+  return (
+    <>
+      <ul className={styles.offers}>
+        {models.slice(0, 200).map((model) => (
+          <li key={`${model.gallery}@${model.name}`}>
+            <OfferCard model={model} onInstalled={onInstalled} />
+          </li>
+        ))}
+      </ul>
+      {total > 200 ? <p className={styles.soft}>{total - 200} more fit: search for them.</p> : null}
+    </>
+  );
+}
+
+function OfferCard({ model, onInstalled }: { model: AvailableModel; onInstalled: (name: string) => void }) {
+  const announce = useAnnounce();
+  const install = useModelChange(() => api.installModel(`${model.gallery}@${model.name}`, ""));
+  return (
+    <Card
+      title={
+        <span className={styles.title}>
+          {model.name} {model.installed ? <Pill tone="green">Installed</Pill> : null}
+        </span>
+      }
+      actions={
+        model.installed ? (
+          <Button size="small" onClick={() => onInstalled(model.name)}>
+            Show
+          </Button>
+        ) : (
+          <Button
+            size="small"
+            icon="add"
+            busy={install.isPending}
+            aria-label={`Install ${model.name}`}
+            onClick={() =>
+              install.mutate(undefined, {
+                onSuccess: (added) => {
+                  announce.done(`${added.name} is installed. Its files are fetched when it is first loaded.`);
+                  onInstalled(added.name);
+                },
+                onError: (error) => announce.failed(`${model.name} could not be installed.`, messageOf(error)),
+              })
+            }
+          >
+            Install
+          </Button>
+        )
+      }
+    >
+      <div className={styles.offer}>
+        <p>{model.description}</p>
+        <p className={styles.soft}>{[model.backend, model.size, model.license, `from ${model.gallery}`].filter(Boolean).join(" · ")}</p>
+        <p className={styles.chips}>
+          {model.tags.map((tag) => (
+            <Chip key={tag}>{tag}</Chip>
+          ))}
+        </p>
+      </div>
+    </Card>
+  );
+}

@@ -1,0 +1,120 @@
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { api } from "@/api/client";
+import { streamLog } from "@/api/logStream";
+import type { LogLine } from "@/api/types";
+import { Empty, InlineError, Loading, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { Select } from "@/components/Choice";
+import { cx } from "@/components/cx";
+import { Dialog } from "@/components/Dialog";
+import { Pill } from "@/components/Pill";
+import styles from "./LogsDialog.module.css";
+
+/** As many as the worker keeps of one process; more would only make the page slow. */
+const MOST_LINES = 1000;
+
+const logsQuery = (nodeId: string) => queryOptions({ queryKey: ["node-logs", nodeId], queryFn: ({ signal }) => api.listNodeLogs(nodeId, signal) });
+
+interface LogsDialogProps {
+  open: boolean;
+  nodeId: string;
+  nodeName: string;
+  onClose: () => void;
+}
+
+export function LogsDialog({ open, nodeId, nodeName, onClose }: LogsDialogProps) {
+  return (
+    <Dialog open={open} onClose={onClose} wide title={`Logs of ${nodeName}`}>
+      {open ? <Logs nodeId={nodeId} /> : null}
+    </Dialog>
+  );
+}
+
+function Logs({ nodeId }: { nodeId: string }) {
+  const keys = useQuery(logsQuery(nodeId));
+  const [chosen, setChosen] = useState<string | null>(null);
+  if (keys.data === undefined) {
+    if (keys.isPending) return <Loading what="the logs" />;
+    return <Problem title="The logs could not be read" error={keys.error} retrying={keys.isFetching} onRetry={() => void keys.refetch()} />;
+  }
+  const key = chosen ?? keys.data[0];
+  if (key === undefined) return <Empty icon="activity" title="No process has written anything" hint="Processes start when a model is loaded on this node." />;
+  return (
+    <>
+      <Select label="Process" value={key} options={keys.data.map((value) => ({ value, word: value }))} onChange={setChosen} />
+      <Stream key={key} nodeId={nodeId} processKey={key} />
+    </>
+  );
+}
+
+type LineState = { state: "connecting" | "live" | "ended" } | { state: "failed"; error: unknown };
+
+function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) {
+  const [lines, setLines] = useState<readonly LogLine[]>([]);
+  const [line, setLine] = useState<LineState>({ state: "connecting" });
+  const [attempt, setAttempt] = useState(0);
+  const pane = useRef<HTMLPreElement>(null);
+  const isAtEnd = useRef(true);
+
+  useEffect(() => {
+    const stop = new AbortController();
+    setLine({ state: "connecting" });
+    streamLog(
+      nodeId,
+      processKey,
+      {
+        onInitial: (initial) => {
+          setLine({ state: "live" });
+          setLines(initial.slice(-MOST_LINES));
+        },
+        onLines: (more) => setLines((before) => [...before, ...more].slice(-MOST_LINES)),
+      },
+      stop.signal,
+    ).then(
+      () => !stop.signal.aborted && setLine({ state: "ended" }),
+      (error: unknown) => !stop.signal.aborted && setLine({ state: "failed", error }),
+    );
+    return () => stop.abort();
+  }, [nodeId, processKey, attempt]);
+
+  // Follows what comes as long as the reader has not scrolled away from the end.
+  useEffect(() => {
+    if (pane.current !== null && isAtEnd.current) pane.current.scrollTop = pane.current.scrollHeight;
+  }, [lines]);
+
+  return (
+    <>
+      <p className={styles.state}>
+        {line.state === "live" ? <Pill tone="green">Live</Pill> : line.state === "connecting" ? <Pill tone="blue">Connecting</Pill> : <Pill tone="grey">Ended</Pill>}
+        {line.state === "ended" || line.state === "failed" ? (
+          <Button size="small" icon="retry" onClick={() => setAttempt(attempt + 1)}>
+            Read again
+          </Button>
+        ) : null}
+      </p>
+      {line.state === "failed" ? <InlineError error={line.error} /> : null}
+      <pre
+        ref={pane}
+        className={styles.pane}
+        tabIndex={0}
+        role="log"
+        aria-label={`Log of ${processKey}`}
+        aria-live="off"
+        onScroll={(event) => {
+          const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
+          isAtEnd.current = scrollHeight - scrollTop - clientHeight < 30;
+        }}
+      >
+        {lines.length === 0 && line.state === "live" ? "It has written nothing yet." : null}
+        {lines.map((each, index) => (
+          <span key={index} className={cx(styles.line, each.stream === "stderr" && styles.stderr)}>
+            <span className={styles.time}>{each.timestamp.slice(11, 23)} </span>
+            {each.text}
+            {"\n"}
+          </span>
+        ))}
+      </pre>
+    </>
+  );
+}

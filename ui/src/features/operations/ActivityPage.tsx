@@ -1,0 +1,266 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+import type { HistoryEntry, Intent } from "@/api/types";
+import { Empty, InlineError, Loading, messageOf, Problem } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { ConfirmDialog } from "@/components/ConfirmDialog";
+import { Icon } from "@/components/Icon";
+import { Card, Page } from "@/components/Page";
+import { Pill } from "@/components/Pill";
+import { SearchField } from "@/components/SearchField";
+import { Tabs } from "@/components/Tabs";
+import { useAnnounce } from "@/components/Toasts";
+import { cx } from "@/components/cx";
+import { useNodeNames } from "@/data/nodes";
+import { operationQueries, useClearHistory, useRetry, type SeenOperation } from "@/data/operations";
+import { plural, sentence } from "@/format/text";
+import { formatDateTime, formatDuration } from "@/format/time";
+import styles from "./ActivityPage.module.css";
+import { readActivity, type ActivitySearch, type ActivityTab } from "./activitySearch";
+import { NodeRows } from "./NodeRows";
+import { CancelButton } from "./OperationsBar";
+import { STATE_WORDS, stateTone, summaryOf, titleOf, verbWord } from "./words";
+
+const route = getRouteApi("/activity");
+
+export function ActivityPage() {
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const { tab, text } = readActivity(search);
+  const running = useQuery(operationQueries.list());
+  const history = useQuery(operationQueries.history());
+  const dead = useQuery(operationQueries.deadLetters());
+  const open = useMemo(() => running.data?.filter(({ finished_at, state }) => finished_at === null || state === "failed"), [running.data]);
+
+  const show = (change: ActivitySearch, replace = false) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace });
+
+  return (
+    <Page
+      title="Activity"
+      actions={tab === "finished" && history.data?.length ? <ClearHistory /> : undefined}
+      toolbar={
+        <>
+          <Tabs<ActivityTab>
+            label="Parts of the activity"
+            value={tab}
+            onChange={(next) => show({ tab: next })}
+            tabs={[
+              { value: "running", word: "Running and failed", count: open?.length },
+              { value: "finished", word: "Finished", count: history.data?.length },
+              { value: "dead", word: "Dead letters", count: dead.data?.length },
+            ]}
+          />
+          <SearchField label="Filter activity" placeholder="Backend, verb, who, outcome…" text={text} onText={(next) => show({ q: next }, true)} />
+        </>
+      }
+    >
+      {tab === "running" ? (
+        <Section query={running} what="operations" items={open} text={text} textOf={operationText} empty={<NothingRuns />}>
+          {(items) => items.map((operation) => <RunningCard key={operation.jobID} operation={operation} />)}
+        </Section>
+      ) : tab === "finished" ? (
+        <Section query={history} what="finished operations" items={history.data} text={text} textOf={historyText} empty={<NothingEnded />}>
+          {(items) => (
+            <Card>
+              <ul>
+                {items.map((entry) => (
+                  <HistoryRow key={entry.jobID} entry={entry} isOpen={search.open === entry.jobID} onToggle={() => show({ open: search.open === entry.jobID ? undefined : entry.jobID })} />
+                ))}
+              </ul>
+            </Card>
+          )}
+        </Section>
+      ) : (
+        <Section query={dead} what="dead letters" items={dead.data} text={text} textOf={intentText} empty={<NoDeadLetters />}>
+          {(items) => <DeadLetters items={items} />}
+        </Section>
+      )}
+    </Page>
+  );
+}
+
+interface SectionProps<T> {
+  query: { isPending: boolean; isError: boolean; error: unknown; isFetching: boolean; refetch: () => unknown };
+  what: string;
+  items: T[] | undefined;
+  text: string;
+  textOf: (item: T) => string;
+  empty: React.ReactNode;
+  children: (items: T[]) => React.ReactNode;
+}
+
+/** One list with its four states: loading, failed, empty, full. */
+function Section<T>({ query, what, items, text, textOf, empty, children }: SectionProps<T>) {
+  if (items === undefined) {
+    if (query.isPending) return <Loading what={what} />;
+    return <Problem title={`The ${what} could not be read`} error={query.error} retrying={query.isFetching} onRetry={() => void query.refetch()} />;
+  }
+  if (items.length === 0) return empty;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = items.filter((item) => words.every((word) => textOf(item).toLowerCase().includes(word)));
+  if (found.length === 0) return <Empty icon="search" title="Nothing matches" hint={`None of ${plural(items.length, "entry", "entries")} has these words.`} />;
+  return children(found);
+}
+
+const operationText = (each: SeenOperation) => `${titleOf(each)} ${each.state} ${each.actor} ${each.cause} ${each.nodes.map(({ node_name }) => node_name).join(" ")}`;
+const historyText = (each: HistoryEntry) => `${verbWord(each.verb)} ${each.name} ${each.outcome} ${each.actor} ${each.error}`;
+const intentText = (each: Intent) => `${each.backend} ${each.verb} ${each.error} ${each.node_id}`;
+
+const NothingRuns = () => <Empty icon="activity" title="Nothing is under way" hint="Install or upgrade a backend, and its progress on every node is here and at the top of every page." />;
+const NothingEnded = () => <Empty icon="activity" title="Nothing has ended yet" hint="The last fifty operations that ended are listed here, with who asked for them." />;
+const NoDeadLetters = () => <Empty icon="approve" title="No dead letters" hint="An order that failed on a node after every attempt comes here, with the reason, until it is tried again or given anew." />;
+
+function Meta({ actor, cause, at }: { actor: string; cause: string; at: string | null }) {
+  return (
+    <span className={styles.meta}>
+      by {actor}
+      {cause === "request" || cause === "" ? "" : ` (${cause})`}, {formatDateTime(at)}
+    </span>
+  );
+}
+
+function RunningCard({ operation }: { operation: SeenOperation }) {
+  const retry = useRetry();
+  return (
+    <Card
+      title={
+        <span className={styles.title}>
+          {titleOf(operation)} <Pill tone={stateTone(operation.state)}>{operation.isQueued ? "Waiting" : STATE_WORDS[operation.state]}</Pill>
+        </span>
+      }
+      actions={
+        <>
+          {operation.error === "" ? null : (
+            <Button size="small" icon="retry" busy={retry.isPending} onClick={() => retry.mutate({ id: operation.jobID })}>
+              Retry failed
+            </Button>
+          )}
+          {operation.cancellable ? <CancelButton operation={operation} /> : null}
+        </>
+      }
+    >
+      <p className={styles.line}>
+        {summaryOf(operation)} · <Meta actor={operation.actor} cause={operation.cause} at={operation.created_at} />
+      </p>
+      {retry.isError ? <InlineError error={retry.error} /> : null}
+      <NodeRows operationId={operation.jobID} nodes={operation.nodes} isOver={operation.finished_at !== null} />
+    </Card>
+  );
+}
+
+function HistoryRow({ entry, isOpen, onToggle }: { entry: HistoryEntry; isOpen: boolean; onToggle: () => void }) {
+  const took = entry.startedAt === null || entry.finishedAt === null ? null : (Date.parse(entry.finishedAt) - Date.parse(entry.startedAt)) / 1000;
+  return (
+    <li className={styles.entry}>
+      <button type="button" className={styles.entryHead} aria-expanded={isOpen} onClick={onToggle}>
+        <span className={cx(styles.turn, isOpen && styles.turned)}>
+          <Icon name="chevron" size={14} />
+        </span>
+        <span className={styles.what}>
+          {verbWord(entry.verb)} {entry.name}
+        </span>
+        <Pill tone={stateTone(entry.outcome)}>{STATE_WORDS[entry.outcome] ?? entry.outcome}</Pill>
+        <span className={styles.meta}>
+          by {entry.actor}, {formatDateTime(entry.finishedAt)}
+          {took === null ? "" : `, took ${formatDuration(took)}`}
+        </span>
+      </button>
+      {entry.error === "" ? null : <p className={styles.error}>{sentence(entry.error)}</p>}
+      {isOpen ? <Details id={entry.jobID} failed={entry.outcome === "failed"} /> : null}
+    </li>
+  );
+}
+
+function Details({ id, failed }: { id: string; failed: boolean }) {
+  const operation = useQuery(operationQueries.one(id));
+  const retry = useRetry();
+  if (operation.isPending) return <Loading what="details" />;
+  if (operation.isError) return <Problem title="The details could not be read" error={operation.error} onRetry={() => void operation.refetch()} />;
+  return (
+    <div className={styles.details}>
+      <p className={styles.line}>
+        {summaryOf(operation.data)}
+        {failed ? (
+          <Button size="small" icon="retry" busy={retry.isPending} onClick={() => retry.mutate({ id })}>
+            Retry
+          </Button>
+        ) : null}
+      </p>
+      {retry.isError ? <InlineError error={retry.error} /> : null}
+      <NodeRows operationId={id} nodes={operation.data.nodes} isOver />
+    </div>
+  );
+}
+
+function DeadLetters({ items }: { items: Intent[] }) {
+  const nameOf = useNodeNames();
+  const retry = useRetry();
+  const announce = useAnnounce();
+  return (
+    <Card>
+      <p className={styles.explained}>
+        Each of these was tried until its attempts were spent. Nothing happens by itself any more: set right what stands in the way and retry, or give
+        another order for the same backend and node, which takes its place.
+      </p>
+      <ul>
+        {items.map((intent) => (
+          <li key={intent.id} className={styles.letter}>
+            <span className={styles.letterHead}>
+              <strong>
+                {verbWord(intent.verb)} {intent.backend}
+              </strong>{" "}
+              on <strong>{nameOf(intent.node_id)}</strong>
+              <span className={styles.meta}>
+                {plural(intent.attempts, "attempt")}, ended {formatDateTime(intent.finished_at)}
+              </span>
+            </span>
+            <Button
+              size="small"
+              icon="retry"
+              busy={retry.isPending && retry.variables.id === intent.operation_id && retry.variables.nodeId === intent.node_id}
+              aria-label={`Retry ${intent.backend} on ${nameOf(intent.node_id)}`}
+              onClick={() =>
+                retry.mutate(
+                  { id: intent.operation_id, nodeId: intent.node_id },
+                  {
+                    onSuccess: () => announce.done(`${intent.backend} is tried again on ${nameOf(intent.node_id)}.`),
+                    onError: (error) => announce.failed("It could not be tried again.", messageOf(error)),
+                  },
+                )
+              }
+            >
+              Retry
+            </Button>
+            <p className={styles.error}>{sentence(intent.error)}</p>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function ClearHistory() {
+  const [asking, setAsking] = useState(false);
+  const clear = useClearHistory();
+  return (
+    <>
+      <Button icon="remove" onClick={() => setAsking(true)}>
+        Clear
+      </Button>
+      <ConfirmDialog
+        open={asking}
+        onClose={() => setAsking(false)}
+        title="Clear the finished operations?"
+        action="Clear"
+        danger
+        busy={clear.isPending}
+        error={clear.error}
+        onConfirm={() => clear.mutate(undefined, { onSuccess: () => setAsking(false) })}
+      >
+        <p>They are no longer listed for anyone. What they did stays done, and the audit log still has who asked for it.</p>
+      </ConfirmDialog>
+    </>
+  );
+}

@@ -1,0 +1,147 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { memo, useMemo, useRef } from "react";
+import type { NodeProgressStatus, OperationNode } from "@/api/types";
+import { messageOf } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { cx } from "@/components/cx";
+import { Pill } from "@/components/Pill";
+import { Progress } from "@/components/Progress";
+import { useAnnounce } from "@/components/Toasts";
+import { Tooltip } from "@/components/Tooltip";
+import { useNow } from "@/components/useNow";
+import { useRetry } from "@/data/operations";
+import { sentence } from "@/format/text";
+import { formatDuration } from "@/format/time";
+import styles from "./NodeRows.module.css";
+import { BUSY_EXPLAINED, PILLS, progressWords } from "./words";
+
+/** What wants attention first. */
+const ORDER: readonly NodeProgressStatus[] = ["error", "running_on_worker", "downloading", "queued", "success", "cancelled", "not_applicable"];
+
+interface NodeRowsProps {
+  operationId: string;
+  nodes: readonly OperationNode[];
+  isOver: boolean;
+}
+
+export function NodeRows({ operationId, nodes, isOver }: NodeRowsProps) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const sorted = useMemo(
+    () => [...nodes].sort((a, b) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status) || a.node_name.localeCompare(b.node_name, undefined, { numeric: true })),
+    [nodes],
+  );
+  const rows = useVirtualizer({
+    count: sorted.length,
+    getScrollElement: () => scroller.current,
+    getItemKey: (index) => sorted[index]?.node_id ?? index,
+    estimateSize: () => 42,
+    overscan: 8,
+  });
+  return (
+    <div ref={scroller} className={styles.scroller} tabIndex={0} role="list" aria-label="Nodes of this operation">
+      <div className={styles.list} style={{ height: rows.getTotalSize() }} role="presentation">
+        {rows.getVirtualItems().map((item) => {
+          const node = sorted[item.index];
+          return node === undefined ? null : (
+            <div
+              key={item.key}
+              ref={rows.measureElement}
+              data-index={item.index}
+              role="listitem"
+              aria-setsize={sorted.length}
+              aria-posinset={item.index + 1}
+              className={styles.place}
+              style={{ transform: `translateY(${item.start}px)` }}
+            >
+              <Row operationId={operationId} node={node} isOver={isOver} />
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+const BAR_TONES = { downloading: "blue", running_on_worker: "yellow" } as const;
+
+const Row = memo(function Row({ operationId, node, isOver }: { operationId: string; node: OperationNode; isOver: boolean }) {
+  const moving = node.status === "downloading" || node.status === "running_on_worker" ? node.status : null;
+  return (
+    <div className={styles.row} data-node-status={node.status}>
+      <span className={styles.name} title={node.variant === "" || node.variant === node.node_name ? undefined : `gets ${node.variant}`}>
+        {node.node_name}
+      </span>
+      <StatusPill node={node} />
+      <span className={styles.what}>
+        <span>{progressWords(node)}</span>
+        {moving !== null && node.file_name !== "" ? (
+          <span className={styles.file} title={node.file_name}>
+            {node.file_name}
+          </span>
+        ) : null}
+        {node.status === "queued" && node.error === "" ? <Waiting node={node} /> : null}
+      </span>
+      <span className={styles.act}>{node.status === "error" ? <RetryButton operationId={operationId} node={node} /> : null}</span>
+      {moving === null ? null : (
+        <span className={styles.bar}>
+          <Progress label={`Progress on ${node.node_name}`} percentage={node.percentage} tone={BAR_TONES[moving]} />
+        </span>
+      )}
+      {node.error === "" ? null : (
+        <span className={cx(styles.error, node.status === "not_applicable" && styles.soft)}>
+          {sentence(node.error)}
+          {isOver ? null : <NextAttempt node={node} />}
+        </span>
+      )}
+    </div>
+  );
+});
+
+function StatusPill({ node }: { node: OperationNode }) {
+  const { word, tone } = PILLS[node.status];
+  if (node.status !== "running_on_worker") return <Pill tone={tone}>{word}</Pill>;
+  return (
+    <Tooltip text={BUSY_EXPLAINED}>
+      <button type="button" className={styles.explained} aria-label={`${word}: ${BUSY_EXPLAINED}`}>
+        <Pill tone={tone}>{word}</Pill>
+      </button>
+    </Tooltip>
+  );
+}
+
+function Waiting({ node }: { node: OperationNode }) {
+  return <span className={styles.file}>{node.next_attempt_at === null ? "waits for its turn, or for the machine to be back" : <NextAttempt node={node} />}</span>;
+}
+
+function NextAttempt({ node }: { node: OperationNode }) {
+  const now = useNow();
+  if (node.next_attempt_at === null) return null;
+  const seconds = Math.ceil((Date.parse(node.next_attempt_at) - now) / 1000);
+  return (
+    <span className={styles.next}>
+      {" "}
+      Attempt {node.attempts + 1} {seconds > 0 ? `in ${formatDuration(seconds)}` : "is due"}.
+    </span>
+  );
+}
+
+function RetryButton({ operationId, node }: { operationId: string; node: OperationNode }) {
+  const retry = useRetry();
+  const announce = useAnnounce();
+  return (
+    <Button
+      size="small"
+      icon="retry"
+      busy={retry.isPending}
+      aria-label={`Retry on ${node.node_name}`}
+      onClick={() =>
+        retry.mutate(
+          { id: operationId, nodeId: node.node_id },
+          { onError: (error) => announce.failed(`${node.node_name} could not be tried again.`, messageOf(error)) },
+        )
+      }
+    >
+      Retry
+    </Button>
+  );
+}

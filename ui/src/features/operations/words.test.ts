@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import type { Operation, OperationNode } from "@/api/types";
+import { progressWords, summaryOf, titleOf } from "./words";
+
+const node = (fields: Partial<OperationNode>) =>
+  ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, ...fields }) as OperationNode;
+const operation = (nodes: OperationNode[], fields: Partial<Operation> = {}) =>
+  ({ verb: "install", name: "llama-cpp", state: "running", cancellable: true, nodes, ...fields }) as Operation;
+
+test("counts the nodes that take part", () => {
+  const nodes = [node({ status: "success" }), node({ status: "error" }), node({ status: "not_applicable" }), node({})];
+  expect(summaryOf(operation(nodes))).toBe("1 of 3 nodes done, 1 failed");
+  expect(summaryOf(operation([node({})], { cancellable: false }))).toBe("0 of 1 node done, being cancelled");
+  expect(titleOf(operation([]))).toBe("Install llama-cpp");
+});
+
+test("tells only what is known of a node's progress", () => {
+  expect(progressWords(node({ status: "downloading", phase: "downloading", percentage: 49.6, bytes_done: 1 << 20, bytes_total: 2 << 20, rate_bytes_per_s: 1 << 20, eta_s: 1 }))).toBe(
+    "downloading · 1.0 / 2.0 MiB · 50 % · 1.0 MiB/s · 1 s left",
+  );
+  expect(progressWords(node({ status: "running_on_worker", percentage: 99, phase: "verifying" }))).toBe("verifying · 99 %");
+  expect(progressWords(node({ status: "success", percentage: 100 }))).toBe("");
+});

@@ -1,0 +1,68 @@
+import type { NodeProgressStatus, Operation, OperationNode } from "@/api/types";
+import type { Tone } from "@/components/Pill";
+import { tally } from "@/data/operations";
+import { formatBytes, formatShare } from "@/format/bytes";
+import { formatEta, formatRate } from "@/format/rates";
+import { plural } from "@/format/text";
+
+export const PILLS: Record<NodeProgressStatus, { word: string; tone: Tone }> = {
+  queued: { word: "Queued", tone: "grey" },
+  downloading: { word: "Downloading", tone: "blue" },
+  running_on_worker: { word: "Worker busy", tone: "yellow" },
+  success: { word: "Done", tone: "green" },
+  error: { word: "Failed", tone: "red" },
+  not_applicable: { word: "Not applicable", tone: "grey" },
+  cancelled: { word: "Cancelled", tone: "grey" },
+};
+
+export const BUSY_EXPLAINED =
+  "The worker did not answer in time, and may still be at it. Corral does not start it twice: it waits and asks again, and shows the end when the worker tells it.";
+
+const VERBS: Record<string, string> = { install: "Install", upgrade: "Upgrade", rollback: "Roll back", delete: "Delete" };
+
+export function verbWord(verb: string): string {
+  return VERBS[verb] ?? verb;
+}
+
+export function titleOf(operation: Pick<Operation, "verb" | "name">): string {
+  return `${verbWord(operation.verb)} ${operation.name}`;
+}
+
+/** "2 of 5 nodes done", and what else is worth a word. */
+export function summaryOf(operation: Operation): string {
+  const { done, failed, total } = tally(operation);
+  if (operation.state === "cancelled") return `cancelled, ${done} of ${plural(total, "node")} done`;
+  if (total === 0) return operation.nodes.length === 0 ? "no nodes yet" : "no node takes part";
+  const parts = [`${done} of ${plural(total, "node")} done`];
+  if (failed > 0) parts.push(`${failed} failed`);
+  if (operation.state === "running" && !operation.cancellable) parts.push("being cancelled");
+  return parts.join(", ");
+}
+
+/** What a node is at: phase, file, bytes, percentage, rate, time left; only what is known. */
+export function progressWords(node: OperationNode): string {
+  if (node.status !== "downloading" && node.status !== "running_on_worker") return "";
+  const bytes =
+    node.bytes_done !== null && node.bytes_total !== null && node.bytes_total > 0
+      ? formatShare(node.bytes_done, node.bytes_total)
+      : node.bytes_done !== null
+        ? formatBytes(node.bytes_done)
+        : "";
+  return [
+    node.phase,
+    bytes,
+    `${Math.round(node.percentage)} %`,
+    formatRate(node.rate_bytes_per_s),
+    node.rate_bytes_per_s === null ? "" : formatEta(node.eta_s),
+  ]
+    .filter((part) => part !== "")
+    .join(" · ");
+}
+
+export function stateTone(state: string): Tone {
+  if (state === "completed") return "green";
+  if (state === "failed") return "red";
+  return state === "running" ? "blue" : "grey";
+}
+
+export const STATE_WORDS: Record<string, string> = { running: "Running", completed: "Completed", failed: "Failed", cancelled: "Cancelled" };

@@ -1,0 +1,69 @@
+import styles from "./Chart.module.css";
+import { MINUTES, roundUp, type Point } from "./figures";
+
+interface ChartProps {
+  title: string;
+  points: readonly Point[];
+  /** Drawn over it in the colour of failure. */
+  more?: readonly Point[];
+  format: (value: number) => string;
+}
+
+const WIDTH = 300;
+const HEIGHT = 80;
+const STEP = WIDTH / (MINUTES - 1);
+
+/** An hour as a line, from values to a path: no library has anything to add. Said in words for those who do not see it. */
+export function Chart({ title, points, more, format }: ChartProps) {
+  const values = points.map(({ value }) => value).filter((value) => value !== null);
+  const most = Math.max(0, ...values);
+  const top = roundUp(most);
+  const y = (value: number) => HEIGHT - 1 - (value / top) * (HEIGHT - 6);
+  const words = values.length === 0 ? `${title}: nothing in the last hour` : `${title}, last hour: most ${format(most)}, least ${format(Math.min(...values))}`;
+  return (
+    <figure className={styles.chart}>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
+        <line x1="0" x2={WIDTH} y1={y(top)} y2={y(top)} className={styles.line} />
+        <line x1="0" x2={WIDTH} y1={HEIGHT - 1} y2={HEIGHT - 1} className={styles.line} />
+        {runsOf(points).map((run) => (
+          <g key={run[0]?.ago}>
+            <path d={`${pathOf(run, y)}L${xOf(run.at(-1))},${HEIGHT - 1}L${xOf(run[0])},${HEIGHT - 1}Z`} className={styles.area} />
+            <path d={pathOf(run, y)} className={styles.stroke} />
+          </g>
+        ))}
+        {more === undefined || more.every(({ value }) => !value)
+          ? null
+          : runsOf(more).map((run) => <path key={run[0]?.ago} d={pathOf(run, y)} className={styles.bad} />)}
+      </svg>
+      <figcaption className={styles.axis} aria-hidden="true">
+        <span>1 h ago</span>
+        <span>{values.length === 0 ? "nothing yet" : `top ${format(top)}`}</span>
+        <span>now</span>
+      </figcaption>
+    </figure>
+  );
+}
+
+const xOf = (point: Point | undefined) => (point === undefined ? 0 : (MINUTES - 1 - point.ago) * STEP);
+
+function pathOf(run: readonly (Point & { value: number })[], y: (value: number) => number): string {
+  // A single minute would be a path without length: it is drawn as a short dash.
+  const [only] = run;
+  if (run.length === 1 && only !== undefined) return `M${xOf(only) - STEP / 2},${y(only.value)}L${xOf(only) + STEP / 2},${y(only.value)}`;
+  return run.map((point, index) => `${index === 0 ? "M" : "L"}${xOf(point).toFixed(1)},${y(point.value).toFixed(1)}`).join("");
+}
+
+/** The line is broken where nothing is known. */
+export function runsOf(points: readonly Point[]): (Point & { value: number })[][] {
+  const runs: (Point & { value: number })[][] = [];
+  let open = false;
+  for (const { ago, value } of points) {
+    if (value === null) open = false;
+    else {
+      if (!open) runs.push([]);
+      open = true;
+      runs.at(-1)?.push({ ago, value });
+    }
+  }
+  return runs;
+}

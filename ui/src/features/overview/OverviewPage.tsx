@@ -1,0 +1,172 @@
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useMemo } from "react";
+import { api } from "@/api/client";
+import type { Overview, OverviewSample } from "@/api/types";
+import { Empty, Loading, Problem } from "@/components/Answers";
+import { Icon } from "@/components/Icon";
+import { Meter } from "@/components/Meter";
+import { Card, Page } from "@/components/Page";
+import { StatusMark } from "@/components/StatusPill";
+import { modelQueries } from "@/data/models";
+import { nodeQueries, type SeenNode } from "@/data/nodes";
+import { formatFigure, formatSeconds } from "@/format/rates";
+import { plural } from "@/format/text";
+import { Attention } from "./Attention";
+import { Chart } from "./Chart";
+import { inMinutes, latest, type Point } from "./figures";
+import styles from "./OverviewPage.module.css";
+
+const overviewQuery = queryOptions({
+  queryKey: ["overview"],
+  queryFn: ({ signal }) => api.readOverview(signal),
+  refetchInterval: 10_000,
+});
+
+export function OverviewPage() {
+  const nodes = useQuery(nodeQueries.list());
+  const overview = useQuery(overviewQuery);
+  return (
+    <Page title="Overview">
+      {nodes.data === undefined ? (
+        nodes.isPending ? (
+          <Loading what="the fleet" />
+        ) : (
+          <Problem title="The fleet could not be read" error={nodes.error} retrying={nodes.isFetching} onRetry={() => void nodes.refetch()} />
+        )
+      ) : nodes.data.length === 0 ? (
+        <Empty icon="nodes" title="No machine has joined yet" hint="Add the first one: a command to paste on it, then your approval here.">
+          <Link to="/nodes" search={{ add: "open" }}>
+            Add a machine
+          </Link>
+        </Empty>
+      ) : (
+        <>
+          <Pulse nodes={nodes.data} />
+          <Attention nodes={nodes.data} />
+          {overview.data === undefined ? (
+            overview.isPending ? (
+              <Loading what="the last hour" />
+            ) : (
+              <Problem title="The last hour could not be read" error={overview.error} retrying={overview.isFetching} onRetry={() => void overview.refetch()} />
+            )
+          ) : (
+            <Charts overview={overview.data} />
+          )}
+          <Memory nodes={nodes.data} />
+        </>
+      )}
+    </Page>
+  );
+}
+
+function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
+  const models = useQuery(modelQueries.list()).data;
+  const replicas = useQuery(modelQueries.replicas()).data;
+  const count = (test: (node: SeenNode) => boolean) => nodes.filter(test).length;
+  const away = count(({ status }) => status === "offline" || status === "unhealthy");
+  const pending = count(({ approved }) => !approved);
+  const draining = count(({ status }) => status === "draining");
+  const ready = replicas?.filter(({ corral_state }) => corral_state === "ready") ?? [];
+  return (
+    <p className={styles.pulse} aria-label="Fleet pulse">
+      <span className={styles.part}>
+        <StatusMark status="healthy" /> <strong>{count(({ status }) => status === "healthy")}</strong> healthy
+      </span>
+      <span className={styles.part}>
+        <StatusMark status="offline" /> <strong>{away}</strong> away
+      </span>
+      <span className={styles.part}>
+        <StatusMark status="pending" /> <strong>{pending}</strong> pending
+      </span>
+      {draining > 0 ? (
+        <span className={styles.part}>
+          <StatusMark status="draining" /> <strong>{draining}</strong> draining
+        </span>
+      ) : null}
+      <span className={styles.part}>
+        <Icon name="models" size={14} /> <strong>{new Set(ready.map(({ model_name }) => model_name)).size}</strong> of {plural(models?.length ?? 0, "model")} ready, {plural(ready.length, "replica")}
+      </span>
+    </p>
+  );
+}
+
+function Charts({ overview }: { overview: Overview }) {
+  const perSecond = (value: (sample: OverviewSample) => number) =>
+    inMinutes(overview, (samples) => samples.reduce((sum, each) => sum + value(each), 0) / (samples.length * overview.sample_s));
+  const requests = useMemo(() => perSecond(({ requests: count }) => count), [overview]);
+  const failed = useMemo(() => perSecond(({ failed: count }) => count), [overview]);
+  const tokens = useMemo(() => perSecond(({ tokens_out: count }) => count), [overview]);
+  const first = useMemo(() => inMinutes(overview, (samples) => weighted(samples)), [overview]);
+  const failures = overview.samples.reduce((sum, each) => sum + each.failed, 0);
+  return (
+    <div className={styles.charts}>
+      <ChartCard title="Requests/s" points={requests} more={failed} format={formatFigure} note={failures > 0 ? `${plural(failures, "request")} failed in the last hour` : "none failed in the last hour"} />
+      <ChartCard title="Tokens/s" points={tokens} format={formatFigure} note="written by models" />
+      <ChartCard title="Time to first token" points={first} format={formatSeconds} note="half of the answers began sooner" />
+    </div>
+  );
+}
+
+function weighted(samples: readonly OverviewSample[]): number | null {
+  const known = samples.filter((each) => each.first_byte_p50_s !== null && each.requests > 0);
+  const total = known.reduce((sum, { requests }) => sum + requests, 0);
+  return total === 0 ? null : known.reduce((sum, each) => sum + (each.first_byte_p50_s ?? 0) * each.requests, 0) / total;
+}
+
+interface ChartCardProps {
+  title: string;
+  points: readonly Point[];
+  more?: readonly Point[];
+  format: (value: number) => string;
+  note: string;
+}
+
+function ChartCard({ title, points, more, format, note }: ChartCardProps) {
+  const now = latest(points);
+  return (
+    <Card>
+      <div className={styles.chartCard}>
+        <h2>{title}</h2>
+        <p className={styles.figure}>{now === null ? "–" : format(now)}</p>
+        <Chart title={title} points={points} {...(more === undefined ? {} : { more })} format={format} />
+        <p className={styles.note}>{note}</p>
+      </div>
+    </Card>
+  );
+}
+
+const MOST_MEMORY = 24;
+
+/** The fullest first. A herd of a thousand is on its own page. */
+function Memory({ nodes }: { nodes: readonly SeenNode[] }) {
+  const known = useMemo(() => nodes.filter(({ approved }) => approved).sort((a, b) => usedShare(b) - usedShare(a)), [nodes]);
+  if (known.length === 0) return null;
+  return (
+    <Card title="Memory by node">
+      <ul className={styles.memory}>
+        {known.slice(0, MOST_MEMORY).map((node) => (
+          <li key={node.id}>
+            <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.node}>
+              {node.name}
+            </Link>
+            {node.total_vram ? <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} /> : null}
+            <Meter label="RAM" warnFrom={0.92} totalBytes={node.total_ram} freeBytes={node.available_ram} />
+          </li>
+        ))}
+      </ul>
+      {known.length > MOST_MEMORY ? (
+        <p className={styles.rest}>
+          <Link to="/nodes" search={{ sort: "memory" }}>
+            {known.length - MOST_MEMORY} more, by memory
+          </Link>
+        </p>
+      ) : null}
+    </Card>
+  );
+}
+
+function usedShare(node: SeenNode): number {
+  const [total, free] = node.total_vram ? [node.total_vram, node.available_vram] : [node.total_ram, node.available_ram];
+  return total === null || free === null || total === 0 ? -1 : 1 - free / total;
+}

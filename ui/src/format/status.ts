@@ -1,0 +1,12 @@
+import type { NodeStatus } from "@/api/types";
+
+/** In the order in which they want a person's attention. */
+export const STATUSES = ["pending", "unhealthy", "offline", "draining", "healthy"] as const satisfies readonly NodeStatus[];
+
+export const STATUS_WORDS: Record<NodeStatus, string> = {
+  pending: "Pending",
+  unhealthy: "Unhealthy",
+  offline: "Offline",
+  draining: "Draining",
+  healthy: "Healthy",
+};
