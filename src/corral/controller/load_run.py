@@ -300,7 +300,7 @@ class LoadRun:
             variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
             only_node=job.target_node,
             # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
-            surge=any(replica.id == job.replaces for replica in fleet.replicas),
+            surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
             shared_directory=self._tools.shared_models,
         )
 

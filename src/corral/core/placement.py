@@ -37,8 +37,9 @@ class Need:
     """By node: why no build of the backend fits there."""
     only_node: str | None = None
     """One per node is wanted, and this is the node."""
-    surge: bool = False
-    """It takes over from another one, so a node may run one more than its limit for the while."""
+    surge_on: str | None = None
+    """It takes over from another one, which runs on this node: only there one more than the limit may run for the
+    while."""
     avoid: frozenset[str] = frozenset()
     """Nodes where the same load has just failed, or that are being emptied."""
 
@@ -181,9 +182,10 @@ def _decision(
 
 
 def free_slot(need: Need, room: NodeRoom) -> int | None:
-    """The lowest free one."""
+    """The lowest free one. Counted, since a limit may have been lowered below the slots that are taken."""
     taken = {replica.slot for replica in room.replicas if replica.model == need.model}
-    return next((slot for slot in range(room.slots_per_model + int(need.surge)) if slot not in taken), None)
+    limit = room.slots_per_model + int(room.id == need.surge_on)
+    return next((slot for slot in range(limit) if slot not in taken), None) if len(taken) < limit else None
 
 
 class _Judge:
