@@ -16,6 +16,7 @@ from corral.core.placement import (
     Placed,
     Verdict,
     Waiting,
+    count_room,
     place,
 )
 
@@ -189,6 +190,24 @@ def test_a_successor_from_another_node_keeps_to_the_limit() -> None:
 def test_a_lowered_limit_counts_replicas_and_not_slots() -> None:
     node = room(slots_per_model=1, replicas=(held("1", "m"), held("2", "m", slot=3)))
     assert isinstance(place(replace(NEED, surge_on="a"), [node]).outcome, Waiting)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most", "count", "reason"),
+    [
+        pytest.param([room("a"), room("b")], 5, 2, "2 nodes: it runs 1 of this model already", id="slots"),
+        pytest.param([room("a", slots_per_model=9)], 5, 3, "are needed", id="memory"),
+        pytest.param([room("a"), room("b")], 2, 2, "", id="all-fit"),
+        pytest.param([room("a", free_memory=0, replicas=(held("1", memory_bytes=8 * GIB),))], 2, 1, "it runs 1",
+                     id="by-ending-an-idle-one"),
+        pytest.param([], 1, 0, "there are no nodes", id="no-machines"),
+        pytest.param([room()], -1, 0, "", id="more-run-than-are-wanted"),
+    ],
+)  # fmt: skip
+def test_how_many_more_fit(nodes: list[NodeRoom], most: int, count: int, reason: str) -> None:
+    found, told = count_room(NEED, nodes, most)
+    assert found == count
+    assert (reason in told) if reason else not told
 
 
 def optional_gib(most: int) -> st.SearchStrategy[int | None]:

@@ -1,4 +1,4 @@
-"""A machine runs no more of a model than it may, wishes may change while loads wait, and a worker may be started again."""
+"""A machine runs no more of a model than it may, wishes may change while loads wait, a worker may be started again."""
 
 from typing import Any
 
@@ -68,14 +68,17 @@ def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, sh
     herd.start_worker("w1")
     herd.start_worker("w2")
     add_model(admin, shelf)
-    scale(admin, 5)
+    told = scale(admin, 5)
+    assert told["possible_replicas"] == 2
+    assert "2 nodes: it runs 1 of this model already" in told["possible_reason"]
     herd.wait_for_ready("tiny", 2)
 
     def waiting() -> int:
         return sum(bool(load.get("reason")) for load in why(admin)["loads"])
 
     wait_until(lambda: waiting() == 3, what="three wait with a reason", within_s=30)
-    scale(admin, 2)
+    told = scale(admin, 2)
+    assert (told["possible_replicas"], "possible_reason" in told) == (2, False)
     wait_until(lambda: why(admin)["loads"] == [], what="nothing waits any more", within_s=10)
     assert len(herd.ready("tiny")) == 2
     assert "unsatisfiable" not in why(admin)

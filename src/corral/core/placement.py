@@ -5,7 +5,7 @@ the GPUs' where a node has some, else the machine's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from corral.core.nodes import NodeStatus
@@ -163,6 +163,32 @@ def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
         return _decision(need, rooms, verdicts, *eviction)
     waiting = Waiting(reason=_summary(rooms, [str(verdict) for verdict in verdicts]))
     return Decision(model=need.model, outcome=waiting, rooms=rooms, verdicts=verdicts)
+
+
+def count_room(need: Need, rooms: Sequence[NodeRoom], most: int) -> tuple[int, str]:
+    """How many more of a kind could be placed one after the other, up to `most`, and what keeps the next one out."""
+    left = {room.id: room for room in rooms}
+    for count in range(most):
+        outcome = place(need, list(left.values())).outcome
+        if isinstance(outcome, Waiting):
+            return count, outcome.reason
+        left[outcome.node_id] = _with(left[outcome.node_id], need, outcome, f"{need.model} {count}")
+    return max(0, most), ""
+
+
+def _with(room: NodeRoom, need: Need, placed: Placed, identity: str) -> NodeRoom:
+    stay = tuple(replica for replica in room.replicas if replica.id not in placed.evict)
+    freed = sum(replica.memory_bytes or 0 for replica in room.replicas if replica.id in placed.evict)
+    new = HeldReplica(
+        id=identity, model=need.model, slot=placed.slot, memory_bytes=placed.memory_bytes, groups=need.groups
+    )
+    memory, disk = room.free_memory, room.free_disk
+    return replace(
+        room,
+        replicas=(*stay, new),
+        free_memory=memory + freed - (placed.memory_bytes or 0) if memory is not None else None,
+        free_disk=disk - placed.disk_bytes if disk is not None else None,
+    )
 
 
 def _decision(

@@ -415,8 +415,11 @@ class LoadJobStore:
 
         async def body(tx: Tx) -> None:
             await _lock_model(tx, model)
-            unplaced = "replica_id IS NULL OR replica_id NOT IN (SELECT id FROM replicas)"
-            await tx.execute_many(f"DELETE FROM load_jobs WHERE id = $1 AND ({unplaced})", [(job,) for job in jobs])
+            await tx.execute_many(
+                "DELETE FROM load_jobs WHERE id = $1"
+                " AND (replica_id IS NULL OR replica_id NOT IN (SELECT id FROM replicas))",
+                [(job,) for job in jobs],
+            )
             if not await read_jobs(tx, "WHERE model = $1 AND state = 'pending'", model):
                 await clear_unsatisfiable(tx, model)
 
