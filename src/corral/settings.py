@@ -444,6 +444,8 @@ class UpSettings(WatchSettings):
     """The address under which other machines reach this one, when it is not the one listened on."""
     name: Annotated[str | None, Field(min_length=1, max_length=255)] = None
     """Name of this machine's node; default is the host name."""
+    max_replicas_per_model: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """How many replicas of one model this machine may run; default is 1."""
     auto_approve: bool = False
     """Let machines with the token work without an administrator's approval."""
     auth: bool = True

@@ -421,3 +421,22 @@ async def test_scheduling_is_kept_as_it_was_given(stores: Stores) -> None:
     assert len(records) == 1
     await stores.scheduling.delete("tiny", actor="ann")
     assert await stores.scheduling.read_all() == []
+
+
+async def test_what_was_wanted_of_a_model_goes_with_it(stores: Stores) -> None:
+    await stores.models.save(TINY, "ann")
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=2), actor="ann", ids=IDS)
+    await stores.scheduling.note_action("tiny")
+    await stores.models.delete("tiny", "ann")
+    await stores.models.save(TINY, "ann")
+    assert await stores.scheduling.read_all() == []
+
+
+async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    [waiting] = await stores.load_jobs.ask_more("tiny", job.revision, [Add(why="2 are wanted at least")], ids=IDS)
+    await reserve(stores, job)
+    await stores.load_jobs.forget("tiny", [job.id, waiting.id])
+    assert [left.id for left in await stores.load_jobs.read_of_model("tiny")] == [job.id]
+    await stores.load_jobs.finish(job, loaded())

@@ -11,6 +11,7 @@ from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
 from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
 from corral.controller.load_run import LoadTools
 from corral.controller.loads import LoadDesk, LoadRunner
+from corral.controller.needs import Needs
 from corral.controller.replicas import ReplicaController
 from corral.controller.stops import Stops
 from corral.store.stores import Stores
@@ -52,6 +53,7 @@ class Replication:
             bus=bus,
             builds=builds,
             peers=peers,
+            needs=Needs(stores, builds, shared_models=shared_models),
             traffic=traffic,
             grpc=grpc,
             stager=stager,

@@ -99,7 +99,7 @@ def build_api(parts: Parts) -> FastAPI:
             parts.hint,
         ).router
     )
-    api.include_router(scheduling_routes(stores, parts.ids, parts.hint_routes))
+    api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
     api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
     api.include_router(log_routes(stores, parts.logs))
     api.include_router(node_routes(stores, parts.authority, parts.hint))

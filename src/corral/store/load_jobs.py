@@ -418,6 +418,21 @@ class LoadJobStore:
 
         await self._database.write(body)
 
+    async def forget(self, model: str, jobs: Sequence[str]) -> None:
+        """They are not wanted any more. One that has got a place meanwhile goes on."""
+
+        async def body(tx: Tx) -> None:
+            await _lock_model(tx, model)
+            await tx.execute_many(
+                "DELETE FROM load_jobs WHERE id = $1"
+                " AND (replica_id IS NULL OR replica_id NOT IN (SELECT id FROM replicas))",
+                [(job,) for job in jobs],
+            )
+            if not await read_jobs(tx, "WHERE model = $1 AND state = 'pending'", model):
+                await clear_unsatisfiable(tx, model)
+
+        await self._database.write(body)
+
     async def wake(self) -> None:
         """There is new capacity: what waits in the queue is tried now."""
 
