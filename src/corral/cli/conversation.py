@@ -13,6 +13,8 @@ from corral.system.http_json import Unreachable, error_of
 from corral.system.http_stream import EventStream
 
 Message = dict[str, Any]
+TELL_NODE = {"X-Corral-Client": "1"}
+"""Corral's own clients are told which machine answered."""
 NODE_HEADERS = ("x-corral-node-name", "x-corral-node", "x-localai-node")
 RETRY_MOST_S = 15.0
 
@@ -60,7 +62,8 @@ def ask(
     began_s = clock.monotonic_s()
     answered = Answered()
     try:
-        with EventStream(f"{api.url}/v1/chat/completions", bearer=api.key, body={**body, "stream": True}) as events:
+        url = f"{api.url}/v1/chat/completions"
+        with EventStream(url, bearer=api.key, body={**body, "stream": True}, headers=TELL_NODE) as events:
             if events.status != 200:
                 raise api.explain(_refusal(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")

@@ -311,7 +311,7 @@ class IntentController:
             running.answered = True
             self.poke()
         except NoResponders:
-            return Unreached("the node does not answer on the message bus; done when it is back", AWAY_AGAIN_S, True)
+            return Unreached("the node does not answer on the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
             if running.called_off:
                 return CalledOff("cancelled; the worker did not answer in time")

@@ -271,6 +271,7 @@ def _route(
         model=model.name,
         aliases=model.aliases,
         revision=model.revision,
+        created_at_ms=model.changed_at,
         replicas=tuple(
             RouteReplica(
                 id=ReplicaId(replica.id),

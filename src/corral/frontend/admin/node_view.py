@@ -97,7 +97,8 @@ def _budget_bytes(node: Node) -> int | None:
 def _reason(node: Node) -> str:
     match node.status:
         case NodeStatus.PENDING:
-            return "waits for an administrator's approval"
+            gone = node.presence in (Presence.GONE, Presence.LEFT)
+            return "waits for an administrator's approval" + ("; its worker is not there now" if gone else "")
         case NodeStatus.DRAINING:
             return "gets no new work" + (" (the worker is stopping)" if node.worker_draining else "")
         case _:
