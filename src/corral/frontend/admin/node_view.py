@@ -13,6 +13,7 @@ from corral.bus.node_api import NodeFacts, decode_facts
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeStatus
+from corral.core.presence import Presence
 from corral.core.sizes import parse_budget_bytes
 
 CONFLICT_SHOWN_MS = 15 * 60 * 1000
