@@ -297,6 +297,9 @@ class FrontendSettings(WatchSettings):
     """Let everyone who reaches this frontend read /metrics. Off: it needs an admin key."""
     processes: Annotated[int, Field(ge=1, le=256)] = 1
     """How many processes of this frontend share its port, one for each core that is to serve requests."""
+    cut_off_after_s: Duration = 1800.0
+    """A worker that has heard no frontend for this long ends its models: they run elsewhere by then. Until then they
+    serve on, so this is also the longest outage of all frontends that no model notices."""
     model_idle_ttl_s: Duration | None = None
     """Unload a model that no scheduling keeps after so long without a request. Default: never."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
@@ -441,6 +444,8 @@ class UpSettings(WatchSettings):
     """The address under which other machines reach this one, when it is not the one listened on."""
     name: Annotated[str | None, Field(min_length=1, max_length=255)] = None
     """Name of this machine's node; default is the host name."""
+    max_replicas_per_model: Annotated[int | None, Field(ge=1, le=1024)] = None
+    """How many replicas of one model this machine may run; default is 1."""
     auto_approve: bool = False
     """Let machines with the token work without an administrator's approval."""
     auth: bool = True

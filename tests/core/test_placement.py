@@ -16,6 +16,7 @@ from corral.core.placement import (
     Placed,
     Verdict,
     Waiting,
+    count_room,
     place,
 )
 
@@ -175,7 +176,38 @@ def test_an_idle_rival_of_the_group_makes_way() -> None:
 def test_a_successor_may_stand_beside_the_one_it_replaces() -> None:
     node = room(replicas=(held("1", "m"),))
     assert isinstance(place(NEED, [node]).outcome, Waiting)
-    assert chosen(place(replace(NEED, surge=True), [node])).slot == 1
+    assert chosen(place(replace(NEED, surge_on="a"), [node])).slot == 1
+
+
+def test_a_successor_from_another_node_keeps_to_the_limit() -> None:
+    leaving = room("a", status=NodeStatus.DRAINING, replicas=(held("1", "m"),))
+    full = room("b", replicas=(held("2", "m"),))
+    outcome = place(replace(NEED, surge_on="a"), [leaving, full]).outcome
+    assert isinstance(outcome, Waiting)
+    assert "b: it runs 1 of this model already" in outcome.reason
+
+
+def test_a_lowered_limit_counts_replicas_and_not_slots() -> None:
+    node = room(slots_per_model=1, replicas=(held("1", "m"), held("2", "m", slot=3)))
+    assert isinstance(place(replace(NEED, surge_on="a"), [node]).outcome, Waiting)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most", "count", "reason"),
+    [
+        pytest.param([room("a"), room("b")], 5, 2, "2 nodes: it runs 1 of this model already", id="slots"),
+        pytest.param([room("a", slots_per_model=9)], 5, 3, "are needed", id="memory"),
+        pytest.param([room("a"), room("b")], 2, 2, "", id="all-fit"),
+        pytest.param([room("a", free_memory=0, replicas=(held("1", memory_bytes=8 * GIB),))], 2, 1, "it runs 1",
+                     id="by-ending-an-idle-one"),
+        pytest.param([], 1, 0, "there are no nodes", id="no-machines"),
+        pytest.param([room()], -1, 0, "", id="more-run-than-are-wanted"),
+    ],
+)  # fmt: skip
+def test_how_many_more_fit(nodes: list[NodeRoom], most: int, count: int, reason: str) -> None:
+    found, told = count_room(NEED, nodes, most)
+    assert found == count
+    assert (reason in told) if reason else not told
 
 
 def optional_gib(most: int) -> st.SearchStrategy[int | None]:
@@ -219,7 +251,7 @@ needs = st.builds(
     model=st.just("m"),
     weights_bytes=optional_gib(8),
     groups=st.sampled_from([frozenset(), frozenset({"g"})]),
-    surge=st.booleans(),
+    surge_on=st.sampled_from([None, "n0", "n1"]),
 )
 
 

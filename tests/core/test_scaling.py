@@ -11,6 +11,7 @@ from corral.core.scaling import (
     COOL_DOWN_MS,
     DRAIN_WITHIN_MS,
     IDLE_BEFORE_SCALE_DOWN_MS,
+    Load,
     ModelView,
     ReplicaView,
     Scheduling,
@@ -30,6 +31,10 @@ def view(*replicas: ReplicaView, low: int = 0, high: int = 0, spread: bool = Fal
     return replace(ModelView(scheduling=scheduling, replicas=replicas), **changes)  # type: ignore[arg-type]
 
 
+def loads(count: int, **changes: object) -> tuple[Load, ...]:
+    return tuple(replace(Load(id=f"load {number}"), **changes) for number in range(count))  # type: ignore[arg-type]
+
+
 BUSY = {"in_flight": 1}
 OLD = {"why_not": "its node is drained"}
 
@@ -39,7 +44,7 @@ OLD = {"why_not": "its node is drained"}
     [
         pytest.param(view(), 0, [], [], id="nobody-asked-for-it"),
         pytest.param(view(low=2), 2, [], [], id="the-minimum-needs-no-traffic"),
-        pytest.param(view(ready("1"), low=3, loads=1), 1, [], [], id="loads-under-way-count"),
+        pytest.param(view(ready("1"), low=3, loads=loads(1)), 1, [], [], id="loads-under-way-count"),
         pytest.param(view(ready("1", state="starting"), low=1), 0, [], [], id="one-that-starts-counts"),
         pytest.param(view(ready("1", **BUSY)), 0, [], [], id="an-unmanaged-model-does-not-grow"),
         pytest.param(view(ready("1", **BUSY), low=1), 1, [], [], id="all-busy"),
@@ -48,7 +53,7 @@ OLD = {"why_not": "its node is drained"}
         pytest.param(view(ready("1", **BUSY), low=1, high=1), 0, [], [], id="the-maximum-holds"),
         pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=1), 0, [], [], id="one-action-per-cool-down"),
         pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=COOL_DOWN_MS), 1, [], [], id="cooled-down"),
-        pytest.param(view(ready("1", **BUSY), low=1, loads=1), 0, [], [], id="one-at-a-time"),
+        pytest.param(view(ready("1", **BUSY), low=1, loads=loads(1)), 0, [], [], id="one-at-a-time"),
         pytest.param(view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=1), 0, [], ["2"], id="down-when-idle"),
         pytest.param(view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=2), 0, [], [], id="not-below-the-minimum"),
         pytest.param(view(ready("1", idle_ms=LONG_IDLE)), 0, [], [], id="the-last-one-stays-without-an-idle-limit"),
@@ -56,7 +61,9 @@ OLD = {"why_not": "its node is drained"}
         pytest.param(view(ready("1", idle_ms=9, **BUSY), idle_ttl_ms=9), 0, [], [], id="a-busy-one-is-not-idle"),
         pytest.param(view(ready("1"), ready("2"), high=1), 0, [], ["1"], id="above-the-maximum-goes-at-once"),
         pytest.param(view(ready("1", **OLD)), 1, [], [], id="a-successor-first"),
-        pytest.param(view(ready("1", **OLD, successor=True), loads=1), 0, [], [], id="and-only-one"),
+        pytest.param(
+            view(ready("1", **OLD, successor=True), loads=loads(1, replaces="1")), 0, [], [], id="and-only-one"
+        ),
         pytest.param(view(ready("1", **OLD, routed=False)), 1, ["1"], [], id="an-old-revision-serves-nobody-meanwhile"),
         pytest.param(view(ready("1", state="draining", **OLD)), 0, [], ["1"], id="drained-and-idle"),
         pytest.param(view(ready("1", state="draining", **BUSY, **OLD)), 0, [], [], id="drained-but-answering"),
@@ -126,7 +133,7 @@ def model_views(draw: st.DrawFn) -> ModelView:
         *draw(st.lists(replica_views, max_size=6)),
         low=low,
         high=draw(st.sampled_from([0, low + 1, low + 2])),
-        loads=draw(st.integers(0, 2)),
+        loads=loads(draw(st.integers(0, 2))),
         since_action_ms=draw(st.sampled_from([None, 0, COOL_DOWN_MS])),
         idle_ttl_ms=draw(st.sampled_from([None, 1000])),
     )
@@ -142,18 +149,65 @@ def test_a_plan_never_ends_a_busy_replica_that_serves_nor_goes_below_the_minimum
     assert len(left) >= min(len(serving), model.scheduling.min_replicas)
 
 
-@given(model_views())
-def test_a_plan_carried_out_leaves_nothing_to_add(model: ModelView) -> None:
+def carry_out(model: ModelView) -> ModelView:
     plan = plan_scaling(model)
     replaced = {add.replaces for add in plan.add}
     gone = {remove.replica_id for remove in plan.stop}
-    after = replace(
+    return replace(
         model,
-        loads=model.loads + len(plan.add),
+        loads=(
+            *(load for load in model.loads if load.id not in plan.forget),
+            *(Load(id=f"new {number}", replaces=add.replaces) for number, add in enumerate(plan.add)),
+        ),
         replicas=tuple(
             replace(replica, successor=replica.successor or replica.id in replaced)
             for replica in model.replicas
             if replica.id not in gone
         ),
     )
-    assert plan_scaling(after).add == ()
+
+
+@given(model_views())
+def test_a_plan_carried_out_leaves_nothing_to_add_and_nothing_to_forget(model: ModelView) -> None:
+    after = plan_scaling(carry_out(model))
+    assert (after.add, after.forget) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("model", "forgotten", "stop"),
+    [
+        pytest.param(view(ready("1"), ready("2"), low=5, high=5, loads=loads(3)), [], [], id="all-are-wanted"),
+        pytest.param(
+            view(ready("1"), ready("2"), low=2, high=2, loads=loads(3)),
+            ["load 0", "load 1", "load 2"],
+            [],
+            id="scaled-down-to-what-runs",
+        ),
+        pytest.param(
+            view(ready("1"), ready("2"), low=1, high=1, loads=loads(1)), ["load 0"], ["1"], id="scaled-down-further"
+        ),
+        pytest.param(view(ready("1"), ready("2"), loads=loads(3)), ["load 0", "load 1", "load 2"], [], id="unscaled"),
+        pytest.param(view(low=2, loads=loads(3)), ["load 2"], [], id="the-oldest-stays"),
+        pytest.param(view(loads=loads(1)), [], [], id="somebody-asked-for-it"),
+        pytest.param(view(ready("1", **BUSY), low=1, loads=loads(1)), [], [], id="wanted-by-traffic"),
+        pytest.param(view(ready("1", **OLD), loads=loads(1, replaces="1")), [], [], id="a-successor"),
+        pytest.param(
+            view(ready("2"), low=1, loads=loads(1, replaces="gone")), ["load 0"], [], id="nobody-to-take-over-from"
+        ),
+        pytest.param(view(ready("2"), low=2, loads=loads(1, replaces="gone")), [], [], id="yet-still-one-too-few"),
+        pytest.param(
+            view(ready("1"), spread=True, matching_nodes=("n1",), loads=loads(1)), ["load 0"], [], id="spread-since"
+        ),
+    ],
+)
+def test_loads_that_nobody_wants_any_more_are_forgotten(
+    model: ModelView, forgotten: list[str], stop: list[str]
+) -> None:
+    plan = plan_scaling(model)
+    assert list(plan.forget) == forgotten
+    assert [remove.replica_id for remove in plan.stop] == stop
+
+
+def test_silence_does_not_end_what_runs_on_every_node() -> None:
+    away = view(ready("1"), spread=True, matching_nodes=("n2",), away_nodes=frozenset({"n1"}), loads_for_nodes={"n2"})
+    assert plan_scaling(away).stop == ()

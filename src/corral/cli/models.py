@@ -329,6 +329,10 @@ def scale_model(
     else:
         wanted = f"at least {low} and {f'at most {high}' if high else 'as many as needed'}"
     _say(api, answer, f"{clean(name)}: {wanted}")
+    possible = answer.get("possible_replicas")
+    if possible is not None and possible < low and not api.as_json:
+        click.echo(f"{possible} of {low} fit now; {clean(answer['possible_reason'])}")
+        click.echo("The others wait for room: another machine, or a higher --max-replicas-per-model of a worker.")
 
 
 def _served_name(api: Api, model: str) -> str:

@@ -35,7 +35,9 @@ class PartPlan:
         self._bus_url = f"nats://{local_host}:{settings.bus_port}"
 
     def everything(self, name: str) -> list[Part]:
-        return [*self.servers(), self.worker("worker", name, self._data / "worker")]
+        most = self._settings.max_replicas_per_model
+        limits = [f"--max-replicas-per-model={most}"] if most is not None else []
+        return [*self.servers(), self.worker("worker", name, self._data / "worker", *limits)]
 
     def servers(self) -> list[Part]:
         keys = self._data / "keys"

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from corral.bus.messages import (
+    BlobPeer,
     CancelRequest,
     CommandExtras,
     InstallProgress,
@@ -24,7 +25,8 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL, CANCEL, MODEL_FETCH, node_subject
-from corral.controller.load_ports import Build, Builds, GrpcLoader, Link, Stager, Traffic
+from corral.controller.load_ports import Build, Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
+from corral.controller.needs import Needs
 from corral.core.errors import (
     Conflict,
     CorralError,
@@ -83,6 +85,8 @@ class LoadTools:
     stores: Stores
     bus: Link
     builds: Builds
+    peers: PeerBook
+    needs: Needs
     traffic: Traffic
     grpc: GrpcLoader | None
     stager: Stager | None
@@ -231,7 +235,14 @@ class LoadRun:
             return None
         for _ in range(PLACE_TRIES):
             fleet = await stores.replicas.read_fleet(self._tools.traffic.total)
-            need = await self._need(model, fleet)
+            need = await self._tools.needs.find(
+                model,
+                fleet,
+                only_node=job.target_node,
+                # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
+                surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
+            )
+            self._weights_bytes = need.weights_bytes
             decision = self._decide(need, fleet)
             outcome = decision.outcome
             if isinstance(outcome, Waiting):
@@ -283,38 +294,6 @@ class LoadRun:
         rows = await stores.replicas.want_stopped(outcome.evict, why=f"it makes room for {self._job.model}")
         await self._tools.hint()
         await self._tools.stop_replicas(rows)
-
-    async def _need(self, model: StoredModel, fleet: FleetView) -> Need:
-        stores, job = self._tools.stores, self._job
-        staged = await stores.load_memory.read_staged(model.name)
-        sizes = [size for _, size in staged.values() if size is not None]
-        self._weights_bytes = max(sizes) if sizes else None
-        wanted = fleet.scheduling.get(model.name)
-        return Need(
-            model=model.name,
-            selector=wanted.selector if wanted is not None else {},
-            groups=frozenset(model.config.concurrency_groups),
-            weights_bytes=self._weights_bytes,
-            measured_bytes=await stores.load_memory.read_peaks(model.name, model.revision),
-            staged_on=frozenset(node for node, (revision, _) in staged.items() if revision == model.revision),
-            variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
-            only_node=job.target_node,
-            # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
-            surge=any(replica.id == job.replaces for replica in fleet.replicas),
-            shared_directory=self._tools.shared_models,
-        )
-
-    async def _variant_problems(self, backend: str, nodes: tuple[Node, ...]) -> dict[str, str]:
-        """Why a node can have no build of the backend. One that has it already needs none."""
-        installed = await self._tools.stores.observed.read_backends()
-        missing = [node for node in nodes if find_backend(installed.get(node.id, ()), backend) is None]
-        if not missing:
-            return {}
-        try:
-            found = await self._tools.builds.resolve(backend, missing)
-        except NotFound as error:
-            return {node.id: str(error) for node in missing}
-        return {node_id: entry.reason for node_id, entry in found.items() if isinstance(entry, Unfit)}
 
     # Weights
 
@@ -370,12 +349,14 @@ class LoadRun:
         backend = backend_of(model.config)
         build = await self._build(backend, node)
         engine = plan_engine(model.config, found, _known_options(build))
+        digest = build.digest if not isinstance(build, ObservedBackend) else None
+        peers = await self._tools.peers.find(digest, besides=node.id)
         request = InstallRequest(
             backend=backend,
             model_id=model.name,
             replica_index=replica.slot,
             op_id=self.op_id,
-            corral=_extras(build, engine),
+            corral=_extras(build, engine, peers, generation=replica.generation),
         )
         reply = decode(await self._ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
@@ -485,7 +466,9 @@ def _known_options(build: Build | ObservedBackend) -> frozenset[str]:
     return frozenset(manifest.get("options") or ())
 
 
-def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtras:
+def _extras(
+    build: Build | ObservedBackend, engine: EngineStart, peers: list[BlobPeer], *, generation: int
+) -> CommandExtras:
     start = StartOptions(
         model=engine.model,
         model_name=engine.model_name,
@@ -493,6 +476,7 @@ def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtra
         slots=engine.slots,
         embeddings=engine.embeddings,
         options=dict(engine.options),
+        generation=generation,
     )
     if isinstance(build, ObservedBackend):
         return CommandExtras(start=start)
@@ -503,4 +487,5 @@ def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtra
         sha256=build.sha256 or None,
         manifest=msgspec.json.decode(build.manifest) if build.manifest else None,
         start=start,
+        peers=peers or None,
     )

@@ -10,6 +10,9 @@ from corral.bus.messages import InstallProgress, decode
 from corral.controller.load_run import LoadRun, LoadTools
 from corral.core.errors import CorralError
 from corral.core.load_jobs import LEASE_S, LoadProgress, LoadState
+from corral.core.nodes import NodeStatus
+from corral.core.placement import count_room
+from corral.core.replicas import COMING, ReplicaState
 from corral.core.routing import RouteSnapshot
 from corral.store.load_jobs import LoadJob
 
@@ -77,6 +80,13 @@ class Settled:
     """The load goes on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    replicas: int
+    reason: str
+    """What keeps the next one out; empty when all that are wanted fit."""
+
+
 class _Watch:
     """One look at the store for all who wait for one model here."""
 
@@ -116,6 +126,18 @@ class LoadDesk:
             return Settled(progress=watch.progress)
         finally:
             watch.waiters -= 1
+
+    async def fit(self, name: str, wanted: int) -> Fit:
+        """How many of `wanted` the machines that are there can serve at the same time."""
+        stores = self._tools.stores
+        model = await stores.models.read(name)
+        fleet = await stores.replicas.read_fleet(self._tools.traffic.total)
+        need = await self._tools.needs.find(model, fleet)
+        healthy = {node.id for node in fleet.nodes if node.status is NodeStatus.HEALTHY}
+        kept = (ReplicaState.READY, *COMING)
+        there = sum(row.model == model.name and row.state in kept and row.node_id in healthy for row in fleet.replicas)
+        more, reason = count_room(need, fleet.rooms, wanted - there)
+        return Fit(replicas=min(wanted, there + more), reason=reason)
 
     async def status(self, model: str) -> LoadProgress | None:
         return _foremost(await self._tools.stores.load_jobs.read_of_model(model))

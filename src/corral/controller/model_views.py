@@ -1,14 +1,15 @@
 """From rows, jobs and nodes to what scaling decides about one model."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from corral.controller.load_ports import Traffic
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeStatus
+from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
-from corral.core.scaling import ModelView, ReplicaView, Scheduling
+from corral.core.scaling import Load, ModelView, ReplicaView, Scheduling
 from corral.store.load_jobs import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -31,6 +32,11 @@ class ViewBuilder:
         taken_over = {job.replaces for job in under_way}
         ids = {row.id for row in rows}
         nodes: dict[str, Node] = {node.id: node for node in self.fleet.nodes}
+        views = [
+            self._replica(row, nodes[row.node_id], model, scheduling, successor=row.id in taken_over)
+            for row in rows
+            if row.node_id in nodes
+        ]
         return ModelView(
             scheduling=scheduling,
             matching_nodes=tuple(
@@ -38,12 +44,15 @@ class ViewBuilder:
                 for node in self.fleet.nodes
                 if node.status is NodeStatus.HEALTHY and _matches(node, scheduling.selector)
             ),
-            replicas=tuple(
-                self._replica(row, nodes[row.node_id], model, scheduling, successor=row.id in taken_over)
-                for row in rows
-                if row.node_id in nodes
+            away_nodes=frozenset(
+                node.id for node in self.fleet.nodes if node.status in (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
             ),
-            loads=sum(job.replica_id not in ids for job in under_way),
+            replicas=tuple(_spare_leaving(_over_limit(views, nodes), nodes)),
+            loads=tuple(
+                Load(id=job.id, replaces=job.replaces, node_id=job.target_node)
+                for job in sorted(under_way, key=lambda job: (job.created_at, job.ordinal))
+                if job.replica_id not in ids
+            ),
             loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
             waiting=self.traffic.queue_depth(model.name),
             since_action_ms=now_ms - acted_at if acted_at is not None else None,
@@ -71,7 +80,7 @@ class ViewBuilder:
             return "its model was changed"
         if row.state in COMING:
             return ""
-        if node.status is NodeStatus.DRAINING:
+        if node.status is NodeStatus.DRAINING and not just_left(node, now_ms=self.fleet.now_ms):
             return f"its node {node.name} is being drained"
         if not _matches(node, scheduling.selector):
             return f"its node {node.name} does not match the selector any more"
@@ -79,6 +88,27 @@ class ViewBuilder:
         if current is not None and current.digest and row.backend_digest and current.digest != row.backend_digest:
             return f"{row.backend} was changed on {node.name}"
         return ""
+
+
+def _over_limit(views: Sequence[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:
+    """Of a node that runs more than it may, those in the highest slots have to go."""
+    here: Counter[str] = Counter()
+    for view in sorted(views, key=lambda view: view.slot):
+        here[view.node_id] += view.serves
+        limit = nodes[view.node_id].max_replicas_per_model
+        if view.serves and here[view.node_id] > limit:
+            yield replace(view, why_not=f"its node {nodes[view.node_id].name} may run {limit} only", routed=False)
+        else:
+            yield view
+
+
+def _spare_leaving(views: Iterable[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:
+    """Routes leave out what is on a draining node as soon as another serves, so it need not wait for a successor."""
+    found = list(views)
+    others_serve = any(view.serves and nodes[view.node_id].status is NodeStatus.HEALTHY for view in found)
+    for view in found:
+        leaving = not view.fits and nodes[view.node_id].status is NodeStatus.DRAINING
+        yield replace(view, routed=False) if leaving and others_serve else view
 
 
 def _matches(node: Node, selector: Mapping[str, str]) -> bool:

@@ -107,6 +107,7 @@ class ReplicaController:
             idle_ttl_ms=self._idle_ttl_ms,
         )
         records = {record.scheduling.model: record for record in await self._stores.scheduling.read_all()}
+        loading = {job.model for job in jobs}
         names = {replica.model for replica in alive} | set(records) | set(models)
         for name in sorted(names):
             model = models.get(name)
@@ -116,7 +117,7 @@ class ReplicaController:
                 continue
             record = records.get(name)
             scheduling = record.scheduling if record is not None else Scheduling(model=name)
-            if not rows and not scheduling.is_managed:
+            if not rows and not scheduling.is_managed and name not in loading:
                 continue
             acted_at = record.state.acted_at if record is not None else None
             view = builder.build(model, scheduling, rows, acted_at=acted_at)
@@ -203,6 +204,9 @@ class ReplicaController:
 
     async def _apply(self, model: StoredModel, plan: ScalingPlan) -> None:
         replicas = self._stores.replicas
+        if plan.forget:
+            log.info("replicas.loads_forgotten", model=model.name, loads=len(plan.forget))
+            await self._stores.load_jobs.forget(model.name, plan.forget)
         if plan.add:
             made = await self._stores.load_jobs.ask_more(model.name, model.revision, plan.add, ids=self._ids)
             for job in made:

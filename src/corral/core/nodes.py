@@ -8,6 +8,8 @@ from typing import NewType
 from corral.core.presence import Presence
 
 NodeId = NewType("NodeId", str)
+LEAVE_GRACE_MS = 15_000
+"""A worker that is started again, or a whole herd that is being stopped, moves nothing to other machines."""
 
 
 class NodeType(StrEnum):
@@ -109,6 +111,13 @@ class Node:
     @property
     def vram_budget(self) -> str | None:
         return self.vram_budget_override or self.vram_budget_reported
+
+
+def just_left(node: Node, *, now_ms: int) -> bool:
+    """Its worker says that it stops, or has said good-bye a moment ago: it may well be back in a moment, with all that
+    ran there."""
+    leaving = node.worker_draining or node.presence is Presence.LEFT
+    return leaving and not node.drain_wanted and now_ms - node.changed_at < LEAVE_GRACE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ the GPUs' where a node has some, else the machine's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from corral.core.nodes import NodeStatus
@@ -37,8 +37,9 @@ class Need:
     """By node: why no build of the backend fits there."""
     only_node: str | None = None
     """One per node is wanted, and this is the node."""
-    surge: bool = False
-    """It takes over from another one, so a node may run one more than its limit for the while."""
+    surge_on: str | None = None
+    """It takes over from another one, which runs on this node: only there one more than the limit may run for the
+    while."""
     avoid: frozenset[str] = frozenset()
     """Nodes where the same load has just failed, or that are being emptied."""
 
@@ -164,6 +165,32 @@ def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
     return Decision(model=need.model, outcome=waiting, rooms=rooms, verdicts=verdicts)
 
 
+def count_room(need: Need, rooms: Sequence[NodeRoom], most: int) -> tuple[int, str]:
+    """How many more of a kind could be placed one after the other, up to `most`, and what keeps the next one out."""
+    left = {room.id: room for room in rooms}
+    for count in range(most):
+        outcome = place(need, list(left.values())).outcome
+        if isinstance(outcome, Waiting):
+            return count, outcome.reason
+        left[outcome.node_id] = _with(left[outcome.node_id], need, outcome, f"{need.model} {count}")
+    return max(0, most), ""
+
+
+def _with(room: NodeRoom, need: Need, placed: Placed, identity: str) -> NodeRoom:
+    stay = tuple(replica for replica in room.replicas if replica.id not in placed.evict)
+    freed = sum(replica.memory_bytes or 0 for replica in room.replicas if replica.id in placed.evict)
+    new = HeldReplica(
+        id=identity, model=need.model, slot=placed.slot, memory_bytes=placed.memory_bytes, groups=need.groups
+    )
+    memory, disk = room.free_memory, room.free_disk
+    return replace(
+        room,
+        replicas=(*stay, new),
+        free_memory=memory + freed - (placed.memory_bytes or 0) if memory is not None else None,
+        free_disk=disk - placed.disk_bytes if disk is not None else None,
+    )
+
+
 def _decision(
     need: Need, rooms: Sequence[NodeRoom], verdicts: Sequence[Score | str], position: int, evict: tuple[str, ...]
 ) -> Decision:
@@ -181,9 +208,10 @@ def _decision(
 
 
 def free_slot(need: Need, room: NodeRoom) -> int | None:
-    """The lowest free one."""
+    """The lowest free one. Counted, since a limit may have been lowered below the slots that are taken."""
     taken = {replica.slot for replica in room.replicas if replica.model == need.model}
-    return next((slot for slot in range(room.slots_per_model + int(need.surge)) if slot not in taken), None)
+    limit = room.slots_per_model + int(room.id == need.surge_on)
+    return next((slot for slot in range(limit) if slot not in taken), None) if len(taken) < limit else None
 
 
 class _Judge:

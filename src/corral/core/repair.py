@@ -4,7 +4,7 @@ evidence, which is a dead node or a complete, newer table of its processes."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from corral.core.nodes import Node, NodeStatus
+from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedProcess
 from corral.core.replicas import COMING, Replica, ReplicaState
 
@@ -62,7 +62,7 @@ def plan_repair(
         node = nodes.get(replica.node_id)
         if node is None:
             lost.append(Lost(replica, "its node was removed"))
-        elif node.status is NodeStatus.OFFLINE:
+        elif node.status is NodeStatus.OFFLINE and not just_left(node, now_ms=now_ms):
             lost.append(Lost(replica, f"its node {node.name} is gone"))
         elif _is_missing(replica, node, tables.get(replica.node_id), now_ms):
             if replica.missed + 1 >= MISSES:

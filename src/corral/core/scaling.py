@@ -65,7 +65,7 @@ class ReplicaView:
     why_not: str = ""
     """Why it has to go: its node is drained, its backend or its model's configuration changed. Empty: it may stay."""
     routed: bool = True
-    """It gets traffic until a successor serves; one of an old revision does not."""
+    """It gets traffic until a successor serves; not so one of an old revision, or one that others serve for."""
     successor: bool = False
     """A load is under way that takes its place."""
     draining_ms: int = 0
@@ -85,16 +85,28 @@ class ReplicaView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A load job without a place: it waits for room, or has failed and is quiet for a while."""
+
+    id: str
+    replaces: str | None = None
+    node_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
     """All that one look knows about a model."""
 
     scheduling: Scheduling
     matching_nodes: tuple[str, ...] = ()
     """Healthy, not draining, and chosen by the selector."""
+    away_nodes: frozenset[str] = frozenset()
+    """Not healthy now, which is no reason to end what they run."""
     replicas: tuple[ReplicaView, ...] = ()
-    loads: int = 0
-    """Load jobs that have no place yet."""
+    loads: tuple["Load", ...] = ()
+    """Load jobs that have no place yet, oldest first."""
     loads_for_nodes: frozenset[str] = frozenset()
+    """Where loads are meant to go, with a place or without."""
     waiting: int = 0
     """Requests that wait for a free replica."""
     since_action_ms: int | None = None
@@ -121,6 +133,8 @@ class ScalingPlan:
     drain: tuple[Remove, ...] = ()
     """Take no new requests from now on."""
     stop: tuple[Remove, ...] = ()
+    forget: tuple[str, ...] = ()
+    """Load jobs that nobody wants any more."""
     by_load: bool = False
     """An answer to traffic, so that the cool-down begins."""
 
@@ -128,18 +142,33 @@ class ScalingPlan:
 def plan_scaling(view: ModelView) -> ScalingPlan:
     if view.scheduling.spread_all:
         return _spread(view)
+    forget = _unwanted(view)
     successors = _successors(view)
     serving = [replica for replica in view.replicas if replica.serves]
-    arriving = view.loads + sum(replica.coming for replica in view.replicas) + len(successors)
+    coming = sum(replica.coming for replica in view.replicas)
+    arriving = len(view.loads) - len(forget) + coming + len(successors)
     drain, stop = _leave(view)
     missing = max(0, view.scheduling.min_replicas - len(serving) - arriving)
     if missing:
         why = f"{view.scheduling.min_replicas} are wanted at least"
         successors += [Add(why=why) for _ in range(missing)]
     elif _must_grow(view, serving, arriving):
-        return ScalingPlan(add=(Add(why="all replicas are busy"),), drain=drain, stop=stop, by_load=True)
-    surplus = _surplus(view, serving) if not arriving and not missing else ()
-    return ScalingPlan(add=tuple(successors), drain=drain, stop=stop + surplus, by_load=bool(surplus))
+        more = (Add(why="all replicas are busy"),)
+        return ScalingPlan(add=more, drain=drain, stop=stop, forget=forget, by_load=True)
+    surplus = _over_maximum(view, serving) or (_idle(view, serving) if not arriving and not missing else ())
+    return ScalingPlan(add=tuple(successors), drain=drain, stop=stop + surplus, forget=forget, by_load=bool(surplus))
+
+
+def _unwanted(view: ModelView) -> tuple[str, ...]:
+    """Loads of an earlier wish, newest first: what serves or comes already is enough without them."""
+    leaving = {replica.id for replica in view.replicas if replica.state == "ready" and not replica.fits}
+    serving = [replica for replica in view.replicas if replica.serves]
+    there = len(serving) + sum(replica.coming for replica in view.replicas)
+    successors = sum(load.replaces in leaving for load in view.loads) + len(_successors(view))
+    others = [load for load in view.loads if load.replaces not in leaving]
+    least = max(view.scheduling.min_replicas, 1, len(serving) + int(_is_busy(view, serving)))
+    wanted = max(0, least - there - successors)
+    return tuple(load.id for load in others[wanted:])
 
 
 def _successors(view: ModelView) -> list[Add]:
@@ -172,6 +201,10 @@ def _must_grow(view: ModelView, serving: list[ReplicaView], arriving: int) -> bo
         return False
     if scheduling.max_replicas and len(serving) >= scheduling.max_replicas:
         return False
+    return _is_busy(view, serving)
+
+
+def _is_busy(view: ModelView, serving: list[ReplicaView]) -> bool:
     return view.waiting > 0 or all(replica.in_flight > 0 for replica in serving)
 
 
@@ -179,16 +212,23 @@ def _cooled(view: ModelView) -> bool:
     return view.since_action_ms is None or view.since_action_ms >= COOL_DOWN_MS
 
 
-def _surplus(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
-    """Above the maximum at once; above the minimum one by one after a quiet time; the last one by its idle limit."""
-    scheduling = view.scheduling
-    idle = sorted(
+def _idle_first(serving: list[ReplicaView]) -> list[ReplicaView]:
+    return sorted(
         (replica for replica in serving if replica.in_flight == 0),
         key=lambda replica: (-replica.slot, -replica.idle_ms, replica.id),
     )
-    over = len(serving) - scheduling.max_replicas if scheduling.max_replicas else 0
-    if over > 0:
-        return tuple(Remove(replica.id, "there are more than max_replicas") for replica in idle[:over])
+
+
+def _over_maximum(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
+    """At once, whatever else is under way."""
+    most = view.scheduling.max_replicas
+    over = len(serving) - most if most else 0
+    return tuple(Remove(one.id, "there are more than max_replicas") for one in _idle_first(serving)[: max(0, over)])
+
+
+def _idle(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
+    """Above the minimum one by one after a quiet time; the last one by its idle limit."""
+    scheduling, idle = view.scheduling, _idle_first(serving)
     if not _cooled(view):
         return ()
     ttl_ms = view.idle_ttl_ms
@@ -211,13 +251,14 @@ def _spread(view: ModelView) -> ScalingPlan:
     missing = [node for node in view.matching_nodes if node not in by_node and node not in view.loads_for_nodes]
     surplus = []
     for node, replicas in by_node.items():
-        if node not in matching:
+        if node not in matching and node not in view.away_nodes:
             surplus += [Remove(replica.id, "its node does not match any more") for replica in replicas]
             continue
         ready_first = sorted(replicas, key=lambda replica: (replica.state != "ready", replica.slot))
         surplus += [Remove(replica.id, "one on each node is enough") for replica in ready_first[1:]]
     drain, stop = _leave(view)
     busy = {replica.id for replica in view.replicas if replica.in_flight > 0}
+    elsewhere = [load.id for load in view.loads if load.node_id not in matching]
     taken_over = {replica.node_id: replica.id for replica in view.replicas if not replica.fits}
     return ScalingPlan(
         add=tuple(
@@ -226,4 +267,5 @@ def _spread(view: ModelView) -> ScalingPlan:
         ),
         drain=drain,
         stop=stop + tuple(remove for remove in surplus if remove.replica_id not in busy),
+        forget=tuple(elsewhere) if by_node else (),
     )

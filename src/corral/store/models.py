@@ -196,6 +196,9 @@ class ModelStore:
                 actor,
                 revision,
             )
+            # What was wanted of it goes too: another model of the same name begins anew.
+            await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
+            await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
             await _append_revision(tx, name, revision, "", actor)
             await bump_version(tx, MODELS)
             await bump_version(tx, ROUTES)

@@ -1,20 +1,27 @@
 """`/api/nodes/scheduling`: how many replicas of a model, and where. LocalAI's shapes."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, StrictBool, StrictStr
 
+from corral.core.errors import CorralError
 from corral.core.scaling import Scheduling
 from corral.frontend.admin.principal import Actor
-from corral.frontend.admin.replicas import show_time
+from corral.frontend.admin.replicas import Desk, show_time
 from corral.frontend.answers import MsgspecJson
 from corral.store.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 from corral.system import Ids
+
+log = structlog.get_logger()
+
+FIT_WITHIN_S = 5.0
 
 
 class SchedulingRequest(BaseModel):
@@ -77,7 +84,20 @@ def view_scheduling(record: SchedulingRecord) -> dict[str, Any]:
     return found | {name: value for name, value in optional.items() if value}
 
 
-def scheduling_routes(stores: Stores, ids: Ids, changed: Callable[[], Awaitable[None]]) -> APIRouter:
+async def _possible(desk: Desk, wanted: Scheduling) -> dict[str, Any]:
+    """How many of the replicas that are wanted fit now, and what keeps the others out; nothing when nobody can say."""
+    if not wanted.min_replicas:
+        return {}
+    try:
+        async with asyncio.timeout(FIT_WITHIN_S):
+            fit = await desk.fit(wanted.model, wanted.min_replicas)
+    except (CorralError, TimeoutError) as error:
+        log.info("scheduling.fit_unknown", model=wanted.model, error=str(error))
+        return {}
+    return {"possible_replicas": fit.replicas} | ({"possible_reason": fit.reason} if fit.reason else {})
+
+
+def scheduling_routes(stores: Stores, ids: Ids, desk: Desk, changed: Callable[[], Awaitable[None]]) -> APIRouter:
     """Before the routes of nodes, one of whose ids `scheduling` would be."""
     router = APIRouter(prefix="/api/nodes/scheduling", tags=["scheduling"])
 
@@ -90,7 +110,7 @@ def scheduling_routes(stores: Stores, ids: Ids, changed: Callable[[], Awaitable[
         stored = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
         record = await stores.scheduling.save(wanted.merged(stored.get(wanted.model_name)), actor=actor, ids=ids)
         await changed()
-        return MsgspecJson(view_scheduling(record))
+        return MsgspecJson(view_scheduling(record) | await _possible(desk, record.scheduling))
 
     @router.get("/{model:path}")
     async def show_scheduling(model: str) -> Response:

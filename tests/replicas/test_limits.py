@@ -1,0 +1,113 @@
+"""A machine runs no more of a model than it may, wishes may change while loads wait, a worker may be started again."""
+
+from typing import Any
+
+from harness.herd import Herd, ask
+from harness.programs import Admin
+from harness.tiny_model import Shelf
+from harness.waiting import wait_until
+
+
+def add_model(admin: Admin, shelf: Shelf) -> None:
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
+
+
+def scale(admin: Admin, replicas: int) -> dict[str, Any]:
+    wanted = {"model_name": "tiny", "min_replicas": replicas, "max_replicas": replicas}
+    answer = admin.call("POST", "/api/nodes/scheduling", body=wanted)
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def why(admin: Admin) -> dict[str, Any]:
+    found: dict[str, Any] = admin.call("GET", "/api/why/models/tiny").json()
+    return found
+
+
+def test_a_drain_keeps_to_the_limit_of_the_other_machine_and_balance_returns(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    herd.start_worker("w2")
+    add_model(admin, shelf)
+    scale(admin, 2)
+    herd.wait_for_ready("tiny", 2)
+    w1, w2 = (admin.nodes()[name]["id"] for name in ("w1", "w2"))
+    assert admin.call("POST", f"/api/nodes/{w1}/drain").status == 200
+
+    def waits_with_a_reason() -> bool:
+        places = [row["node_id"] for row in herd.replicas("tiny")]
+        assert places.count(w2) == 1, "no more than it may run"
+        told = [load.get("reason", "") for load in why(admin)["loads"]]
+        return places == [w2] and len(told) == 1 and "w2: it runs 1 of this model already" in told[0]
+
+    wait_until(waits_with_a_reason, what="the drained machine is empty, and its successor waits", within_s=60)
+    assert ask(admin, "tiny").status == 200
+    assert admin.call("POST", f"/api/nodes/{w1}/resume").status == 200
+    back = herd.wait_for_ready("tiny", 2)
+    assert {row["node_id"] for row in back} == {w1, w2}
+    assert why(admin)["loads"] == []
+
+
+def test_a_lowered_limit_of_a_machine_is_kept(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1", "--max-replicas-per-model", "2")
+    add_model(admin, shelf)
+    scale(admin, 2)
+    herd.wait_for_ready("tiny", 2)
+    w1 = admin.nodes()["w1"]["id"]
+    assert admin.call("PUT", f"/api/nodes/{w1}/max-replicas-per-model", body={"value": 1}).status == 200
+    wait_until(lambda: len(herd.replicas("tiny")) == 1, what="one is left", within_s=60)
+    herd.start_worker("w2")
+    after = herd.wait_for_ready("tiny", 2)
+    assert len({row["node_id"] for row in after}) == 2
+
+
+def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    herd.start_worker("w2")
+    add_model(admin, shelf)
+    told = scale(admin, 5)
+    assert told["possible_replicas"] == 2
+    assert "2 nodes: it runs 1 of this model already" in told["possible_reason"]
+    herd.wait_for_ready("tiny", 2)
+
+    def waiting() -> int:
+        return sum(bool(load.get("reason")) for load in why(admin)["loads"])
+
+    wait_until(lambda: waiting() == 3, what="three wait with a reason", within_s=30)
+    told = scale(admin, 2)
+    assert (told["possible_replicas"], "possible_reason" in told) == (2, False)
+    wait_until(lambda: why(admin)["loads"] == [], what="nothing waits any more", within_s=10)
+    assert len(herd.ready("tiny")) == 2
+    assert "unsatisfiable" not in why(admin)
+    scale(admin, 5)
+    scale(admin, 1)
+    wait_until(lambda: len(herd.replicas("tiny")) == 1, what="one is left", within_s=30)
+    assert why(admin)["loads"] == []
+
+
+def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    add_model(admin, shelf)
+    scale(admin, 1)
+    [before] = herd.wait_for_ready("tiny", 1)
+    herd.start_worker("w2")
+    assert herd.workers["w1"].stop() == 0
+    admin.wait_for_status("w1", "offline")
+
+    def rows() -> list[dict[str, Any]]:
+        return herd.replicas("tiny")
+
+    herd.start_worker("w1", wait=False)
+
+    def is_back() -> bool:
+        assert [row["id"] for row in rows()] == [before["id"]], "nothing was started elsewhere"
+        assert why(admin)["loads"] == []
+        return bool(admin.nodes()["w1"]["status"] == "healthy")
+
+    wait_until(is_back, what="w1 is back", within_s=60)
+    assert ask(admin, "tiny").status == 200
+    assert [row["id"] for row in rows()] == [before["id"]]
