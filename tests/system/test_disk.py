@@ -11,6 +11,7 @@ import pytest
 
 from corral.core.errors import Conflict, Unavailable
 from corral.system import SystemDisk
+from corral.system.disk import used_bytes
 from corral.system.secret_files import ensure_secret, read_secret
 
 disk = SystemDisk()
@@ -93,3 +94,11 @@ def test_a_secret_that_cannot_be_kept_is_an_error_that_names_its_file(tmp_path: 
     blocked.write_text("")
     with pytest.raises(Unavailable, match="secret in"):
         ensure_secret(disk, blocked / "secret", lambda: "x")
+
+
+def test_a_file_with_two_names_takes_its_room_once(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "one").write_bytes(b"x" * 100_000)
+    (tmp_path / "below" / "two").hardlink_to(tmp_path / "one")
+    (tmp_path / "three").symlink_to(tmp_path / "one")
+    assert 100_000 <= used_bytes(tmp_path) < 120_000

@@ -19,6 +19,7 @@ from corral.settings import UpSettings, data_home
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import spawn_child
 from corral.system.clock import pause
+from corral.system.disk import used_bytes
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
 from corral.telemetry.logs import configure_logs
@@ -204,8 +205,7 @@ class Demo:
 
 def _kept(directory: Path) -> str:
     """For the next time; whoever wants none of it back is told where it lies."""
-    size = sum(found.lstat().st_size for found in directory.rglob("*") if found.is_file() and not found.is_symlink())
-    return f"What it fetched stays for the next time: {format_bytes(size)} in {directory}"
+    return f"What it fetched stays for the next time: {format_bytes(used_bytes(directory))} in {directory}"
 
 
 async def _stop_part(part: Part, within_s: float) -> None:

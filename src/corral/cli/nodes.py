@@ -25,6 +25,13 @@ def _used(available: int | None, total: int | None) -> str:
     return f"{format_bytes(max(0, total - available)) if available is not None else '?'} / {format_bytes(total)}"
 
 
+def _free(available: int | None, total: int | None) -> str:
+    """Of a disk: what is not free need not be used, for some of it may be held back or be another's."""
+    if not total:
+        return "unknown"
+    return f"{format_bytes(available) if available is not None else '?'} free of {format_bytes(total)}"
+
+
 def _used_short(available: int | None, total: int | None) -> str:
     """`12/24G`: a table has many columns."""
     if not total:
@@ -99,9 +106,13 @@ def show_node(api: Api, node: str) -> None:
         ("processor", f"{found['cpu_model'] or 'unknown'}, {found['cpu_count'] or '?'} cores"),
         ("gpus", "; ".join(gpus) or "none found"),
         ("capability", f"{found['capability'] or 'unknown'} ({found['capability_reason'] or 'as the worker says'})"),
-        ("gpu memory", _used(found["available_vram"], found["total_vram"]) + " used"),
+        *(
+            [("gpu memory", _used(found["available_vram"], found["total_vram"]) + " used")]
+            if found["total_vram"]
+            else []
+        ),
         ("memory", _used(found["available_ram"], found["total_ram"]) + " used"),
-        ("disk", _used(found["available_disk"], found["total_disk"]) + " used"),
+        ("disk", _free(found["available_disk"], found["total_disk"])),
         ("labels", " ".join(labels)),
         ("last seen", _seen(found)),
     ]

@@ -1,6 +1,7 @@
 """`corral worker`: run the worker of this machine."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,11 @@ def worker_command(**flags: Any) -> None:
 
 
 def _check_own_directory(data_dir: Path) -> None:
-    if (data_dir / "keys" / "local.token").exists():
+    from corral.system import SystemDisk
+
+    with suppress(PermissionError):  # what is another user's is told when the directory is opened
+        if SystemDisk().read(data_dir / "keys" / "local.token") is None:
+            return
         raise InvalidSetting(
             f"data_dir: {data_dir} belongs to a `corral up`, which runs a worker of its own there. A second worker on"
             " this machine needs a directory of its own: --data-dir"

@@ -110,3 +110,14 @@ def _flush_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def used_bytes(directory: Path) -> int:
+    """What the files below it take on the disk; a file that has several names there counts once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = os.lstat(os.path.join(parent, name))
+                sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
