@@ -16,11 +16,20 @@ ANSWER_WITHIN_S = 900.0
 class EventStream:
     """One request. `status` and `headers` are there at once; iterating gives the `data` of each event."""
 
-    def __init__(self, url: str, *, bearer: str | None, body: Any, within_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        bearer: str | None,
+        body: Any,
+        within_s: float = ANSWER_WITHIN_S,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc}"
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
+        headers |= more or {}
         if bearer:
             headers["Authorization"] = f"Bearer {bearer}"
         self._connection = kind(parts.hostname or "", parts.port, timeout=within_s)

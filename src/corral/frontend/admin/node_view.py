@@ -3,6 +3,8 @@
 Plain values, so that msgspec writes a thousand of them in milliseconds; FastAPI reads their types for the description.
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -13,6 +15,7 @@ from corral.bus.node_api import NodeFacts, decode_facts
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeStatus
+from corral.core.replicas import Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
 
 CONFLICT_SHOWN_MS = 15 * 60 * 1000
@@ -81,6 +84,25 @@ class NodeView:
     conflict: Annotated[ConflictView | None, Field(description="A second machine that claims to be this one.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLoad:
+    models: int = 0
+    """That are served there."""
+    in_flight: int = 0
+
+
+def count_loads(replicas: Iterable[Replica], in_flight: Callable[[str], int]) -> dict[str, NodeLoad]:
+    """By node."""
+    models: dict[str, set[str]] = {}
+    requests: Counter[str] = Counter()
+    for replica in replicas:
+        requests[replica.node_id] += in_flight(replica.id)
+        served = models.setdefault(replica.node_id, set())
+        if replica.state is ReplicaState.READY:
+            served.add(replica.model)
+    return {node: NodeLoad(models=len(served), in_flight=requests[node]) for node, served in models.items()}
+
+
 def _time(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
@@ -104,7 +126,8 @@ def _reason(node: Node) -> str:
             return node.presence_reason
 
 
-def view_node(node: Node, *, now_ms: int) -> NodeView:
+def view_node(node: Node, *, now_ms: int, load: NodeLoad | None = None) -> NodeView:
+    load = load or NodeLoad()
     facts = decode_facts(node.facts) if node.facts else NodeFacts()
     ceiling = _budget_bytes(node)
     available = node.available_vram
@@ -141,8 +164,8 @@ def view_node(node: Node, *, now_ms: int) -> NodeView:
         last_seen_age_s=max(0, now_ms - node.last_heartbeat) / 1000 if node.last_heartbeat else None,
         created_at=_time(node.created_at),
         updated_at=_time(node.changed_at),
-        model_count=0,
-        in_flight_count=0,
+        model_count=load.models,
+        in_flight_count=load.in_flight,
         labels=effective_labels(node),
         worker_labels=dict(node.worker_labels),
         operator_labels=dict(node.operator_labels),
