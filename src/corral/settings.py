@@ -297,6 +297,9 @@ class FrontendSettings(WatchSettings):
     """Let everyone who reaches this frontend read /metrics. Off: it needs an admin key."""
     processes: Annotated[int, Field(ge=1, le=256)] = 1
     """How many processes of this frontend share its port, one for each core that is to serve requests."""
+    cut_off_after_s: Duration = 1800.0
+    """A worker that has heard no frontend for this long ends its models: they run elsewhere by then. Until then they
+    serve on, so this is also the longest outage of all frontends that no model notices."""
     model_idle_ttl_s: Duration | None = None
     """Unload a model that no scheduling keeps after so long without a request. Default: never."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""

@@ -57,7 +57,7 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
 def test_the_overview_counts_what_was_answered(open_page) -> None:
     page = open_page("#/")
     expect(page.get_by_label("Fleet pulse")).to_contain_text("1 of 1 model ready")
-    expect(page.get_by_role("img", name=re.compile(r"Requests/s, last hour: most 0\.0[1-9]"))).to_be_visible(
+    expect(page.get_by_role("img", name=re.compile(r"Requests.s, last hour: most 0\.0[1-9]"))).to_be_visible(
         timeout=60_000
     )
 

@@ -11,6 +11,7 @@ import pytest
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.intents import IntentController, OrderLimits
+from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.switch import TrialStart
@@ -96,6 +97,7 @@ async def controlling(stores: Stores, bus: Bus, limits: OrderLimits = LIMITS) ->
         progress=progress,
         suspicion=stores.health,
         replicas=TrialStart(bus),
+        peers=Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=SystemIds()),
         limits=limits,
         ids=SystemIds(),
         on_change=nothing,

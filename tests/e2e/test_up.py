@@ -145,11 +145,21 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
     running.program.send(signal.SIGINT)
     assert running.program.wait() == 0
     assert running.processes() == []
-    again = Program("up", *running.flags, log=running.log)
+    # The same data directory, but neither the name nor the address of before.
+    at = running.flags.index("--name")
+    others = running.flags[:at] + running.flags[at + 2 :]
+    port = free_port()
+    again = Program("up", *others, "--listen", f"127.0.0.1:{port}", log=running.log)
     try:
         wait_until(lambda: running.output_count() == 2, what="the same data directory starts again", within_s=60)
+        output = again.output()
+        assert "keeps its name first" in output
+        assert f"The last run listened on 127.0.0.1:{running.port}" in output
+        assert f"`corral up --listen 0.0.0.0:{port}` lets others join" in output
     finally:
         again.stop()
+    pasted = run_cli("worker", "--data-dir", str(running.data), "--join", running.url, "--token", "x")
+    assert (pasted.returncode, "belongs to a `corral up`" in pasted.stderr) == (2, True)
 
 
 def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
         ("--timeout", ("backends", "install", "echo", "--timeout", "soon")),
     ):
         assert words in shell.run(*arguments, code=2), arguments
+    # The frontend can be reached; it is the registry that cannot.
+    shell.run("backends", "install", "--uri", "oci://foo.invalid/x:1", "--name", "x", code=1)
     assert "No gallery has a backend named nothing" in shell.run("backends", "install", "nothing", code=1)
     assert "did you mean one?" in shell.run("backends", "install", "echo", "--node", "onee", code=1)
     assert "there is no operation" in shell.run("ops", "show", "abc", code=1)
@@ -152,11 +154,21 @@ def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Operation
     assert "good: done" in told
     assert "bad: FAILED: " in told
     assert "1 error" in told
-    job = shell.json("ops", "list")["operations"][0]["jobID"]
-    assert "trusted_hosts" in shell.run("ops", "show", job)
+    (listed,) = shell.json("ops", "list")["operations"]
+    job = listed["jobID"]
+    assert listed["retrying"]
+    assert "failed, next attempt in" in shell.run("ops", "list")
+    told = shell.run("ops", "show", listed["id"])
+    assert "trusted_hosts" in told
+    assert "state      failed, next attempt in" in told
+    assert "(attempt 1 failed, next attempt in" in told
+    assert "cancel it to give it up" in shell.run("ops", "dismiss", job, code=1)
     assert shell.json("ops", "retry", job, "--node", "bad", code=1)["jobID"] == job
     shell.run("ops", "cancel", job)
     wait_until(lambda: not shell.json("ops", "list")["operations"] or None, what="it is over", within_s=30)
+    assert "trusted_hosts" in shell.run("ops", "history")
+    assert "it had failed once" in shell.run("ops", "show", "echo")
+    assert "already ended (cancelled)" in shell.run("ops", "cancel", job)
 
 
 @pytest.fixture
@@ -218,11 +230,16 @@ def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet:
     digest = fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "one", "two")
     shell.run("nodes", "label", "two", "room=b2")
+    told = shell.run("backends", "install", "echo", "--selector", "room=nowhere")
+    assert "No machine here fits" in told
+    assert "corral backends policies" in told
     shell.run("backends", "install", "echo", "--selector", "room=b2")
     assert fleet.digests("echo") == {"two": digest}
     fleet.start_worker("three", "--labels", "room=b2")
     admin.wait_for_status("three", "healthy")
     fleet.wait_for_digests("echo", {"two": digest, "three": digest})
+    told = shell.run("backends", "install", "echo")
+    assert "replaces the policy for machines with room=b2" in told
 
 
 def test_a_location_is_installed_under_the_name_given(fleet: OperationFleet) -> None:

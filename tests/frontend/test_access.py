@@ -51,6 +51,8 @@ def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
 
 def test_keys_are_kept_hashed_and_shown_once(frontend: Any) -> None:
     made = frontend.admin.call("POST", "/api/keys", body={"name": "secret", "scope": "user"}).json()
+    twin = frontend.admin.call("POST", "/api/keys", body={"name": "secret", "scope": "user"})
+    assert (twin.status, "is in use" in twin.message) == (409, True)
     listed = frontend.admin.call("GET", "/api/keys").body.decode()
     assert made["key"] not in listed
     stored = b"".join(path.read_bytes() for path in frontend.data.glob("corral.db*"))

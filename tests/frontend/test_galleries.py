@@ -10,8 +10,8 @@ import pytest
 from harness.frontend import Frontend
 from harness.http_files import HttpFiles
 from harness.nats import Nats
-from harness.programs import call
-from harness.waiting import wait_until
+from harness.programs import call, clean_environment, run_cli
+from harness.waiting import free_port, wait_until
 
 GALLERY = b"""
 - &engine
@@ -183,6 +183,26 @@ def test_an_unreachable_gallery_is_shown_from_its_copy_with_its_age(tmp_path: Pa
     wait_until(told, what="the gallery is shown as unreachable, with the age of the copy", within_s=60)
     assert again.admin.call("GET", "/api/backends/available?name=engine").status == 200
     assert again.program.stop() == 0
+
+
+def test_what_cannot_be_read_is_not_taken_for_empty(tmp_path: Path, nats_for_module: Nats) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}/index.yaml"
+    flags = ("--backend-galleries", f"ours={nowhere}", "--model-galleries", f"ours={nowhere}")
+    frontend = Frontend(tmp_path, nats_for_module, "--trusted-hosts", "127.0.0.1", *flags)
+    try:
+        environment = clean_environment(CORRAL_URL=frontend.url, CORRAL_API_KEY=frontend.admin.key)
+        models = run_cli("models", "available", "qwen", environment=environment)
+        assert models.stdout == "No gallery that could be read has a model that fits 'qwen'.\n"
+        assert "gallery ours: " in models.stderr
+        page = frontend.admin.call("GET", "/api/models/available?term=qwen").json()
+        assert [bool(gallery["problem"]) for gallery in page["galleries"]] == [False, True]
+        upgrades = run_cli("backends", "upgrades", environment=environment)
+        assert "not every gallery could be read" in upgrades.stdout
+        missed = run_cli("backends", "install", "lama-cpp", environment=environment).stderr
+        assert "Did you mean llama-cpp" in missed
+        assert "Gallery ours could not be read: " in missed
+    finally:
+        assert frontend.program.stop() == 0
 
 
 REAL = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data")) / (

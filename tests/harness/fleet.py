@@ -1,9 +1,7 @@
 """A fleet of real processes: frontends on one store and one bus, workers, a registry and a gallery."""
 
 import asyncio
-import itertools
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +14,12 @@ from corral.bus.subjects import frontend_inbox
 from corral.worker.processes.tree import find_marked
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
+from harness.ports import take_ports
 from harness.programs import Admin, Answer, Program, call, clean_environment
 from harness.waiting import free_port, wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"
-# Below the ephemeral range and above what workers take by themselves; test runs beside one another begin elsewhere.
-_PORTS = itertools.cycle(range(24000, 32000, 50))
-for _ in range(os.getpid() % 160):
-    next(_PORTS)
 
 
 class OperationFleet:
@@ -80,7 +75,7 @@ class OperationFleet:
         return Admin(f"http://127.0.0.1:{self._frontend_ports[name]}", ADMIN_KEY)
 
     def start_worker(self, name: str, *flags: str, frontend: str = "a", **environment: str) -> Program:
-        port = self._worker_ports.setdefault(name, next(_PORTS))
+        port = self._worker_ports[name] = self._worker_ports.get(name) or take_ports(50)
         program = Program(
             "worker", "--join", self.admin(frontend).url, "--token", TOKEN, "--name", name,
             "--data-dir", str(self.directory / f"worker-{name}"), "--port", str(port),

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,15 +14,10 @@ from corral.bus.client import Bus, BusOptions, connect_bus
 from corral.bus.subjects import frontend_inbox
 from corral.worker.processes.tree import find_marked
 from harness.nats import Nats
+from harness.ports import take_ports
 from harness.programs import Program, clean_environment
 from harness.registrar import NODE, TOKEN, Registrar
 from harness.waiting import is_listening, wait_until
-
-_SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 3
-# Below the ephemeral range, and each worker its own: the ports of the test before still hold closed connections.
-# Begun somewhere else by each run, because several may go on at once.
-_FIRST = 12000 + 2000 * _SLOT
-_PORTS = (_FIRST + (os.getpid() * 700 + step) % 2000 for step in itertools.count(0, 100))
 
 
 class FleetWorker:
@@ -34,7 +27,7 @@ class FleetWorker:
         self.nats, self.directory, self._corral, self._node = nats, directory, corral, node
         self.data_dir = directory / "worker"
         self.registrar = Registrar(nats, corral=corral, node=node)
-        self.port = next(port for port in _PORTS if not is_listening(port))
+        self.port = take_ports(100)
         # One port for HTTP, the rest of the hundred for backends.
         self._flags = ("--backend-ports", f"{self.port + 1}-{self.port + 99}", *flags)
         self._environment = environment

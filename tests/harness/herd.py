@@ -1,9 +1,7 @@
 """A whole herd of real processes: frontends on one store and one bus, workers with real engines."""
 
 import asyncio
-import itertools
 import json
-import os
 import sqlite3
 import urllib.request
 from collections.abc import Iterator
@@ -16,14 +14,12 @@ import asyncpg
 from corral.worker.processes.tree import find_marked
 from harness.fleet_worker import end_marked
 from harness.nats import Nats
+from harness.ports import take_ports
 from harness.programs import Admin, Answer, Program, call, clean_environment
 from harness.waiting import free_port, wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"
-_SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
-# Below the ephemeral range, and each worker its own.
-_PORTS = itertools.cycle(range(24000 + 2500 * _SLOT, 26500 + 2500 * _SLOT, 100))
 
 
 class Herd:
@@ -54,7 +50,8 @@ class Herd:
         return Admin(f"http://127.0.0.1:{self._ports[name]}", ADMIN_KEY)
 
     def start_worker(self, name: str, *flags: str, frontend: str = "a", wait: bool = True) -> Program:
-        port = self._ports.setdefault(f"worker {name}", next(_PORTS))
+        key = f"worker {name}"
+        port = self._ports[key] = self._ports.get(key) or take_ports(100)
         self.workers[name] = Program(
             "worker", "--join", self.admin(frontend).url, "--token", TOKEN, "--name", name,
             "--data-dir", str(self.directory / name), "--port", str(port),

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -97,10 +98,10 @@ class OciRegistry:
             location: str = response.headers.get("Location", "")
             return location if location.startswith("http") else f"http://{self.host}{location}"
 
-    def blob_downloads(self) -> int:
-        """How often a layer was fetched, by the registry's own log."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        return sum("GET /v2/" in line and "/blobs/sha256:" in line and '" 200 ' in line for line in lines)
+    def blob_downloads(self, *, from_bytes: int = 0) -> int:
+        """How often a blob of at least that size was fetched, by the registry's own log."""
+        sizes = re.findall(r'"GET /v2/\S+/blobs/sha256:\S+ HTTP/1\.1" 200 (\d+) ', self.log.read_text(errors="replace"))
+        return sum(int(size) >= from_bytes for size in sizes)
 
     def stop(self) -> None:
         self._process.terminate()

@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
             self._answer(200, {**common, "object": "chat.completion", "choices": [choice], "usage": usage})
             return
-        self._start_stream({"X-Corral-Node": "worker-1"})
+        self._start_stream({"X-Corral-Node": "worker-1"} if "X-Corral-Client" in self.headers else {})
         head = {**common, "object": "chat.completion.chunk"}
         self._event({**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
         if call:

@@ -23,7 +23,9 @@ class Registrar:
         self.fenced = False
         """Answer heartbeats as a frontend does when a newer process has the node's identity."""
         self.silent = False
-        """Answer nothing of use, as a frontend does that has lost its store."""
+        """Answer nothing of use, as a proxy does behind which no frontend is left."""
+        self.store_away = False
+        """Answer as a frontend does that has lost its store."""
         self.grant: dict[str, Any] | None = None
         """What heartbeats are told about the node's processes."""
         self.in_flight: Callable[[], int] = lambda: 0
@@ -63,6 +65,8 @@ class Registrar:
 
     def _answer(self, path: str, body: dict[str, Any], bearer: str) -> tuple[int, Any]:
         if self.silent:
+            return 503, "nobody is there"
+        if self.store_away:
             return 503, {"error": "the store is away"}
         self.asked.append(path.rpartition("/")[2])
         if path.endswith("/heartbeat"):

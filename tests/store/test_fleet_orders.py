@@ -200,6 +200,36 @@ async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> Non
     assert [policy.backend for policy in await stores.policies.read_all()] == ["echo"], "it holds again"
 
 
+@pytest.mark.parametrize("at_it_again", [False, True])
+async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_keeps_the_reason(
+    stores: Stores, rig: Rig, at_it_again: bool
+) -> None:
+    good, bad = await healthy(stores, "a"), await healthy(stores, "b")
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, good, bad))
+    by_node = {one.intent.node_id: one for one in await claim(stores)}
+    await end(stores, by_node[bad.id], Refused("no such package"))
+    assert not (await stores.operations.read_one(admitted.id)).is_retrying, "the other node has not ended"
+    await end(stores, by_node[good.id], Observed())
+    again = await stores.operations.read_one(admitted.id)
+    assert again.is_retrying
+    assert again.next_attempt_at is not None
+    if at_it_again:
+        await rig.advance(11)
+        (second,) = await claim(stores)
+        assert (await stores.operations.read_one(admitted.id)).is_retrying
+    with pytest.raises(Conflict, match="cancel it to give it up"):
+        await stores.operations.dismiss(admitted.id, actor="me")
+    await stores.operations.cancel(admitted.id, actor="me")
+    if at_it_again:
+        assert await end(stores, second, CalledOff("cancelled by me"))
+    over = await stores.operations.read_one(admitted.id)
+    assert (over.state, over.error) == (
+        OperationState.CANCELLED,
+        "b: cancelled by me; it had failed once: no such package",
+    )
+    assert (await stores.operations.cancel(admitted.id, actor="me")).was_over
+
+
 async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> None:
     def change(ensure: Ensure, on_drift: OnDrift | None = None, **selector: str) -> PolicyChange:
         return PolicyChange(selector=selector, ensure=ensure, wish=Wish(element="echo"), on_drift=on_drift)

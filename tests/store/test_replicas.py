@@ -11,10 +11,12 @@ from corral.core.load_jobs import LoadProgress, LoadState
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.placement import GIB, Decision, Need, Placed, place
 from corral.core.presence import Presence
+from corral.core.process_leases import NodeShare
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.routing import ReplicaId
 from corral.core.scaling import Add, Scheduling
 from corral.store.database import Tx
+from corral.store.given_away import FORGET_AFTER_MS
 from corral.store.load_jobs import Loaded, LoadJob
 from corral.store.load_memory import LoadInfo
 from corral.store.node_rows import insert_node
@@ -325,6 +327,41 @@ async def test_last_used_only_moves_forward(stores: Stores, rig: Rig) -> None:
     await stores.replicas.touch({ReplicaId(replica.id): 50_000})
     [row] = await stores.replicas.read_all()
     assert row.last_used == replica.last_used + 90_000
+
+
+async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_another(stores: Stores, rig: Rig) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    version, shares = await stores.replicas.read_shares()
+    assert shares == {"a": NodeShare(wanted=frozenset({"tiny#0"}))}
+    await stores.replicas.drop([replica.id], why="its node is dead")
+    after, shares = await stores.replicas.read_shares()
+    assert after > version, "whoever keeps a copy looks again"
+    assert shares == {"a": NodeShare(lost={"tiny#0": replica.generation})}
+
+    job = await start(stores)
+    place_taken = await reserve(stores, job)
+    assert place_taken.generation > replica.generation, "the order to start it carries a higher number"
+    _, shares = await stores.replicas.read_shares()
+    assert shares == {"a": NodeShare(wanted=frozenset({"tiny#0"}), lost={"tiny#0": replica.generation})}
+    await stores.load_jobs.unplace(job, again_in_s=60.0)
+    _, shares = await stores.replicas.read_shares()
+    assert shares == {"a": NodeShare(lost={"tiny#0": place_taken.generation})}, "a load may have started it"
+
+    await stores.load_jobs.cancel("tiny", why="unloaded")
+    await rig.advance(FORGET_AFTER_MS / 1000 + 1)
+    other = await serve(stores, "other", TINY.replace("tiny", "other"))
+    await stores.replicas.drop([other.id], why="gone")
+    _, shares = await stores.replicas.read_shares()
+    assert shares == {"a": NodeShare(lost={"other#0": other.generation})}, "what was lost long ago is forgotten"
+
+
+async def test_a_process_that_its_node_ended_itself_is_not_given_away(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    await stores.replicas.want_stopped([replica.id], why="idle")
+    await stores.replicas.stopped(replica)
+    assert (await stores.replicas.read_shares())[1] == {}
 
 
 async def test_load_infos_outlive_replicas_and_an_older_copy_is_found(stores: Stores) -> None:

@@ -80,7 +80,9 @@ def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> 
     ):
         return None
     why = refusal_of(parsed)
-    return None if why is None else f"{host} lies at {address}, which is {why}"
+    if why is None:
+        return None
+    return f"{host} is {why}" if host == address else f"{host} lies at {address}, which is {why}"
 
 
 def check_url(policy: NetworkPolicy, url: str) -> SplitResult:

@@ -215,7 +215,10 @@ class CheckedConnection(http.client.HTTPConnection):
             except OSError as error:
                 last = error
         if last is None and refused:
-            raise PolicyRefused(f"{refused[0]}. To allow it, name it under trusted_hosts or with --trust.")
+            raise PolicyRefused(
+                f"{refused[0]}. To allow it, name it in the setting trusted_hosts (--trusted-hosts of worker and"
+                " frontend, CORRAL_TRUSTED_HOSTS for `corral up`; `corral artifacts` has --trust)."
+            )
         why = "no address" if last is None else _plain(last)
         raise SourceUnavailable(f"{self.host}:{self.port} could not be reached: {why}.")
 

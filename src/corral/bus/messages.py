@@ -23,6 +23,8 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int | None = None
     embeddings: bool = False
     options: dict[str, str] = {}
+    generation: int | None = None
+    """Of the row that wants the process: what `given_away` in a heartbeat's answer is compared with."""
 
 
 class BlobPeer(msgspec.Struct, frozen=True):

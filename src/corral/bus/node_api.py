@@ -77,8 +77,7 @@ class ProcessGrant(msgspec.Struct, frozen=True, omit_defaults=True):
 
     leases_s: dict[str, Annotated[float, msgspec.Meta(gt=0)]] = {}
     """By process key: how long after sending its question the node may run it, if it hears nothing more. The whole
-    table; a process that is not in it has no end. Whoever gives a process to another node waits for longer than that
-    after the last answer."""
+    table; a process that is not in it has no end."""
     given_away: dict[str, int] = {}
     """By process key: now runs elsewhere, to be ended at once. The number is a generation: a process that was ordered
     with a higher one is another."""

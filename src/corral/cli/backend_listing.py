@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from corral.cli.client import Api, clean, client_command, print_json, print_table
-from corral.core.durations import format_age
+from corral.cli.gallery_warnings import warn_of_galleries
 from corral.core.sizes import format_bytes
 
 
@@ -19,22 +19,15 @@ def list_available(api: Api, name: str | None, term: str, tag: str, everything: 
     """What the galleries offer; with NAME, what each machine would get, and why."""
     query = {"term": term, "tag": tag, "name": name or "", "everything": str(everything).lower()}
     answer = api.call("GET", "api", "backends", "available", query=query)
+    unread = warn_of_galleries(answer["galleries"])
     if api.as_json:
         print_json(answer)
         return
-    for gallery in answer["galleries"]:
-        if gallery["problem"]:
-            kept = (
-                f"shown from a copy {format_age(gallery['age_s'])} old"
-                if gallery["entries"]
-                else "nothing is known of it"
-            )
-            click.echo(f"corral: gallery {gallery['name']}: {clean(gallery['problem'])} ({kept})", err=True)
     if name is not None:
         _show_offer(answer["backends"][0], answer["nodes"])
         return
     if not answer["backends"]:
-        click.echo("No gallery has such a backend.")
+        click.echo("No gallery that could be read has such a backend." if unread else "No gallery has such a backend.")
         return
     print_table(
         ("BACKEND", "GALLERY", "FITS", "INSTALLED ON", "SIZE", "DESCRIPTION"),
@@ -135,11 +128,14 @@ def list_upgrades(api: Api, check: bool) -> None:
     if check:
         api.call("POST", "api", "backends", "upgrades", "check")
     upgrades = api.call("GET", "api", "backends", "upgrades")
+    unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
     if api.as_json:
         print_json(upgrades)
         return
     if not upgrades:
-        click.echo("Everything is up to date.")
+        click.echo(
+            "Nothing newer is known, but not every gallery could be read." if unread else "Everything is up to date."
+        )
         return
     print_table(
         ("BACKEND", "INSTALLED", "AVAILABLE", "DIFFERING"),

@@ -105,7 +105,17 @@ def install_backend(
         return
     if called or alias:
         raise InvalidInput("--name and --alias go with --uri; a backend of a gallery has its own")
+    if not target:
+        _tell_replaced(api, (name or "").rpartition("@")[2])
     _follow(api, [ask(api, "install", name or "", body={"force": force, **target})], **waiting)
+
+
+def _tell_replaced(api: Api, backend: str) -> None:
+    """What an install everywhere puts an end to."""
+    for policy in api.call("GET", "api", "policies"):
+        if policy["backend"] == backend and policy["selector"]:
+            where = " ".join(f"{key}={value}" for key, value in policy["selector"].items())
+            click.echo(f"This replaces the policy for machines with {where}.", err=True)
 
 
 @backends_group.command("upgrade", epilog=WAITING)

@@ -186,7 +186,7 @@ class Chat:
             click.echo(f"({', '.join([*_facts(answered), self._machine(answered)])})", err=True)
 
     def _machine(self, answered: Answered) -> str:
-        """Frontends name it in the answer only where `--expose-node-header` is set; an administrator can ask."""
+        """Corral's frontends name it in the answer; where another one does not, an administrator can ask."""
         if answered.node:
             return f"from {clean(answered.node)}"
         try:

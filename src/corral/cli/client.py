@@ -72,8 +72,10 @@ class Api:
         if found:
             return found[0]
         names = [node["name"] for node in nodes]
-        near = difflib.get_close_matches(name_or_id, names, n=3) or names[:10]
-        hint = f"did you mean {', '.join(near)}?" if near else "there are none yet"
+        near = difflib.get_close_matches(name_or_id, names, n=3)
+        hint = "`corral nodes list` shows the ones there are" if names else "there are none yet"
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
         raise NotFound(f"there is no node {name_or_id!r}; {hint}")
 
 

@@ -14,6 +14,8 @@ from corral.system.http_json import Unreachable, error_of
 from corral.system.http_stream import EventStream
 
 Message = dict[str, Any]
+TELL_NODE = {"X-Corral-Client": "1"}
+"""Corral's own clients are told which machine answered."""
 NODE_HEADERS = ("x-corral-node-name", "x-corral-node", "x-localai-node")
 RETRY_MOST_S = 15.0
 
@@ -65,13 +67,12 @@ def ask(
     load_wait_s: float | None = None,
 ) -> Answered:
     """Streams one answer. Ctrl-C ends it: what was said so far is the answer."""
-    patience = {"X-Corral-Load-Wait": str(math.ceil(load_wait_s))} if load_wait_s is not None else None
+    headers = TELL_NODE if load_wait_s is None else {**TELL_NODE, "X-Corral-Load-Wait": str(math.ceil(load_wait_s))}
     began_s = clock.monotonic_s()
     answered = Answered()
     try:
-        with EventStream(
-            f"{api.url}/v1/chat/completions", bearer=api.key, body={**body, "stream": True}, more=patience
-        ) as events:
+        url = f"{api.url}/v1/chat/completions"
+        with EventStream(url, bearer=api.key, body={**body, "stream": True}, headers=headers) as events:
             if events.status != 200:
                 raise api.explain(_refusal(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")

@@ -10,7 +10,8 @@ import click
 from corral.cli.client import Api
 from corral.cli.conversation import Answered, ask
 from corral.cli.following import exit_code_of, wait_for
-from corral.cli.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, program_name, say
+from corral.cli.program import program_name
+from corral.cli.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, say
 from corral.cli.up_parts import Part, PartPlan
 from corral.core.errors import CorralError, NotFound, Unavailable
 from corral.settings import UpSettings, data_home

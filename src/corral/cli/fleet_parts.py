@@ -7,6 +7,7 @@ from corral.bus.client import Bus
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
 from corral.controller.intents import IntentController, OrderLimits
+from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
@@ -50,6 +51,7 @@ class FleetParts:
             ids=ids,
             on_change=changed,
         )
+        self.peers = Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids)
         self.progress = LiveProgress(bus=bus, store=stores.operations, clock=clock)
         self.intents = IntentController(
             orders=stores.intents,
@@ -58,6 +60,7 @@ class FleetParts:
             progress=self.progress,
             suspicion=stores.health,
             replicas=replicas,
+            peers=self.peers,
             limits=OrderLimits(
                 install_s=settings.backend_install_timeout_s,
                 upgrade_s=settings.backend_upgrade_timeout_s,

@@ -135,6 +135,11 @@ def summary(operation: OperationPart, outcome: Outcome) -> str:
     counts = Counter(node.status for node in operation.nodes)
     told = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
     head = f"{operation.verb} {clean(operation.backend)}: {outcome.value} ({told or 'no machine is affected'})"
+    if not operation.nodes and operation.verb == "install" and outcome is Outcome.DONE:
+        return (
+            f"{head}\nNo machine here fits what was asked for. One that comes later, or gets the label, installs it by"
+            " itself; `corral backends policies` lists such wishes, and --end there ends one."
+        )
     match outcome:
         case Outcome.FAILED if operation.state == "running":
             return f"{head}\nWhat failed is tried again by itself. {_how_to_see(operation.id)}"

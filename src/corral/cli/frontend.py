@@ -37,6 +37,7 @@ from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
+from corral.core.process_leases import lease_length_s
 from corral.core.routing import LOCALAI_GRPC
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
@@ -45,6 +46,7 @@ from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly, read_bus_keys
 from corral.frontend.feed import LiveFeed
 from corral.frontend.gallery.service import Galleries
+from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
@@ -162,6 +164,12 @@ class FrontendRole:
         self._disk = disk
         self._ids = ids
         self._beats = BeatBatcher(stores.registration)
+        lease_s = lease_length_s(
+            cut_off_after_s=settings.cut_off_after_s,
+            offline_after_s=settings.offline_after_s,
+            heartbeat_interval_s=settings.heartbeat_interval_s,
+        )
+        self._grants = Grants(stores.replicas, lease_s=lease_s, clock=clock)
         self._galleries = Galleries(
             artifacts,
             backends=settings.backend_galleries,
@@ -212,6 +220,7 @@ class FrontendRole:
             stores=stores,
             bus=bus,
             builds=self._fleet.resolver,
+            peers=self._fleet.peers,
             traffic=inflight,
             grpc=LocalAiLoader(shared_token=token),
             stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
@@ -245,6 +254,7 @@ class FrontendRole:
             refusals=Refusals(stores.events, clock),
             tokens=JoinTokens(stores.access, token, clock=clock),
             beats=self._beats,
+            grants=self._grants,
             feed=self._feed,
             galleries=self._galleries,
             ids=ids,
@@ -316,6 +326,7 @@ class FrontendRole:
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
         loops = {
             "beats": self._beats.run,
+            "grants": self._grants.follow,
             "feed": self._feed.run,
             "health": self._health.run,
             "report": self._report,

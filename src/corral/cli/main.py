@@ -7,6 +7,7 @@ import click
 
 from corral import __version__
 from corral.core.errors import CorralError, InvalidInput, Unavailable
+from corral.system.http_json import Declined
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("corral.cli.up", "up_command"),
@@ -86,4 +87,6 @@ def main() -> None:
 def exit_code(error: CorralError) -> int:
     if isinstance(error, InvalidInput):
         return EXIT_BAD_INPUT
+    if isinstance(error, Declined):
+        return EXIT_FAILED
     return EXIT_UNREACHABLE if isinstance(error, Unavailable) else EXIT_FAILED

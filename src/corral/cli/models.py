@@ -8,6 +8,7 @@ import click
 
 from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
 from corral.core.errors import CorralError, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
@@ -73,8 +74,12 @@ def list_available(api: Api, term: str, limit: int) -> None:
     page = api.call(
         "GET", "api", "models", "available", query=[("term", term), ("limit", str(limit))], within_s=LOAD_WITHIN_S
     )
+    unread = warn_of_galleries(page.get("galleries", []))
     if api.as_json:
         print_json(page)
+        return
+    if not page["models"] and unread:
+        click.echo(f"No gallery that could be read has a model that fits {term!r}.")
         return
     if not page["models"]:
         click.echo(f"No gallery has a model that fits {term!r}." if term else "No gallery offers a model.")

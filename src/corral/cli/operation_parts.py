@@ -1,5 +1,6 @@
 """What the command line reads of an operation. Fields it does not know are none of its business."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
     bytes_total: int | None = None
     rate_bytes_per_s: float | None = None
     eta_s: float | None = None
+    attempts: int = 0
+    next_attempt_at: datetime | None = None
 
     @property
     def amount(self) -> str:
@@ -38,6 +41,8 @@ class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     error: str | None = None
     nodes: list[NodePart] = []
+    retrying: bool = False
+    next_attempt_at: datetime | None = None
 
     def judge(self, away: set[str]) -> Outcome:
         return judge(self.state, [NodeStand(node.node_id, node.status) for node in self.nodes], away=away)

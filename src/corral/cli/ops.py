@@ -1,5 +1,7 @@
 """`corral ops`: what was asked for, and how far it is."""
 
+import re
+from datetime import datetime
 from typing import Any
 
 import click
@@ -11,25 +13,36 @@ from corral.cli.progress import say_status
 from corral.core.errors import Conflict, NotFound
 from corral.core.outcomes import Outcome
 from corral.core.sizes import format_bytes
+from corral.system import SystemClock
+
+JOB_ID = re.compile(r"[0-9a-fA-F-]{32,}")
 
 
 @click.group("ops")
 def ops_group() -> None:
-    """See, follow, cancel and retry operations."""
+    """See, follow, cancel and retry operations.
+
+    OPERATION is the id in the first column (`jobID` in JSON), the beginning of one, or the name of the backend where
+    only one operation is about it (`id` in JSON, as LocalAI has it)."""
 
 
 def find_operation(api: Api, wanted: str) -> str:
-    """An id, or the beginning of one."""
-    if len(wanted) >= 32:
-        return wanted
-    known: list[str] = [row["jobID"] for row in api.call("GET", "api", "operations")["operations"]]
-    known += [row["jobID"] for row in api.call("GET", "api", "operations", "history")["operations"]]
-    found = sorted({job for job in known if job.startswith(wanted)})
-    if len(found) > 1:
-        raise Conflict(f"{wanted!r} fits {len(found)} operations; give more of the id of the one you mean")
-    if not found:
-        raise NotFound(f"there is no operation {wanted!r}; `corral ops list` shows the ones there are")
-    return found[0]
+    """By its `jobID`, the beginning of one, or what it is about (`id` in JSON) where that names one operation."""
+    if JOB_ID.fullmatch(wanted):
+        return str(api.call("GET", "api", "operations", wanted)["jobID"])
+    for path in (("api", "operations"), ("api", "operations", "history")):
+        rows = api.call("GET", *path)["operations"]
+        found = sorted({row["jobID"] for row in rows if wanted in (row["id"], row["name"])})
+        found = found or sorted({row["jobID"] for row in rows if row["jobID"].startswith(wanted)})
+        if len(found) > 1:
+            raise Conflict(f"{wanted!r} fits {len(found)} operations; give the jobID of yours ({_few(found)})")
+        if found:
+            return str(found[0])
+    raise NotFound(f"there is no operation {wanted!r}; `corral ops list` shows the ones there are")
+
+
+def _few(ids: list[str]) -> str:
+    return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
 
 
 def _finish(api: Api, answer: Any, outcome: Outcome) -> None:
@@ -68,14 +81,24 @@ def _counts(row: dict[str, Any]) -> str:
 
 
 def _note(row: dict[str, Any]) -> str:
-    return row.get("error") or row.get("message") or ""
+    operation = read_operation(row)
+    if operation.retrying:
+        return f"failed, {_next_attempt(operation.next_attempt_at)}: {operation.error}"
+    return operation.error or row.get("message") or ""
+
+
+def _next_attempt(at: datetime | None) -> str:
+    if at is None:
+        return "being tried again"
+    left_s = int(at.timestamp() - SystemClock().now_ms() / 1000)
+    return f"next attempt in {left_s} s" if left_s > 0 else "next attempt is due"
 
 
 @ops_group.command("show")
 @client_command
 @click.argument("operation")
 def show_operation(api: Api, operation: str) -> None:
-    """One operation, machine by machine. OPERATION is an id or the beginning of one."""
+    """One operation, machine by machine."""
     answer = api.call("GET", "api", "operations", find_operation(api, operation))
     if api.as_json:
         print_json(answer)
@@ -83,18 +106,23 @@ def show_operation(api: Api, operation: str) -> None:
     found = read_operation(answer)
     click.echo(f"operation  {found.id}")
     click.echo(f"what       {found.verb} {clean(found.backend)}")
-    click.echo(f"state      {found.state}")
+    state = f"failed, {_next_attempt(found.next_attempt_at)}" if found.retrying else found.state
+    click.echo(f"state      {state}")
+    if found.state == "cancelled" and answer.get("message"):
+        click.echo(f"because    {clean(answer['message'])}")
     click.echo(f"asked by   {clean(str(answer.get('actor', '')))}\n")
     if not found.nodes:
         click.echo("No machine is affected.")
         return
     print_table(
         ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
-        [
-            (node.node_name, node.status, f"{node.percentage:.0f} %", _amount(node), say_status(node, away=False))
-            for node in found.nodes
-        ],
+        [(node.node_name, node.status, f"{node.percentage:.0f} %", _amount(node), _say(node)) for node in found.nodes],
     )
+
+
+def _say(node: NodePart) -> str:
+    tried = f" (attempt {node.attempts} failed, {_next_attempt(node.next_attempt_at)})" if node.attempts else ""
+    return say_status(node, away=False) + (tried if node.status in ("error", "downloading") else "")
 
 
 def _amount(node: NodePart) -> str:
@@ -122,7 +150,7 @@ def watch_operation(api: Api, operation: str | None) -> None:
 @click.argument("operation")
 def cancel_operation(api: Api, operation: str) -> None:
     """Call one off, on every machine. What is done stays done."""
-    _steer(api, operation, "cancel", "called off; machines that are at it stop within seconds")
+    _steer(api, operation, "cancel")
 
 
 @ops_group.command("retry")
@@ -147,17 +175,17 @@ def retry_operation(api: Api, operation: str, node: str | None, wait: bool) -> N
 @client_command
 @click.argument("operation")
 def dismiss_operation(api: Api, operation: str) -> None:
-    """Take a failed one off the list; it stays in the history."""
-    _steer(api, operation, "dismiss", "dismissed")
+    """Take a failed one off the list; it stays in the history. One that is still tried again has to be cancelled."""
+    _steer(api, operation, "dismiss")
 
 
-def _steer(api: Api, operation: str, verb: str, done: str) -> None:
+def _steer(api: Api, operation: str, verb: str) -> None:
     operation_id = find_operation(api, operation)
     answer = api.call("POST", "api", "operations", operation_id, verb)
     if api.as_json:
         print_json(answer)
     else:
-        click.echo(f"{operation_id}: {done}")
+        click.echo(f"{operation_id}: {clean(answer['message'])}")
 
 
 @ops_group.command("history")

@@ -8,6 +8,7 @@ import click
 from pydantic_core import PydanticUndefined
 
 from corral.core.durations import format_duration
+from corral.core.galleries import GalleryAddress
 from corral.settings import (
     RoleSettings,
     environment_names,
@@ -27,7 +28,7 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
         for field, info in reversed(cls.model_fields.items()):
             flag = "--" + setting_key(field).replace("_", "-")
             names = ", ".join(environment_names(field, info))
-            shown = "" if info.default in (None, PydanticUndefined) else f" Default: {_show(info.default, field)}."
+            shown = "" if info.default in (None, PydanticUndefined, "") else f" Default: {_show(info.default, field)}."
             help_text = f"{info.description}{shown} [{names}]"
             if info.annotation is bool:
                 declaration = f"{flag}/--no-{flag.removeprefix('--')}"
@@ -49,6 +50,12 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
 def _show(default: Any, field: str) -> str:
     if isinstance(default, bool):
         return "on" if default else "off"
+    if isinstance(default, tuple):
+        return ", ".join(_show(part, "") for part in default) or "none"
+    if isinstance(default, dict):
+        return ",".join(f"{key}={value}" for key, value in default.items()) or "none"
+    if isinstance(default, GalleryAddress):
+        return f"{default.name}={default.url}"
     return format_duration(default) if field.endswith("_s") else str(default)
 
 

@@ -12,7 +12,9 @@ import click
 
 from corral import __version__
 from corral.cli.exposure import check_exposure, public_url
+from corral.cli.last_run import LastRun, read_last_run, tell_changes, write_last_run
 from corral.cli.options import read_settings, settings_options
+from corral.cli.program import program_name
 from corral.cli.up_parts import Part, PartPlan
 from corral.core.backoff import restart_delay_s
 from corral.core.errors import CorralError, InvalidSetting
@@ -42,16 +44,17 @@ HOPELESS = (2, 3)
 @click.command("up")
 @settings_options(UpSettings)
 def up_command(**flags: Any) -> None:
-    """Run everything on this machine: message bus, frontend, web UI and one worker."""
+    """Run everything on this machine: message bus, frontend, web UI and one worker.
+
+    Every other setting of a frontend or a worker (trusted hosts, galleries, labels, limits: see `corral frontend
+    --help` and `corral worker --help`) reaches the parts by its CORRAL_... variable, or by the tables [frontend] and
+    [worker] of the settings file."""
+    if flags["config"] is not None:
+        os.environ["CORRAL_CONFIG"] = str(flags["config"].absolute())  # the parts read it too
     settings = read_settings(UpSettings, flags)
     check_exposure(settings.listen, auth=settings.auth)
     configure_logs(level="warning", format=settings.log_format, role="up")
     run_until_signal(Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()).run)
-
-
-def program_name() -> str:
-    """How this program was called: `./corral` from a clone."""
-    return os.environ.get("CORRAL_PROGRAM", "corral")
 
 
 def say(text: str = "") -> None:
@@ -87,7 +90,8 @@ class Up:
         self._data = settings.data_dir
         self._host, self._port = split_host_port(settings.listen)
         self._loopback = is_loopback_host(self._host)
-        self._name = settings.name or host_name()
+        self._last = read_last_run(disk, settings.data_dir)
+        self._name = settings.name or (self._last.name if self._last is not None else host_name())
         local = "127.0.0.1" if self._loopback or self._host == "0.0.0.0" else self._host
         self._local_url = f"http://{local}:{self._port}"
         self._plan = PartPlan(settings, local_host=local, clock=clock, ids=ids, disk=disk)
@@ -98,12 +102,22 @@ class Up:
             self._check_ports()
             parts = self._plan.everything(self._name)
             say(f"Corral {__version__}, data in {self._data}\n")
+            self._remember()
             try:
                 await self._run_parts(parts, began_s)
             finally:
                 say("\nStopping ...")
                 await self._stop(parts)
                 say("Everything has stopped.")
+
+    def _remember(self) -> None:
+        now = LastRun(name=self._name, listen=self._settings.listen)
+        if self._last is not None:
+            given = self._settings.name is not None
+            for line in tell_changes(self._last, now, name_given=given, host_name=host_name()):
+                say(line)
+        if now != self._last:
+            write_last_run(self._disk, self._data, now)
 
     def _check_ports(self) -> None:
         if self._port == self._settings.bus_port:
@@ -155,9 +169,10 @@ class Up:
         say(f"  Web UI and API  {url}")
         say(f"  Admin key       {key_path if self._settings.auth else 'not asked for (--no-auth)'}")
         token = read_secret(self._disk, self._data / "keys" / "join.token")
-        say(f"  Add a machine   corral worker --join {url} --token {token}")
+        say(f"  Add a machine   {program_name()} worker --join {url} --token {token}")
         if self._loopback:
-            say("                  (from this machine only; `corral up --listen 0.0.0.0:8080` lets others join)")
+            wider = f"{program_name()} up --listen 0.0.0.0:{self._port}"
+            say(f"                  (from this machine only, with a --data-dir of its own; `{wider}` lets others join)")
         if not self._settings.auto_approve:
             say(f"                  and then here: {program_name()} nodes approve NAME")
         say("\nCtrl-C stops everything.")

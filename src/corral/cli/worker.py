@@ -1,11 +1,13 @@
 """`corral worker`: run the worker of this machine."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from corral.cli.options import read_settings, settings_options
+from corral.core.errors import InvalidSetting
 from corral.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ def worker_command(**flags: Any) -> None:
     The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
     The token may also come from CORRAL_JOIN_TOKEN or a file (--token-file), so that it is in no argument list."""
     settings = read_settings(WorkerSettings, flags)
+    _check_own_directory(settings.data_dir)
     # structlog loads it for tracebacks we do not want: 5 MB for nothing, and a worker may run for years.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     from corral.system.memory import share_malloc_arenas
@@ -30,6 +33,14 @@ def worker_command(**flags: Any) -> None:
     share_malloc_arenas()
     configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
     run_until_signal(lambda: run_worker(settings, _real_world()))
+
+
+def _check_own_directory(data_dir: Path) -> None:
+    if (data_dir / "keys" / "local.token").exists():
+        raise InvalidSetting(
+            f"data_dir: {data_dir} belongs to a `corral up`, which runs a worker of its own there. A second worker on"
+            " this machine needs a directory of its own: --data-dir"
+        )
 
 
 def _real_world() -> "World":

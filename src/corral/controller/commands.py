@@ -1,10 +1,12 @@
 """From an intent to the message a worker gets: the same for the first attempt and for every retry."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from corral.bus.messages import (
+    BlobPeer,
     ChangeReply,
     CommandExtras,
     DeleteRequest,
@@ -27,13 +29,13 @@ class Answer:
     code: str = ""
 
 
-def build_command(intent: Intent) -> tuple[str, bytes]:
+def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, bytes]:
     """The subject's verb and the body."""
     match intent.verb:
         case Verb.INSTALL:
-            return BACKEND_INSTALL, encode(_install(intent, strategy=None, force=intent.wish.force))
+            return BACKEND_INSTALL, encode(_install(intent, peers, strategy=None, force=intent.wish.force))
         case Verb.UPGRADE:
-            return BACKEND_UPGRADE, encode(_install(intent, strategy=ROLLING, force=False))
+            return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=False))
         case Verb.DELETE:
             extras = CommandExtras(generation=intent.generation)
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend, corral=extras))
@@ -48,10 +50,10 @@ def build_fallback(intent: Intent) -> tuple[str, bytes] | None:
     """For workers older than the subject: an upgrade was an install with force."""
     if intent.verb is not Verb.UPGRADE:
         return None
-    return BACKEND_INSTALL, encode(_install(intent, strategy=None, force=True))
+    return BACKEND_INSTALL, encode(_install(intent, (), strategy=None, force=True))
 
 
-def _install(intent: Intent, *, strategy: str | None, force: bool) -> InstallRequest:
+def _install(intent: Intent, peers: Sequence[BlobPeer], *, strategy: str | None, force: bool) -> InstallRequest:
     wish = intent.wish
     return InstallRequest(
         backend=wish.element if not wish.uri else intent.backend,
@@ -69,6 +71,7 @@ def _install(intent: Intent, *, strategy: str | None, force: bool) -> InstallReq
             version=wish.version or None,
             sha256=wish.sha256 or None,
             manifest=msgspec.json.decode(wish.manifest) if wish.manifest else None,
+            peers=list(peers) or None,
         ),
     )
 

@@ -14,6 +14,7 @@ import structlog
 from corral.bus.messages import CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
 from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
+from corral.controller.load_ports import PeerBook
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import observation_of
 from corral.controller.switch import ReplicaSwitch
@@ -116,13 +117,14 @@ class IntentController:
         progress: LiveProgress,
         suspicion: Suspicion,
         replicas: ReplicaSwitch,
+        peers: PeerBook,
         limits: OrderLimits,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
         self._orders, self._bus, self._reports, self._progress = orders, bus, reports, progress
         self._suspicion, self._replicas, self._limits, self._ids = suspicion, replicas, limits, ids
-        self._on_change = on_change
+        self._on_change, self._peers = on_change, peers
         self._token = ids.uuid()
         self._running: dict[str, _Running] = {}
         self._poked = asyncio.Event()
@@ -309,7 +311,7 @@ class IntentController:
             running.answered = True
             self.poke()
         except NoResponders:
-            return Unreached("the node does not answer on the message bus; done when it is back", AWAY_AGAIN_S, True)
+            return Unreached("the node does not answer on the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
             if running.called_off:
                 return CalledOff("cancelled; the worker did not answer in time")
@@ -328,7 +330,9 @@ class IntentController:
         return Refused(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
     async def _send(self, intent: Intent, *, within_s: float) -> bytes:
-        verb, body = build_command(intent)
+        gets = intent.verb in (Verb.INSTALL, Verb.UPGRADE)
+        peers = await self._peers.find(intent.wish.digest, besides=intent.node_id) if gets else []
+        verb, body = build_command(intent, peers)
         try:
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
         except NoResponders:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from corral.bus.messages import BlobPeer
 from corral.core.model_config import ModelConfig
 from corral.core.nodes import Node, NodeId
 from corral.core.replicas import Replica
@@ -41,6 +42,12 @@ class Build(Protocol):
 class Builds(Protocol):
     async def resolve(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
         """By node a Build, or an Unfit with the reason. Raises NotFound for a name that no gallery has."""
+        ...
+
+
+class PeerBook(Protocol):
+    async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
+        """Nodes that have that version already, for an install on the node `besides`."""
         ...
 
 

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from corral.bus.messages import (
+    BlobPeer,
     CancelRequest,
     CommandExtras,
     InstallProgress,
@@ -24,7 +25,7 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL, CANCEL, MODEL_FETCH, node_subject
-from corral.controller.load_ports import Build, Builds, GrpcLoader, Link, Stager, Traffic
+from corral.controller.load_ports import Build, Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
 from corral.controller.needs import Needs
 from corral.core.errors import (
     Conflict,
@@ -84,6 +85,7 @@ class LoadTools:
     stores: Stores
     bus: Link
     builds: Builds
+    peers: PeerBook
     needs: Needs
     traffic: Traffic
     grpc: GrpcLoader | None
@@ -347,12 +349,14 @@ class LoadRun:
         backend = backend_of(model.config)
         build = await self._build(backend, node)
         engine = plan_engine(model.config, found, _known_options(build))
+        digest = build.digest if not isinstance(build, ObservedBackend) else None
+        peers = await self._tools.peers.find(digest, besides=node.id)
         request = InstallRequest(
             backend=backend,
             model_id=model.name,
             replica_index=replica.slot,
             op_id=self.op_id,
-            corral=_extras(build, engine),
+            corral=_extras(build, engine, peers, generation=replica.generation),
         )
         reply = decode(await self._ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
@@ -462,7 +466,9 @@ def _known_options(build: Build | ObservedBackend) -> frozenset[str]:
     return frozenset(manifest.get("options") or ())
 
 
-def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtras:
+def _extras(
+    build: Build | ObservedBackend, engine: EngineStart, peers: list[BlobPeer], *, generation: int
+) -> CommandExtras:
     start = StartOptions(
         model=engine.model,
         model_name=engine.model_name,
@@ -470,6 +476,7 @@ def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtra
         slots=engine.slots,
         embeddings=engine.embeddings,
         options=dict(engine.options),
+        generation=generation,
     )
     if isinstance(build, ObservedBackend):
         return CommandExtras(start=start)
@@ -480,4 +487,5 @@ def _extras(build: Build | ObservedBackend, engine: EngineStart) -> CommandExtra
         sha256=build.sha256 or None,
         manifest=msgspec.json.decode(build.manifest) if build.manifest else None,
         start=start,
+        peers=peers or None,
     )

@@ -8,7 +8,7 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
-from corral.controller.load_ports import Builds, GrpcLoader, Link, Stager, Traffic
+from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
 from corral.controller.load_run import LoadTools
 from corral.controller.loads import LoadDesk, LoadRunner
 from corral.controller.needs import Needs
@@ -34,6 +34,7 @@ class Replication:
         stores: Stores,
         bus: BusLink,
         builds: Builds,
+        peers: PeerBook,
         traffic: Traffic,
         grpc: GrpcLoader | None,
         stager: Stager | None,
@@ -51,6 +52,7 @@ class Replication:
             stores=stores,
             bus=bus,
             builds=builds,
+            peers=peers,
             needs=Needs(stores, builds, shared_models=shared_models),
             traffic=traffic,
             grpc=grpc,

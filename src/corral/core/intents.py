@@ -168,7 +168,7 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
         case Observed(digest=digest):
             return replace(step, state=IntentState.SUCCEEDED, digest=digest)
         case CalledOff(reason=reason):
-            return replace(step, state=IntentState.CANCELLED, error=reason)
+            return replace(step, state=IntentState.CANCELLED, error=with_last_error(reason, intent))
         case StillRunning(reason=reason, again_after_s=wait_s):
             return replace(step, state=IntentState.IN_BACKGROUND, due_in_s=wait_s, error=reason)
         case Unreached(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):
@@ -181,6 +181,14 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
             return replace(step, due_in_s=delay_s, higher_generation=outdated)
         case _:
             assert_never(outcome)
+
+
+def with_last_error(reason: str, intent: Intent) -> str:
+    """Of an order that is called off: what kept it from being done is not forgotten."""
+    if not intent.attempts or not intent.last_error:
+        return reason
+    times = "once" if intent.attempts == 1 else f"{intent.attempts} times"
+    return f"{reason}; it had failed {times}: {intent.last_error}"
 
 
 def missing_of(intent: Intent, backends: Iterable[ObservedBackend], *, answered: bool) -> str | None:

@@ -55,6 +55,13 @@ class NodeProgress:
     attempts: int = 0
     next_attempt_at: int | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """At its last attempt, also while the next one is being made."""
+        if self.status is NodeProgressStatus.ERROR:
+            return True
+        return self.status is NodeProgressStatus.DOWNLOADING and self.attempts > 0 and bool(self.error)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
@@ -85,6 +92,19 @@ class Operation:
             return 100.0
         counted = [node for node in self.nodes if node.status is not NodeProgressStatus.NOT_APPLICABLE]
         return sum(node.percentage for node in counted) / len(counted) if counted else 0.0
+
+    @property
+    def is_retrying(self) -> bool:
+        """All that is left of it has failed, and is tried again by itself."""
+        if self.state is not OperationState.RUNNING or self.cancel_wanted:
+            return False
+        left = [node for node in self.nodes if not node.status.settled]
+        return bool(left) and all(node.has_failed for node in left)
+
+    @property
+    def next_attempt_at(self) -> int | None:
+        """The first one of those that failed."""
+        return min((node.next_attempt_at for node in self.nodes if node.next_attempt_at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +174,9 @@ def conclude(
         return OperationState.FAILED, "; ".join(f"{node.node_name}: {node.error}" for node in failed)
     cancelled = by_status[NodeProgressStatus.CANCELLED]
     if cancelled:
+        tried = [node for node in cancelled if node.attempts]
+        if cancel_wanted and tried:
+            return OperationState.CANCELLED, "; ".join(f"{node.node_name}: {node.error}" for node in tried)
         return OperationState.CANCELLED, "cancelled" if cancel_wanted else cancelled[0].error
     misfits = by_status[NodeProgressStatus.NOT_APPLICABLE]
     if misfits and len(misfits) == len(nodes) and not (verb is Verb.DELETE and holds):

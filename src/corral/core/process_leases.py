@@ -7,6 +7,29 @@ from corral.core.processes import ProcessKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShare:
+    """What a fleet wants of one node, and what it wanted before it took it away without the node's word."""
+
+    wanted: frozenset[str] = frozenset()
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """By process key the generation up to which it is lost."""
+
+
+def lease_length_s(*, cut_off_after_s: float, offline_after_s: float, heartbeat_interval_s: float) -> float:
+    """Never over before the fleet has given up the node: until then the process is nobody else's."""
+    return max(cut_off_after_s, offline_after_s + 2 * heartbeat_interval_s)
+
+
+def plan_grant(share: NodeShare, *, lease_s: float) -> tuple[Mapping[str, float], Mapping[str, int]]:
+    """Leases by process key, and what has been given away. What is wanted again is not among the latter: a process
+    that an older frontend ordered has no generation to be told apart by."""
+    return (
+        dict.fromkeys(sorted(share.wanted), lease_s),
+        {key: up_to for key, up_to in share.lost.items() if key not in share.wanted},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLeases:
     """The last grant, whole: a process it does not name is ours until somebody says otherwise."""
 

@@ -50,6 +50,8 @@ class ModelRoute:
     model: str
     aliases: tuple[str, ...] = ()
     revision: str = ""
+    created_at_ms: int = 0
+    """When this revision of it was made."""
     replicas: tuple[RouteReplica, ...] = ()
     policy: RoutePolicy = RoutePolicy()
 

@@ -30,6 +30,7 @@ from corral.frontend.fleet.policies import policy_routes
 from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
 from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
 from corral.frontend.gallery.service import Galleries
+from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.model_gallery import ModelGallery
@@ -52,6 +53,7 @@ class Parts:
     refusals: Refusals
     tokens: JoinTokens
     beats: BeatBatcher
+    grants: Grants
     feed: LiveFeed
     galleries: Galleries
     ids: Ids
@@ -86,7 +88,15 @@ def build_api(parts: Parts) -> FastAPI:
     stores, settings = parts.stores, parts.me.settings
     api.include_router(
         NodeRoutes(
-            settings, stores, parts.authority, parts.tokens, parts.guesses, parts.beats, parts.ids, parts.hint
+            settings,
+            stores,
+            parts.authority,
+            parts.tokens,
+            parts.guesses,
+            parts.beats,
+            parts.grants,
+            parts.ids,
+            parts.hint,
         ).router
     )
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))

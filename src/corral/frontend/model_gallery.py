@@ -4,7 +4,7 @@ Installing stores a configuration and downloads nothing: it lists the files with
 the machine that is to serve the model fetches them from the source itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from corral.artifacts import ModelCatalogue, ModelEntry, ResolvedModel
@@ -28,17 +28,18 @@ class ModelGallery:
         self._reader = reader
         self._catalogues = catalogues
 
-    async def read_entries(self) -> Sequence[ModelEntry]:
-        return (await self._catalogues.models()).entries
+    async def read_catalogue(self) -> ModelCatalogue:
+        return await self._catalogues.models()
 
     async def read_config(self, wanted: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
         """The YAML that installing `wanted` (`name` or `gallery@name`) means."""
-        entry = find_entry(await self.read_entries(), wanted)
+        entry = find_entry(await self.read_catalogue(), wanted)
         resolved = await self._reader.read_model(entry)
         return dump_yaml(config_document(resolved, entry, name=name, overrides=overrides or {}))
 
 
-def find_entry(entries: Sequence[ModelEntry], wanted: str) -> ModelEntry:
+def find_entry(catalogue: ModelCatalogue, wanted: str) -> ModelEntry:
+    entries = catalogue.entries
     gallery, at, plain = wanted.rpartition("@")
     for entry in entries:
         if entry.name.lower() == wanted.lower():
@@ -47,7 +48,7 @@ def find_entry(entries: Sequence[ModelEntry], wanted: str) -> ModelEntry:
             return entry
     near = near_names(plain, [entry.name for entry in entries])
     hint = f"did you mean {', '.join(near)}?" if near else "`corral models available` shows what there is"
-    raise NotFound(f"no gallery has a model named {wanted!r}; {hint}")
+    raise NotFound(" ".join([f"no gallery has a model named {wanted!r}; {hint}", *catalogue.unread()]))
 
 
 def config_document(

@@ -79,12 +79,25 @@ class AccessStore:
         self._database = database
 
     async def add_key(
-        self, *, id: str, name: str, scope: Scope, key: str, actor: str, models: Sequence[str] | None = None
+        self,
+        *,
+        id: str,
+        name: str,
+        scope: Scope,
+        key: str,
+        actor: str,
+        models: Sequence[str] | None = None,
+        other_name: bool = False,
     ) -> ApiKey:
-        """Adding the same secret again changes nothing, so a frontend may offer its own at every start."""
+        """Adding the same secret again changes nothing, so a frontend may offer its own at every start. `other_name`:
+        refused when a key in use is called so."""
         allowed = None if models is None else tuple(dict.fromkeys(models))
 
         async def body(tx: Tx) -> ApiKey:
+            if other_name and await tx.fetch_one(
+                "SELECT id FROM api_keys WHERE name = $1 AND revoked_at IS NULL", name
+            ):
+                raise Conflict(f"a key named {name!r} is in use; choose another name, or revoke that one first")
             added = await tx.execute(
                 "INSERT INTO api_keys (id, name, scope, key_hash, hint, created_at, created_by, models)"
                 " VALUES ($1, $2, $3, $4, $5, now_ms(), $6, $7) ON CONFLICT (key_hash) DO NOTHING",

@@ -11,6 +11,7 @@ from corral.core.placement import SCORE_NAMES, Decision, Need, Placed, place
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.scaling import Add
 from corral.store.database import Database, Row, Tx
+from corral.store.given_away import note_given_away
 from corral.store.load_memory import upsert_load_info
 from corral.store.models import find_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
@@ -247,6 +248,10 @@ class LoadJobStore:
                 memory_bytes=again.memory_bytes,
                 disk_bytes=again.disk_bytes,
             )
+            # Last of all, and short: everybody who changes routes takes turns here.
+            await _record_decision(tx, job, decision)
+            await clear_unsatisfiable(tx, job.model)
+            replica = replace(replica, generation=await bump_version(tx, ROUTES))
             await insert_replica(tx, replica)
             await tx.execute(
                 "UPDATE load_jobs SET replica_id = $2, node_id = $3, node_name = $4, slot = $5, state = 'installing',"
@@ -257,8 +262,6 @@ class LoadJobStore:
                 rooms[0].name,
                 replica.slot,
             )
-            await _record_decision(tx, job, decision)
-            await clear_unsatisfiable(tx, job.model)
             return replica
 
         return await self._database.write(body)
@@ -349,7 +352,12 @@ class LoadJobStore:
         async def body(tx: Tx) -> None:
             held = await _held(tx, job)
             if held.replica_id is not None:
-                await tx.execute("DELETE FROM replicas WHERE id = $1 AND state <> 'ready'", held.replica_id)
+                lost = [
+                    row for row in await lock_replicas(tx, [held.replica_id]) if row.state is not ReplicaState.READY
+                ]
+                await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in lost])
+                await note_given_away(tx, lost)
+                await bump_version(tx, ROUTES)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', replica_id = NULL, node_name = '', slot = NULL, owner = '',"
                 " lease_until = 0, due_at = now_ms() + $2, changed_at = now_ms() WHERE id = $1",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
-from corral.core.intents import Intent, IntentState
+from corral.core.intents import Intent, IntentState, with_last_error
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress, NodeProgressStatus, Operation
 from corral.store.database import Database, Tx
@@ -27,6 +27,8 @@ class Cancelled:
     operation: Operation
     running: tuple[tuple[NodeId, str], ...]
     """Nodes whose workers may be at it, and must be told; with the backend's name."""
+    was_over: bool = False
+    """It had ended before; nothing was done."""
 
 
 def _unknown(operation_id: str) -> NotFound:
@@ -103,6 +105,11 @@ class OperationStore:
     async def dismiss(self, operation_id: str, *, actor: str) -> Operation:
         async def body(tx: Tx) -> Operation:
             operation = await _read_one(tx, operation_id)
+            if operation.is_retrying:
+                raise Conflict(
+                    f"operation {operation_id} has failed but is not over: it is tried again by itself;"
+                    " cancel it to give it up"
+                )
             if operation.finished_at is None:
                 raise Conflict(f"operation {operation_id} is still running; cancel it instead")
             await tx.execute(
@@ -122,7 +129,7 @@ class OperationStore:
             await lock_operations(tx, [operation_id])
             operation = await _read_one(tx, operation_id)
             if operation.finished_at is not None:
-                return Cancelled(operation=operation, running=())
+                return Cancelled(operation=operation, running=(), was_over=True)
             rows = await tx.fetch(
                 f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id
             )
@@ -133,18 +140,15 @@ class OperationStore:
             await tx.execute_many(
                 "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
                 " changed_at = now_ms() WHERE id = $1",
-                [(intent.id, why) for intent in waiting],
+                [(intent.id, with_last_error(why, intent)) for intent in waiting],
             )
             await tx.execute_many(
                 "UPDATE intents SET cancel_wanted = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
                 [(intent.id,) for intent in begun],
             )
-            await show_ended(
-                tx,
-                [(operation_id, intent.node_id) for intent in waiting],
-                status=NodeProgressStatus.CANCELLED,
-                error=why,
-            )
+            for text in sorted({with_last_error(why, intent) for intent in waiting}):
+                ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
+                await show_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
             await tx.execute(
                 "UPDATE operations SET cancel_wanted = true, changed_at = now_ms() WHERE id = $1", operation_id
             )

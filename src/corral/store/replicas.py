@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeStatus
 from corral.core.placement import NodeRoom
+from corral.core.process_leases import NodeShare
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
 from corral.core.scaling import Scheduling
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
+from corral.store.given_away import note_given_away, read_shares
 from corral.store.models import StoredModel, read_served_models
 from corral.store.node_rows import SELECT_NODE, read_node_row, store_now_ms
 from corral.store.replica_rows import (
@@ -96,6 +98,14 @@ class ReplicaStore:
                 _route(model, by_model.get(model.name, []), nodes, records.get(model.name)) for model in models
             )
             return RouteSnapshot(version=version, routes=routes)
+
+        return await self._database.read(body)
+
+    async def read_shares(self) -> tuple[int, Mapping[str, NodeShare]]:
+        """By node, with the version of the routes they belong to."""
+
+        async def body(tx: Tx) -> tuple[int, Mapping[str, NodeShare]]:
+            return await read_version(tx, ROUTES), await read_shares(tx)
 
         return await self._database.read(body)
 
@@ -203,7 +213,8 @@ class ReplicaStore:
         await self._database.write(body)
 
     async def drop(self, ids: Collection[str], *, why: str) -> list[Replica]:
-        """Rows whose process cannot exist any more: the node is dead, or says so itself."""
+        """Rows whose process cannot serve any more: the node is dead, or says so itself. One that was only away is told
+        with its next heartbeat."""
 
         async def body(tx: Tx) -> list[Replica]:
             rows = await lock_replicas(tx, ids)
@@ -212,6 +223,7 @@ class ReplicaStore:
                 await append_event(tx, actor="corral", action="replica.lost", subject=row.model, detail=detail)
             if rows:
                 await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in rows])
+                await note_given_away(tx, rows)
                 await _wake_loads(tx)
                 await bump_version(tx, ROUTES)
             return rows
@@ -259,6 +271,7 @@ def _route(
         model=model.name,
         aliases=model.aliases,
         revision=model.revision,
+        created_at_ms=model.changed_at,
         replicas=tuple(
             RouteReplica(
                 id=ReplicaId(replica.id),

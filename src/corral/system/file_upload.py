@@ -18,8 +18,8 @@ HASH_BYTES = 4 << 20
 STALL_S = 120.0
 ANSWER_WITHIN_S = 600.0
 """After the last byte: the receiver may still have to hash what it got before us."""
-RETRY_FIRST_S, RETRY_LONGEST_S = 0.2, 30.0
-FRUITLESS_TRIES = 8
+RETRY_FIRST_S, RETRY_LONGEST_S = 0.05, 30.0
+FRUITLESS_TRIES = 12
 """In a row without a single byte getting there."""
 
 

@@ -24,8 +24,6 @@ _ERRORS: dict[int, type[CorralError]] = {
     404: NotFound,
     409: Conflict,
     413: InvalidInput,
-    429: Unavailable,
-    503: Unavailable,
 }
 
 
@@ -33,6 +31,13 @@ class Unreachable(Unavailable):
     """Nobody answered at all."""
 
     code = "unreachable"
+
+
+class Declined(Unavailable):
+    """Somebody answered: not now, or not without something else that cannot be reached from there."""
+
+
+_ERRORS |= {429: Declined, 503: Declined}
 
 
 def call_json(

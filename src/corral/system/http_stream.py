@@ -22,19 +22,18 @@ class EventStream:
         *,
         bearer: str | None,
         body: Any,
+        headers: Mapping[str, str] | None = None,
         within_s: float = ANSWER_WITHIN_S,
-        more: Mapping[str, str] | None = None,
     ) -> None:
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc}"
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
-        headers |= more or {}
+        sent = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json", **(headers or {})}
         if bearer:
-            headers["Authorization"] = f"Bearer {bearer}"
+            sent["Authorization"] = f"Bearer {bearer}"
         self._connection = kind(parts.hostname or "", parts.port, timeout=within_s)
         try:
-            self._connection.request("POST", parts.path, body=json.dumps(body).encode(), headers=headers)
+            self._connection.request("POST", parts.path, body=json.dumps(body).encode(), headers=sent)
             self._response = self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()

@@ -326,6 +326,12 @@ def generation_of(request: InstallRequest) -> int | None:
     return request.corral.generation if request.corral is not None else None
 
 
+def process_generation_of(request: InstallRequest) -> int | None:
+    """Of the row that wants the process, where there is one; backends and replicas are counted apart."""
+    start = request.corral.start if request.corral is not None else None
+    return start.generation if start is not None and start.generation is not None else generation_of(request)
+
+
 def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
     current = backend.current
     if current is None:

@@ -29,6 +29,10 @@ from corral.system.http_call import HttpAnswer, NoAnswer, NoConnection, http_cal
 CALL_WITHIN_S = 10.0
 
 
+class FrontendBusy(Unavailable):
+    """A frontend is there and says that it cannot: mostly because its store is away."""
+
+
 class _NodeModel(msgspec.Struct, frozen=True):
     in_flight: int = 0
 
@@ -94,7 +98,7 @@ class FrontendClient:
                 # Who answered is asked first from now on.
                 self._urls.sort(key=lambda other: other != url)
             return response
-        raise failures[0]
+        raise next((failure for failure in failures if isinstance(failure, FrontendBusy)), failures[0])
 
     async def _send_to(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         try:
@@ -124,16 +128,23 @@ def _error(url: str, response: HttpAnswer) -> CorralError:
             return NotFound(message)
         case 409:
             return Fenced(message) if url.endswith("/heartbeat") else Conflict(message)
+        case 503 if _told(response) is not None:
+            return FrontendBusy(f"the frontend answered 503: {message}")
         case status:
             return Unavailable(f"the frontend answered {status}: {message}")
 
 
 def _message(response: HttpAnswer) -> str:
+    return _told(response) or response.body.decode(errors="replace")[:200] or _phrase(response.status)
+
+
+def _told(response: HttpAnswer) -> str | None:
+    """A frontend's own words; None when whoever answered does not speak as one, such as a proxy."""
     try:
         error = msgspec.json.decode(response.body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)
     except (msgspec.DecodeError, KeyError, TypeError):
-        return response.body.decode(errors="replace")[:200] or _phrase(response.status)
+        return None
 
 
 def _phrase(status: int) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,12 @@ class Leases:
         if given_away:
             self._given_away |= {ProcessKey(key): up_to for key, up_to in given_away.items()}
         self._news.set()
+
+    async def prolong(self, *, asked_s: float) -> None:
+        """A frontend is there, but its store is away: who cannot write can give nothing to others."""
+        if self._leases.lengths_s and asked_s > self._leases.asked_s:
+            self._leases = replace(self._leases, asked_s=asked_s)
+            await self._write()
 
     async def enforce(self, ask: Callable[[], Awaitable[None]]) -> None:
         """For ever. `ask` tries to reach a frontend once more, whose answer comes in through `grant`: a machine that

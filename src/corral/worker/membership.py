@@ -20,6 +20,7 @@ from corral.bus.node_api import (
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
 from corral.settings import WorkerSettings
 from corral.system import Clock, Ids
+from corral.worker.frontend_client import FrontendBusy
 from corral.worker.machine import Machine
 
 log = structlog.get_logger()
@@ -62,6 +63,8 @@ class Grants(Protocol):
     def now_s(self) -> float: ...
 
     async def grant(self, lengths_s: Mapping[str, float], given_away: Mapping[str, int], *, asked_s: float) -> None: ...
+
+    async def prolong(self, *, asked_s: float) -> None: ...
 
 
 @dataclass(slots=True)
@@ -230,7 +233,11 @@ class Membership:
         """One heartbeat. Raises NotFound when nobody knows us any more, Fenced when a newer process has our name."""
         beat = await self._machine.read_beat(self.instance)
         asked_s = self._grants.now_s()
-        reply = await self._frontend.heartbeat(self.member.node_id, beat, bearer=self.member.bearer)
+        try:
+            reply = await self._frontend.heartbeat(self.member.node_id, beat, bearer=self.member.bearer)
+        except FrontendBusy:
+            await self._grants.prolong(asked_s=asked_s)
+            raise
         await self._take(reply.corral, asked_s)
 
     async def ask_once(self) -> None:

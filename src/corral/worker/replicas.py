@@ -8,7 +8,7 @@ from corral.bus.messages import InstallRequest
 from corral.core.errors import Unavailable
 from corral.core.processes import Failed, ProcessSpec, ProcessView, Ready, Starting, Stopped
 from corral.system import Disk
-from corral.worker.backends import Backends, generation_of
+from corral.worker.backends import Backends, process_generation_of
 from corral.worker.backends import Stopped as StoppedKeys
 from corral.worker.grpc_backend import free_model
 from corral.worker.processes.supervisor import Running, Supervisor
@@ -46,7 +46,7 @@ class Replicas:
         """Installs what is missing, clears away what does not fit, starts, and answers when it is ready."""
         await self.backends.accept(request)
         if (running := self.find(request)) is not None:
-            await self.supervisor.confirm(running.spec.key, generation_of(request))
+            await self.supervisor.confirm(running.spec.key, process_generation_of(request))
             await self.backends.note_applied(request)
             return running
         version = await self.backends.install(request, StoppedKeys(), listener=feed.show if feed else None)
@@ -80,7 +80,7 @@ class Replicas:
             replica=request.replica_index,
             start=start,
             vulkan=vulkan,
-            generation=generation_of(request),
+            generation=process_generation_of(request),
         )
 
     def live(self) -> list[ProcessView]:

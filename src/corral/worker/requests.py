@@ -91,8 +91,8 @@ class RequestReader:
         try:
             return self.artifacts.request_for(catalogue, request.backend, self.capability, galleries=galleries)
         except NotInstalled as error:
-            problems = " ".join(status.problem for status in catalogue.galleries if status.problem)
-            raise NotInstalled(f"{error} {problems}".strip()) from None
+            untold = [one.problem for one in catalogue.galleries if one.problem and one.problem not in str(error)]
+            raise NotInstalled(" ".join([str(error), *untold])) from None
 
 
 def _without_own(catalogue: Catalogue) -> Catalogue:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -126,6 +127,9 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_a_proper_end(
     error = json.loads(text[text.index('data: {"error"') + 6 :])
     assert error["error"]["code"] == "replica_failed"
     assert len(one.seen) + len(two.seen) == 1
+    counted = lane.metrics()
+    assert re.search(r'corral_requests_total\{model="m",node="node-(one|two)",status="200"\} 1', counted)
+    assert re.search(r'corral_tokens_total\{model="m",node="node-(one|two)",direction="out"\} 2', counted)
     # The connection is still good for another request.
     one.script = two.script = one._answer
     assert (await client.post(CHAT, json=BODY)).status_code == 200
@@ -170,18 +174,25 @@ async def test_a_client_that_leaves_frees_replica_socket_and_lease(
     one.script = script
     lane.serve("m", one)
     content = json.dumps(body).encode()
-    _, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
     writer.write(
         b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (CHAT.encode(), KEY.encode(), len(content), content)
     )
     await until(lambda: one.open == 1, "the replica has the request")
+    if body.get("stream"):
+        async with asyncio.timeout(5):
+            await reader.readuntil(b'data: {"n": 1}')
     assert lane.lane.inflight.local_total() == 1
     writer.close()
     async with asyncio.timeout(5):
         await hung_up.wait()
     await until(lambda: lane.lane.inflight.local_total() == 0, "no lease is left")
-    assert 'corral_client_disconnects_total{model="m"} 1' in lane.metrics()
+    counted = lane.metrics()
+    assert 'corral_client_disconnects_total{model="m"} 1' in counted
+    # What was worked for is counted, though nobody waited for its end.
+    assert ('corral_requests_total{model="m",node="node-one",status="200"} 1' in counted) == ("stream" in body)
+    assert ('corral_tokens_total{model="m",node="node-one",direction="out"} 1' in counted) == ("stream" in body)
 
 
 async def test_a_client_that_does_not_read_slows_its_replica_down_and_nobody_else(

@@ -195,10 +195,11 @@ async def test_the_model_list_holds_what_the_key_may_use(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("allowed", one)
+    lane.serve("allowed", one, created_at_ms=1_700_000_000_500)
     lane.serve("secret", one)
     every = (await client.get("/v1/models")).json()
     assert [model["id"] for model in every["data"]] == ["allowed", "secret"]
+    assert every["data"][0]["created"] == 1_700_000_000
     limited = {"Authorization": f"Bearer {LIMITED_KEY}"}
     some = (await client.get("/v1/models", headers=limited)).json()
     assert [model["id"] for model in some["data"]] == ["allowed"]

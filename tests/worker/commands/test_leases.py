@@ -77,6 +77,19 @@ async def test_heartbeats_renew_leases(worker: FleetWorker, tmp_path: Path) -> N
         assert (await frontend.processes())["m#0"]["pid"] == leased
 
 
+async def test_nothing_ends_while_a_frontend_says_that_its_store_is_away(worker: FleetWorker, tmp_path: Path) -> None:
+    """F-14: loaded models serve on."""
+    async with worker.frontend() as frontend:
+        leased, _ = await start_two(worker, frontend, tmp_path / "source")
+        grant(worker, leases_s={"m#0": LEASE_S})
+        worker.registrar.store_away = True
+        began_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - began_s > 2.5 * LEASE_S or None, what="several leases' time has passed")
+        assert (await frontend.processes())["m#0"]["pid"] == leased
+        worker.registrar.silent = True
+        wait_until(lambda: is_gone(leased) or None, what="the leased process is gone")
+
+
 async def test_a_worker_that_was_paused_ends_only_what_was_given_away_meanwhile(
     worker: FleetWorker, tmp_path: Path
 ) -> None:

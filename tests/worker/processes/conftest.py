@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import os
 import sys
 import tempfile
@@ -23,12 +22,10 @@ from corral.worker.processes.logs import LogLimits
 from corral.worker.processes.ports import Ports
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.processes.tree import find_marked
+from harness.ports import take_ports
 
 SERVER = Path(__file__).with_name("serving_child.py")
 READY = Readiness(kind="http", path="/health", refuses_wrong_token=True, within_s=20, quiet_within_s=10)
-# Each test has ports of its own: those of the test before still hold closed connections, which we would skip.
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_FIRST_PORTS = itertools.cycle(range(20000 + 4000 * (_WORKER % 3), 24000 + 4000 * (_WORKER % 3), 40))
 
 
 def server(key: str = "model#0", *arguments: str, **changes: object) -> ProcessSpec:
@@ -52,7 +49,7 @@ def script(key: str, text: str, **changes: object) -> ProcessSpec:
 class Bench:
     state: Path
     groups: Groups | None
-    first_port: int = field(default_factory=lambda: next(_FIRST_PORTS))
+    first_port: int = field(default_factory=lambda: take_ports(40))
     port_count: int = 40
     quarantine_s: float = 15.0
     policy: RestartPolicy = field(default_factory=lambda: RestartPolicy(base_s=0.02, cap_s=0.1, budget=3))

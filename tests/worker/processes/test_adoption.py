@@ -43,7 +43,7 @@ async def launch_worker(bench: Bench, kind: str, count: int, *behaviour: str) ->
     return await asyncio.create_subprocess_exec(
         *(sys.executable, str(WORKER), str(bench.state), str(bench.first_port), kind, str(count), *behaviour),
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}:{ROOT / 'tests'}"},
     )
 
 

@@ -25,9 +25,15 @@ export const modelQueries = {
 };
 
 export function createModelsListener(client: QueryClient): (data: string) => void {
-  return createBatchListener<ListEvent<Model>, Model[]>(client, modelQueries.list().queryKey, (known, events) =>
+  const fold = createBatchListener<ListEvent<Model>, Model[]>(client, modelQueries.list().queryKey, (known, events) =>
     applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
   );
+  // Also for whoever edits one: that another did meanwhile is told before, and not when saving is refused.
+  const readAgain = createReadAgain(client, ["model"], ["revisions"]);
+  return (data) => {
+    fold(data);
+    readAgain();
+  };
 }
 
 export function createReplicasListener(client: QueryClient): (data: string) => void {

@@ -1,8 +1,9 @@
 import { formatBytes } from "./bytes";
 import { formatDuration } from "./time";
 
+/** Nothing where nothing moves: the phase says what is done instead. */
 export function formatRate(bytesPerS: number | null): string {
-  return bytesPerS === null ? "" : `${formatBytes(bytesPerS)}/s`;
+  return bytesPerS === null || bytesPerS < 1 ? "" : `${formatBytes(bytesPerS)}/s`;
 }
 
 export function formatEta(seconds: number | null): string {

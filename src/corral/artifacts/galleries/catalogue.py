@@ -21,6 +21,7 @@ from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
 from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
+from corral.core.routing import near_names
 from corral.core.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
 
 Entry = TypeVar("Entry", BackendEntry, ModelEntry)
@@ -43,11 +44,25 @@ class GalleryStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Catalogue:
+class Read:
+    """What every catalogue tells of the galleries it was read from."""
+
+    galleries: tuple[GalleryStatus, ...]
+
+    def unread(self) -> list[str]:
+        """A sentence for each gallery of which nothing is known: what is missed may be there."""
+        return [
+            f"Gallery {gallery.name} could not be read: {gallery.problem}"
+            for gallery in self.galleries
+            if gallery.problem and not gallery.entries
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue(Read):
     """Backends of every gallery, in the order of the galleries; the first entry of a name wins."""
 
     entries: tuple[BackendEntry, ...]
-    galleries: tuple[GalleryStatus, ...]
     by_name: dict[str, BackendEntry] = field(default_factory=dict)
 
     def find(self, name: str) -> BackendEntry:
@@ -58,7 +73,9 @@ class Catalogue:
                     return entry
         entry_or_none = self.by_name.get(name.lower())
         if entry_or_none is None:
-            raise NotInstalled(f"No gallery has a backend named {name}.")
+            near = near_names(name, [entry.name for entry in self.entries])
+            hint = [f"Did you mean {' or '.join(near)}?"] if near else []
+            raise NotInstalled(" ".join([f"No gallery has a backend named {name}.", *hint, *self.unread()]))
         return entry_or_none
 
     def resolve(self, name: str, capability: str, *, substitute: bool = False) -> Resolution:
@@ -81,11 +98,10 @@ class Catalogue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCatalogue:
+class ModelCatalogue(Read):
     """Models of every gallery, in the order of the galleries."""
 
     entries: tuple[ModelEntry, ...]
-    galleries: tuple[GalleryStatus, ...]
 
 
 def shipped(name: str) -> bytes:

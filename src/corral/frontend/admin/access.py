@@ -110,7 +110,7 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         models = await _own_names(stores, wanted.models)
         secret = new_api_key(ids)
         key = await stores.access.add_key(
-            id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor, models=models
+            id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor, models=models, other_name=True
         )
         return CreatedKey(**_view(key), key=secret)
 

@@ -13,6 +13,8 @@ from corral.artifacts.galleries.entries import ModelEntry
 from corral.core.errors import Conflict, InvalidInput
 from corral.core.model_config import check_model_path
 from corral.frontend.admin.principal import Actor
+from corral.frontend.gallery.listing import show_galleries
+from corral.frontend.gallery.routes import GalleryView
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.model_import import read_config_directory
 from corral.store.models import StoredModel, parse_config_text
@@ -107,6 +109,7 @@ class AvailablePage(BaseModel):
     models: list[AvailableModel]
     total: int
     """How many fit, on all pages together."""
+    galleries: list[GalleryView]
 
 
 def _at(ms: int) -> datetime:
@@ -200,10 +203,12 @@ def model_routes(
         limit: Annotated[int, Query(ge=1, le=5000)] = 100,
     ) -> AvailablePage:
         """What galleries offer."""
-        entries = [entry for entry in await gallery.read_entries() if _fits(entry, term.lower())]
+        catalogue = await gallery.read_catalogue()
+        entries = [entry for entry in catalogue.entries if _fits(entry, term.lower())]
         names = {model.name for model in await models.read_all()}
         page = [_available(entry, names) for entry in entries[offset : offset + limit]]
-        return AvailablePage(models=page, total=len(entries))
+        asked = [GalleryView(**shown) for shown in show_galleries(catalogue.galleries)]
+        return AvailablePage(models=page, total=len(entries), galleries=asked)
 
     @router.post("/install", status_code=201)
     async def install_model(wanted: Installation, actor: Actor, response: Response) -> ModelDetail:

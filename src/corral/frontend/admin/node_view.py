@@ -15,6 +15,7 @@ from corral.bus.node_api import NodeFacts, decode_facts
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeStatus
+from corral.core.presence import Presence
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
 
@@ -119,7 +120,8 @@ def _budget_bytes(node: Node) -> int | None:
 def _reason(node: Node) -> str:
     match node.status:
         case NodeStatus.PENDING:
-            return "waits for an administrator's approval"
+            gone = node.presence in (Presence.GONE, Presence.LEFT)
+            return "waits for an administrator's approval" + ("; its worker is not there now" if gone else "")
         case NodeStatus.DRAINING:
             return "gets no new work" + (" (the worker is stopping)" if node.worker_draining else "")
         case _:

@@ -67,6 +67,9 @@ class OperationView:
     created_at: datetime
     finished_at: datetime | None
     dismissed_at: datetime | None
+    retrying: bool
+    """All that is left of it has failed (`error` tells how) and is tried again by itself."""
+    next_attempt_at: datetime | None
 
 
 def time_of(at_ms: int | None) -> datetime | None:
@@ -109,6 +112,8 @@ def view_operation(operation: Operation) -> OperationView:
         created_at=datetime.fromtimestamp(operation.created_at / 1000, UTC),
         finished_at=time_of(operation.finished_at),
         dismissed_at=time_of(operation.dismissed_at),
+        retrying=operation.is_retrying,
+        next_attempt_at=time_of(operation.next_attempt_at),
     )
 
 
@@ -116,7 +121,7 @@ def current_error(operation: Operation) -> str:
     """Also while it is tried again: people see what is wrong before all attempts are spent."""
     if operation.finished_at is not None:
         return operation.error if operation.state is OperationState.FAILED else ""
-    failing = [node for node in operation.nodes if node.status is NodeProgressStatus.ERROR]
+    failing = [node for node in operation.nodes if node.has_failed]
     return "; ".join(f"{node.node_name}: {node.error}" for node in failing)
 
 

@@ -105,7 +105,9 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
             return _not_done(error)
         await hint("operations")
         told = len(cancelled.running)
-        if cancelled.operation.finished_at is not None:
+        if cancelled.was_over:
+            message = f"operation has already ended ({cancelled.operation.state.value}); nothing was called off"
+        elif cancelled.operation.finished_at is not None:
             message = f"operation {cancelled.operation.state.value}"
         else:
             message = f"operation is being cancelled; {told} {'node is' if told == 1 else 'nodes are'} told"

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from corral.bus.node_api import (
     INSTANCE_HEADER,
     CorralWelcome,
+    HeartbeatReply,
     HeartbeatRequest,
     RegisterReply,
     RegisterRequest,
@@ -29,6 +30,7 @@ from corral.frontend.answers import MsgspecJson
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
 from corral.frontend.edge import client_address
+from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings import FrontendSettings, is_loopback_host
@@ -57,6 +59,7 @@ class NodeRoutes:
         tokens: JoinTokens,
         guesses: Guesses,
         beats: BeatBatcher,
+        grants: Grants,
         ids: Ids,
         hint: Callable[[], Awaitable[None]],
     ) -> None:
@@ -66,6 +69,7 @@ class NodeRoutes:
         self._tokens = tokens
         self._guesses = guesses
         self._beats = beats
+        self._grants = grants
         self._ids = ids
         self._hint = hint
         self.router = APIRouter(prefix="/api/node", tags=["node"])
@@ -147,6 +151,7 @@ class NodeRoutes:
                 credential_ttl_s=self._authority.ttl_s if credential else None,
                 heartbeat_interval_s=self._settings.heartbeat_interval_s,
                 frontends=frontends,
+                grant=self._grants.find(node.id),
             )
         # A worker that has just registered cannot have been seen on the bus yet. LocalAI's workers know two answers
         # only, "pending" and anything else; what was observed is what `/api/nodes` shows.
@@ -173,7 +178,7 @@ class NodeRoutes:
             return f"{first.scheme}://{host}:{first.port or 4222}"
         return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
 
-    async def heartbeat(self, node_id: str, request: Request) -> dict[str, str]:
+    async def heartbeat(self, node_id: str, request: Request) -> Response:
         bearer, address = _bearer(request), client_address(request.scope)
         beat = _read_heartbeat(await request.body())
         outcome = await self._beats.beat(
@@ -205,7 +210,8 @@ class NodeRoutes:
         self._guesses.note_right(address, hash_secret(bearer))
         if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
             await self._hint()
-        return {"message": "heartbeat received"}
+        grant = self._grants.find(node_id) if outcome.node.key_hash is not None else None
+        return MsgspecJson(HeartbeatReply(message="heartbeat received", corral=grant))
 
     async def drain(self, node_id: str, request: Request) -> dict[str, str]:
         await self._authorise(node_id, request)

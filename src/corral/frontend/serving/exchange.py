@@ -199,14 +199,15 @@ class Exchange:
         if self.method not in (b"GET", b"HEAD"):
             raise self._wrong_method("GET")
         if path == MODELS:
-            names = sorted(served.name for served in self._lane.table.models() if self._key.may_use(served.name))
-            answer: object = {"object": "list", "data": [_model(name) for name in names]}
+            usable = [served for served in self._lane.table.models() if self._key.may_use(served.name)]
+            usable.sort(key=lambda served: served.name)
+            answer: object = {"object": "list", "data": [_model(served) for served in usable]}
         else:
             name = _unquote(path[len(MODELS) + 1 :])
             served = self._lane.table.find(name)
             if served is None or not self._key.may_use(served.name):
                 raise self._unknown(name)
-            answer = _model(served.name)
+            answer = _model(served)
         self._send_simple(200, (b"content-type: application/json\r\n",), msgspec.json.encode(answer))
 
     # Where it goes
@@ -426,7 +427,7 @@ class Exchange:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
         if last:
             self._client.write(data + _END if self._chunked else data)
-            self._complete(b"", self._usage.result() if self._usage is not None else None)
+            self._complete(b"", self._usage.result(whole=True) if self._usage is not None else None)
         elif data:
             self._client.write(data)
             if self._client.is_slow and self._call is not None:
@@ -473,6 +474,7 @@ class Exchange:
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
         self._lane.meters.broken.child(self._model_name()).value += 1
+        self._count_part()
         if self._events and (self._chunked or not self.http11):
             event = refusal.event()
             self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self._chunked else event)
@@ -499,6 +501,15 @@ class Exchange:
             lane.inflight.end(target)
         self._client.done(keep=self.keep_alive)
 
+    def _count_part(self) -> None:
+        """An answer that began and will not end was worked for all the same: it counts with what came of it."""
+        target, usage = self._target, self._usage
+        assert target is not None
+        tokens = usage.result(whole=False) if usage is not None else None
+        self._lane.ledger.entries.append(
+            (target, self._key.id, self._status, self._since_s, self._first_s, self._lane.now_s(), b"", tokens)
+        )
+
     def _refuse(self, refusal: Refusal) -> None:
         if self._over:
             return
@@ -521,6 +532,8 @@ class Exchange:
             return
         if self._served is not None:
             self._lane.meters.gone.child(self._served.name).value += 1
+        if self._opened:
+            self._count_part()
         self._finish()
 
     def stop(self, refusal: Refusal) -> None:
@@ -563,8 +576,9 @@ class Exchange:
         self._release()
 
 
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "corral"}
+def _model(served: ServedModel) -> dict[str, object]:
+    created_s = served.route.created_at_ms // 1000
+    return {"id": served.name, "object": "model", "created": created_s, "owned_by": "corral"}
 
 
 def _unquote(path: bytes) -> str:

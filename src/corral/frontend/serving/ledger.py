@@ -1,4 +1,4 @@
-"""Answered requests, noted as they end and counted in batches: a note costs the warm path one append."""
+"""Requests answered, whole or in part, noted as they end and counted in batches: a note costs one append."""
 
 from corral.frontend.serving.ports import UsageSink
 from corral.frontend.serving.targets import Target

@@ -35,7 +35,9 @@ class StreamUsage:
         self.keep = self._last.append
         """Takes every piece, and keeps few."""
 
-    def result(self) -> tuple[int, int]:
+    def result(self, *, whole: bool) -> tuple[int, int]:
         found = cut_usage(b"".join(self._last))
-        # The last event is `[DONE]`.
-        return read_usage(found) if _MARK in found else (0, max(0, self.events - 1))
+        if _MARK in found:
+            return read_usage(found)
+        # The last event of a whole stream is `[DONE]`.
+        return 0, max(0, self.events - 1) if whole else self.events

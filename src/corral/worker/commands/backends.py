@@ -19,7 +19,7 @@ from corral.bus.messages import (
     encode,
 )
 from corral.core.errors import CorralError, InvalidInput
-from corral.worker.backends import Stopped
+from corral.worker.backends import Stopped, process_generation_of
 from corral.worker.commands.workbench import Workbench
 from corral.worker.processes.supervisor import Running
 from corral.worker.progress import ProgressTopic, publish_progress
@@ -119,7 +119,7 @@ def _named(request: InstallRequest) -> InstallRequest:
 
 def _is_plain(request: InstallRequest) -> bool:
     """Nothing to be noted: an order with a generation goes the long way, which writes it down."""
-    return request.corral is None or request.corral.generation is None
+    return process_generation_of(request) is None
 
 
 def _started(bench: Workbench, running: Running) -> InstallReply:

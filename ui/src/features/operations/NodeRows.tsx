@@ -88,7 +88,7 @@ const Row = memo(function Row({ operationId, node, isOver }: { operationId: stri
         </span>
       )}
       {node.error === "" ? null : (
-        <span className={cx(styles.error, node.status === "not_applicable" && styles.soft)}>
+        <span className={cx(styles.error, node.status !== "error" && styles.soft)}>
           {sentence(node.error)}
           {isOver ? null : <NextAttempt node={node} />}
         </span>

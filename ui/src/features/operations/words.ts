@@ -45,7 +45,7 @@ export function progressWords(node: OperationNode): string {
   const bytes =
     node.bytes_done !== null && node.bytes_total !== null && node.bytes_total > 0
       ? formatShare(node.bytes_done, node.bytes_total)
-      : node.bytes_done !== null
+      : node.bytes_done !== null && node.bytes_done > 0
         ? formatBytes(node.bytes_done)
         : "";
   return [
@@ -53,7 +53,7 @@ export function progressWords(node: OperationNode): string {
     bytes,
     `${Math.round(node.percentage)} %`,
     formatRate(node.rate_bytes_per_s),
-    node.rate_bytes_per_s === null ? "" : formatEta(node.eta_s),
+    formatRate(node.rate_bytes_per_s) === "" ? "" : formatEta(node.eta_s),
   ]
     .filter((part) => part !== "")
     .join(" · ");

@@ -1,0 +1,13 @@
+"""How this program is called by whoever reads what it prints."""
+
+import os
+
+
+def program_name() -> str:
+    """`./corral` from a clone."""
+    return os.environ.get("CORRAL_PROGRAM", "corral")
+
+
+def as_called_here(command: str) -> str:
+    """A command line that begins with `corral`, to be typed on a machine that has what this one has."""
+    return program_name() + command.removeprefix("corral")
