@@ -128,7 +128,18 @@ def _reason(node: Node) -> str:
             return node.presence_reason
 
 
-def view_node(node: Node, *, now_ms: int, load: NodeLoad | None = None) -> NodeView:
+def _unheard(node: Node, *, now_ms: int, silent_after_s: float | None) -> str:
+    """Silence counts only from when a frontend began to listen, so after a restart a machine keeps its status for a
+    while; that nobody has seen it is said."""
+    if silent_after_s is None or node.status is not NodeStatus.HEALTHY or node.last_heartbeat is None:
+        return ""
+    silent = now_ms - node.last_heartbeat >= silent_after_s * 1000
+    return "not heard from since this frontend began to watch it" if silent else ""
+
+
+def view_node(
+    node: Node, *, now_ms: int, load: NodeLoad | None = None, silent_after_s: float | None = None
+) -> NodeView:
     load = load or NodeLoad()
     facts = decode_facts(node.facts) if node.facts else NodeFacts()
     ceiling = _budget_bytes(node)
@@ -145,7 +156,7 @@ def view_node(node: Node, *, now_ms: int, load: NodeLoad | None = None) -> NodeV
         address=node.address,
         http_address=node.http_address,
         status=node.status,
-        status_reason=_reason(node),
+        status_reason=_reason(node) or _unheard(node, now_ms=now_ms, silent_after_s=silent_after_s),
         total_vram=node.total_vram,
         available_vram=available,
         reserved_vram=0,

@@ -1,13 +1,13 @@
 """`/api/nodes/*`: see and steer the machines."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, StrictStr
 
 from corral.core.nodes import Node
-from corral.frontend.admin.node_view import NodeView, count_loads, view_node
+from corral.frontend.admin.node_view import NodeLoad, NodeView, count_loads, view_node
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
@@ -45,22 +45,30 @@ class InFlight(Protocol):
 
 
 def node_routes(
-    stores: Stores, authority: BusAuthority, in_flight: InFlight, hint: Callable[[], Awaitable[None]]
+    stores: Stores,
+    authority: BusAuthority,
+    in_flight: InFlight,
+    hint: Callable[[], Awaitable[None]],
+    *,
+    silent_after_s: float,
 ) -> APIRouter:
     router = APIRouter(prefix="/api/nodes", tags=["nodes"])
     nodes = stores.nodes
+
+    def view(node: Node, now_ms: int, loads: Mapping[str, NodeLoad]) -> NodeView:
+        return view_node(node, now_ms=now_ms, load=loads.get(node.id), silent_after_s=silent_after_s)
 
     @router.get("", response_model=list[NodeView])
     async def list_nodes() -> Response:
         now_ms = await nodes.now_ms()
         loads = count_loads(await stores.replicas.read_all(), in_flight.total)
-        return MsgspecJson([view_node(node, now_ms=now_ms, load=loads.get(node.id)) for node in await nodes.read_all()])
+        return MsgspecJson([view(node, now_ms, loads) for node in await nodes.read_all()])
 
     @router.get("/{node_id}", response_model=NodeView)
     async def show_node(node_id: str) -> Response:
         node = await nodes.read_one(node_id)
         loads = count_loads(await stores.replicas.read_of_node(node_id), in_flight.total)
-        return MsgspecJson(view_node(node, now_ms=await nodes.now_ms(), load=loads.get(node.id)))
+        return MsgspecJson(view(node, await nodes.now_ms(), loads))
 
     @router.delete("/{node_id}")
     async def remove_node(node_id: str, actor: Actor) -> Message:
