@@ -912,7 +912,7 @@ export interface paths {
         };
         /**
          * Show Backend Job
-         * @description As LocalAI's UI asks for it.
+         * @description As LocalAI's UI asks for it; there, a job nobody knows yet is one that waits.
          */
         get: operations["show_backend_job_api_backends_job__operation_id__get"];
         put?: never;
@@ -1714,6 +1714,8 @@ export interface components {
             models: components["schemas"]["AvailableModel"][];
             /** Total */
             total: number;
+            /** Galleries */
+            galleries: components["schemas"]["GalleryView"][];
         };
         /** BackendOffer */
         BackendOffer: {
@@ -2418,6 +2420,10 @@ export interface components {
             finished_at: string | null;
             /** Dismissed At */
             dismissed_at: string | null;
+            /** Retrying */
+            retrying: boolean;
+            /** Next Attempt At */
+            next_attempt_at: string | null;
         };
         /** OverviewView */
         OverviewView: {
