@@ -72,7 +72,7 @@ class Demo:
             finally:
                 say("\nEverything is being stopped ...")
                 await self._stop()
-                say(f"Nothing of it runs any more. {_kept(self._directory)}")
+                say(f"Nothing of it runs any more. {_kept(self._directory, self._disk)}")
 
     # Processes
 
@@ -202,10 +202,9 @@ class Demo:
         return f"{self._clock.monotonic_s() - self._began_s:.1f} s"
 
 
-def _kept(directory: Path) -> str:
+def _kept(directory: Path, disk: Disk) -> str:
     """For the next time; whoever wants none of it back is told where it lies."""
-    size = sum(found.lstat().st_size for found in directory.rglob("*") if found.is_file() and not found.is_symlink())
-    return f"What it fetched stays for the next time: {format_bytes(size)} in {directory}"
+    return f"What it fetched stays for the next time: {format_bytes(disk.used_bytes(directory))} in {directory}"
 
 
 async def _stop_part(part: Part, within_s: float) -> None:
