@@ -22,7 +22,7 @@ def test_the_page_is_open_to_everyone_and_allows_no_foreign_content(frontend: An
 
 def test_assets_are_compressed_and_may_be_kept_for_ever(frontend: Any) -> None:
     page = call("GET", f"{frontend.url}/").body.decode()
-    (script,) = re.findall(r'<script[^>]* src="(/assets/[\w.-]+\.js)"', page)
+    (script,) = re.findall(r'<script[^>]* src="\.(/assets/[\w.-]+\.js)"', page)
     plain = call("GET", frontend.url + script)
     small = call("GET", frontend.url + script, headers={"Accept-Encoding": "gzip, br"})
     assert small.headers["content-encoding"] == "gzip"
