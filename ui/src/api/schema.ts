@@ -195,7 +195,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/nodes/{node_id}/models": {
+    "/api/replicas/summary": {
         parameters: {
             query?: never;
             header?: never;
@@ -203,10 +203,47 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Node Models
-         * @description Replicas on the node; none can exist before models can be placed.
+         * Summarise Replicas
+         * @description By model: how many replicas there are and are wanted, where they are, and what its loads wait for.
          */
-        get: operations["list_node_models_api_nodes__node_id__models_get"];
+        get: operations["summarise_replicas_api_replicas_summary_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/fit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Fit
+         * @description Whether one more replica would find a place now, and if not, why.
+         */
+        get: operations["show_fit_api_models__name__fit_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List On Node */
+        get: operations["list_on_node_api_nodes__node_id__models_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -912,7 +949,7 @@ export interface paths {
         };
         /**
          * Show Backend Job
-         * @description As LocalAI's UI asks for it.
+         * @description As LocalAI's UI asks for it; there, a job nobody knows yet is one that waits.
          */
         get: operations["show_backend_job_api_backends_job__operation_id__get"];
         put?: never;
@@ -1714,6 +1751,8 @@ export interface components {
             models: components["schemas"]["AvailableModel"][];
             /** Total */
             total: number;
+            /** Galleries */
+            galleries: components["schemas"]["GalleryView"][];
         };
         /** BackendOffer */
         BackendOffer: {
@@ -2418,6 +2457,10 @@ export interface components {
             finished_at: string | null;
             /** Dismissed At */
             dismissed_at: string | null;
+            /** Retrying */
+            retrying: boolean;
+            /** Next Attempt At */
+            next_attempt_at: string | null;
         };
         /** OverviewView */
         OverviewView: {
@@ -2735,9 +2778,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": unknown;
                 };
             };
             /** @description Validation Error */
@@ -3069,7 +3110,58 @@ export interface operations {
             };
         };
     };
-    list_node_models_api_nodes__node_id__models_get: {
+    summarise_replicas_api_replicas_summary_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    show_fit_api_models__name__fit_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_on_node_api_nodes__node_id__models_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -3086,9 +3178,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    }[];
+                    "application/json": unknown;
                 };
             };
             /** @description Validation Error */
