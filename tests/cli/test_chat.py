@@ -124,7 +124,7 @@ def test_a_model_that_is_being_loaded_is_waited_for(run: Run, upstream: OpenAiUp
     assert "tiny: staging, 50 %, on worker-1" in done.stderr
     upstream.loading = 2
     impatient = run("tiny", "hi", "--wait", "0")
-    assert (impatient.returncode, "is being loaded" in impatient.stderr) == (3, True)
+    assert (impatient.returncode, "is being loaded" in impatient.stderr) == (1, True), "3 is a frontend out of reach"
 
 
 def test_errors_are_told_in_the_servers_words(run: Run) -> None:

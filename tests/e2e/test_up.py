@@ -15,7 +15,7 @@ from harness.waiting import free_port, wait_until
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    running = Up(tmp_path_factory.mktemp("up"))
+    running = Up(tmp_path_factory.mktemp("up"), "--max-replicas-per-model", "2")
     try:
         running.wait_ready()
         yield running
@@ -28,6 +28,7 @@ def test_one_command_reaches_a_healthy_node_that_was_approved_by_itself(up: Up) 
     assert node["approved"]
     assert node["platform"].startswith("linux/")
     assert node["total_ram"] > 0
+    assert node["max_replicas_per_model"] == 2
 
 
 def test_it_says_where_the_key_is_and_how_to_add_a_machine(up: Up) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from corral.core.errors import Conflict, Unavailable
 from corral.system import SystemDisk
-from corral.system.disk import used_bytes
 from corral.system.secret_files import ensure_secret, read_secret
 
 disk = SystemDisk()
@@ -101,4 +100,4 @@ def test_a_file_with_two_names_takes_its_room_once(tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"x" * 100_000)
     (tmp_path / "below" / "two").hardlink_to(tmp_path / "one")
     (tmp_path / "three").symlink_to(tmp_path / "one")
-    assert 100_000 <= used_bytes(tmp_path) < 120_000
+    assert 100_000 <= disk.used_bytes(tmp_path) < 120_000

@@ -147,7 +147,9 @@ class Chat:
             **self.options,
         }
         answered = ask_when_loaded(
-            lambda: ask(self.api, self.clock, body, on_text=self._say, on_reasoning=self._think),
+            lambda left_s: ask(
+                self.api, self.clock, body, on_text=self._say, on_reasoning=self._think, load_wait_s=left_s
+            ),
             self.clock,
             within_s=self.wait_s,
             on_loading=self._tell_loading,
@@ -216,6 +218,8 @@ def loading_line(model: str, what: dict[str, Any]) -> str:
         parts.append(f"on {clean(str(what['node']))}")
     if what.get("eta_seconds"):
         parts.append(f"about {float(what['eta_seconds']):.0f} s left")
+    if what.get("reason"):
+        parts.append(clean(str(what["reason"])))
     return ", ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,12 @@ class Loading(Unavailable):
         self.retry_after_s = retry_after_s
 
 
+class NotLoaded(CorralError):
+    """Not within the time the reader was willing to wait."""
+
+    code = "model_loading"
+
+
 def ask(
     api: Api,
     clock: Clock,
@@ -57,13 +64,15 @@ def ask(
     *,
     on_text: Callable[[str], None],
     on_reasoning: Callable[[str], None],
+    load_wait_s: float | None = None,
 ) -> Answered:
     """Streams one answer. Ctrl-C ends it: what was said so far is the answer."""
+    headers = TELL_NODE if load_wait_s is None else {**TELL_NODE, "X-Corral-Load-Wait": str(math.ceil(load_wait_s))}
     began_s = clock.monotonic_s()
     answered = Answered()
     try:
         url = f"{api.url}/v1/chat/completions"
-        with EventStream(url, bearer=api.key, body={**body, "stream": True}, headers=TELL_NODE) as events:
+        with EventStream(url, bearer=api.key, body={**body, "stream": True}, headers=headers) as events:
             if events.status != 200:
                 raise api.explain(_refusal(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
@@ -80,16 +89,17 @@ def ask(
 
 
 def ask_when_loaded(
-    attempt: Callable[[], Answered], clock: Clock, *, within_s: float, on_loading: Callable[[Loading], None]
+    attempt: Callable[[float], Answered], clock: Clock, *, within_s: float, on_loading: Callable[[Loading], None]
 ) -> Answered:
-    """A model that is being loaded is asked again, for as long as the reader is willing to wait."""
+    """A model that is being loaded is asked again, for as long as the reader is willing to wait. An attempt is told how
+    much of that is left."""
     give_up_s = clock.monotonic_s() + within_s
     while True:
         try:
-            return attempt()
+            return attempt(max(0.0, give_up_s - clock.monotonic_s()))
         except Loading as loading:
             if clock.monotonic_s() + loading.retry_after_s > give_up_s:
-                raise
+                raise NotLoaded(f"{loading} (waited for {within_s:.0f} s; it goes on without you)") from loading
             on_loading(loading)
             try:
                 asyncio.run(asyncio.sleep(min(RETRY_MOST_S, loading.retry_after_s)))

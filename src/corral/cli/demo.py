@@ -19,7 +19,6 @@ from corral.settings import UpSettings, data_home
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import spawn_child
 from corral.system.clock import pause
-from corral.system.disk import used_bytes
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
 from corral.telemetry.logs import configure_logs
@@ -73,7 +72,7 @@ class Demo:
             finally:
                 say("\nEverything is being stopped ...")
                 await self._stop()
-                say(f"Nothing of it runs any more. {_kept(self._directory)}")
+                say(f"Nothing of it runs any more. {_kept(self._directory, self._disk)}")
 
     # Processes
 
@@ -203,9 +202,9 @@ class Demo:
         return f"{self._clock.monotonic_s() - self._began_s:.1f} s"
 
 
-def _kept(directory: Path) -> str:
+def _kept(directory: Path, disk: Disk) -> str:
     """For the next time; whoever wants none of it back is told where it lies."""
-    return f"What it fetched stays for the next time: {format_bytes(used_bytes(directory))} in {directory}"
+    return f"What it fetched stays for the next time: {format_bytes(disk.used_bytes(directory))} in {directory}"
 
 
 async def _stop_part(part: Part, within_s: float) -> None:

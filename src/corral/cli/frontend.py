@@ -205,7 +205,7 @@ class FrontendRole:
         inflight = InFlight(me.id, run=ids.uuid())
         self._feed = LiveFeed(
             [
-                node_kind(stores.nodes),
+                node_kind(stores.nodes, stores.replicas, inflight),
                 operation_kind(stores.operations, self._fleet.progress),
                 backend_kind(self._fleet.desired, self._fleet.upgrades, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),

@@ -9,8 +9,9 @@ import click
 from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table
 from corral.cli.gallery_warnings import warn_of_galleries
-from corral.core.errors import CorralError, Forbidden, InvalidInput
-from corral.system import SystemDisk
+from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
+from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
+from corral.system import SystemClock, SystemDisk
 
 LOAD_WITHIN_S = 900.0
 LOOK_EVERY_S = 2.0
@@ -30,18 +31,20 @@ def list_models(api: Api) -> None:
     except Forbidden:
         _list_usable(api)
         return
+    running = read_running(api)
     if api.as_json:
-        print_json(models)
+        print_json([{**model, "running": running.get(model["name"], NOTHING)} for model in models])
         return
     if not models:
         click.echo("No models yet. `corral models available` shows what there is; a small one to try is")
         click.echo("  corral models install smollm2")
         return
     print_table(
-        ("NAME", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED", "NOTE"),
+        ("NAME", "STATE", "READY", "WANTED", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED", "NOTE"),
         [
             (
                 model["name"],
+                *_running_cells(model, running.get(model["name"], NOTHING)),
                 model["backend"] or "-",
                 ",".join(model["known_usecases"]) or "-",
                 ",".join(model["aliases"]) or "-",
@@ -52,6 +55,12 @@ def list_models(api: Api) -> None:
             for model in models
         ],
     )
+
+
+def _running_cells(model: dict[str, Any], running: Running) -> tuple[str, str, str]:
+    if model["alias_of"]:
+        return "-", "-", "-"
+    return state_words(running), str(running["ready"]), wanted_words(running)
 
 
 def _list_usable(api: Api) -> None:
@@ -140,6 +149,7 @@ def install_models(
     for model in added:
         click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
         _warn_of_unknown(model)
+        _warn_of_no_place(api, model)
     if imported is not None:
         _show_import(imported)
 
@@ -162,6 +172,15 @@ def _warn_of_unknown(model: dict[str, Any]) -> None:
         click.echo(f"kept, but not known to Corral: {names}", err=True)
 
 
+def _warn_of_no_place(api: Api, model: dict[str, Any]) -> None:
+    """A backend that nobody has or offers, labels that no machine has: better said now than at the first request."""
+    if model["alias_of"] or model["disabled"]:
+        return
+    fit = api.call("GET", "api", "models", model["name"], "fit")
+    if not fit["fits"]:
+        click.echo(f"nothing can serve it now: {clean(fit['reason'])}", err=True)
+
+
 def _show_import(imported: dict[str, Any]) -> None:
     click.echo(
         f"{imported['directory']}: {len(imported['saved'])} added or changed,"
@@ -180,11 +199,12 @@ def _show_import(imported: dict[str, Any]) -> None:
 @click.argument("model")
 @click.option("--history", is_flag=True, help="Every revision, newest first.")
 def show_model(api: Api, model: str, history: bool) -> None:
-    """The configuration of one model, as it was written."""
+    """Where one model runs, and its configuration as it was written."""
     found = api.call("GET", "api", "models", model)
+    running = read_running(api).get(found["alias_of"] or found["name"], NOTHING)
     revisions = api.call("GET", "api", "models", found["name"], "revisions") if history else []
     if api.as_json:
-        print_json({**found, "revisions": revisions} if history else found)
+        print_json({**found, "running": running} | ({"revisions": revisions} if history else {}))
         return
     if history:
         print_table(
@@ -196,6 +216,11 @@ def show_model(api: Api, model: str, history: bool) -> None:
         )
         return
     click.echo(f"# revision {found['revision'][:12]}, {found['changed_at'][:19]}, by {clean(found['changed_by'])}")
+    click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
+    if running["replicas"]:
+        click.echo(f"# on {places(running)}")
+    for problem in problems(running):
+        click.echo(f"# {problem}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
 
 
@@ -266,12 +291,16 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @client_command
 @click.argument("model")
 @click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
-def load_model(api: Api, model: str, wait: bool) -> None:
+@click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
+              metavar="SECONDS", help="How long to wait. The load itself goes on after that.")  # fmt: skip
+def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
     name = _served_name(api, model)
-    told = ""
+    told, clock = "", SystemClock()
+    give_up_s = clock.monotonic_s() + within_s
     while True:
-        asked = {"wait_s": LOOK_EVERY_S if wait else 0}
+        left_s = max(0.0, give_up_s - clock.monotonic_s())
+        asked = {"wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
         answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
         loading = answer.get("loading")
         if not wait or not loading:
@@ -280,6 +309,9 @@ def load_model(api: Api, model: str, wait: bool) -> None:
         if line != told and not api.as_json:
             click.echo(line, err=True)
             told = line
+        if not left_s:
+            why = f": {clean(loading['reason'])}" if loading.get("reason") else ""
+            raise TimedOut(f"{clean(name)} is still {loading['state']} after {within_s:.0f} s{why}. The load goes on.")
     if api.as_json:
         print_json(answer)
     else:

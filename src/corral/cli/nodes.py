@@ -61,7 +61,7 @@ def list_nodes(api: Api) -> None:
     if not nodes:
         click.echo("There are no nodes yet. `corral join-command` prints what to run on a machine to add it.")
         return
-    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "SEEN", "ID", "NOTE")
+    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "MODELS", "SEEN", "ID", "NOTE")
     print_table(
         columns,
         [
@@ -72,6 +72,7 @@ def list_nodes(api: Api) -> None:
                 _used_short(node["available_vram"], node["total_vram"]),
                 _used_short(node["available_ram"], node["total_ram"]),
                 _used_short(node["available_disk"], node["total_disk"]),
+                str(node["model_count"]),
                 _seen(node).removesuffix(" ago"),
                 node["id"][:8],
                 "; ".join(filter(None, (node["status_reason"], (node["conflict"] or {}).get("message")))),
@@ -88,8 +89,9 @@ def list_nodes(api: Api) -> None:
 def show_node(api: Api, node: str) -> None:
     """One machine in full. NODE is a name or an id."""
     found = api.find_node(node)
+    replicas = api.call("GET", "api", "nodes", found["id"], "models")
     if api.as_json:
-        print_json(found)
+        print_json({**found, "models": replicas})
         return
     labels = [f"{key}={value}" for key, value in sorted(found["labels"].items())]
     gpus = [
@@ -113,6 +115,9 @@ def show_node(api: Api, node: str) -> None:
         ),
         ("memory", _used(found["available_ram"], found["total_ram"]) + " used"),
         ("disk", _free(found["available_disk"], found["total_disk"])),
+        ("models", _listed(replicas) or "none"),
+        ("in flight", str(found["in_flight_count"])),
+        ("limit", f"{found['max_replicas_per_model']} replicas per model"),
         ("labels", " ".join(labels)),
         ("last seen", _seen(found)),
     ]
@@ -121,6 +126,10 @@ def show_node(api: Api, node: str) -> None:
         rows.append(("conflict", found["conflict"]["message"]))
     for name, value in rows:
         click.echo(f"{name:11} {clean(value)}")
+
+
+def _listed(replicas: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{one['model_name']} (slot {one['replica_index']}, {one['corral_state']})" for one in replicas)
 
 
 def _act(api: Api, node: str, verb: str, done: str) -> None:

@@ -1,8 +1,44 @@
 """`corral status`: the fleet in a few lines."""
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
 import click
 
-from corral.cli.client import Api, client_command, print_json
+from corral.cli.client import Api, clean, client_command, print_json
+from corral.cli.running import Running, read_running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    configured: int
+    served: int
+    replicas: int
+    held_up: list[str]
+    """Models with a load that waits for room, or that failed."""
+
+
+def _count_models(api: Api, running: dict[str, Running]) -> Models:
+    served = [one for one in running.values() if one["ready"]]
+    return Models(
+        configured=sum(not model["alias_of"] for model in api.call("GET", "api", "models")),
+        served=len(served),
+        replicas=sum(one["ready"] for one in served),
+        held_up=[
+            name
+            for name, one in running.items()
+            if any(load.get("reason") or load.get("error") for load in one["loads"])
+        ],
+    )
+
+
+def _count_failed(api: Api) -> int:
+    rows: list[dict[str, Any]] = api.call("GET", "api", "operations")["operations"]
+    return sum(row["state"] == "failed" or bool(row.get("error")) for row in rows)
+
+
+def _several(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 @click.command("status")
@@ -10,16 +46,29 @@ from corral.cli.client import Api, client_command, print_json
 def status_command(api: Api) -> None:
     """How the fleet is."""
     status = api.call("GET", "api", "status")
+    models, failed = _count_models(api, read_running(api)), _count_failed(api)
     if api.as_json:
-        print_json(status)
+        print_json({**status, "models": asdict(models), "operations": {"failed": failed}})
         return
     counts = {name: count for name, count in status["nodes"].items() if count}
     nodes = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none yet"
     bus = status["bus"]
     click.echo(f"corral     {status['version']} at {api.url}")
     click.echo(f"nodes      {nodes}")
+    click.echo(f"models     {_describe(models)}")
     click.echo(f"frontends  {len(status['frontends'])}: " + ", ".join(row["url"] for row in status["frontends"]))
     click.echo(f"store      {status['store']['kind']} {status['store']['location']}")
     click.echo(f"bus        {bus['url']} {'connected' if bus['connected'] else 'NOT CONNECTED: ' + bus['problem']}")
+    if failed:
+        click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: corral ops list")
+    if models.held_up:
+        click.echo(f"\nWhy a model does not run as wanted: corral why model {clean(models.held_up[0])}")
     if counts.get("pending"):
         click.echo("\nMachines wait for approval: corral nodes list, then corral nodes approve NAME")
+
+
+def _describe(models: Models) -> str:
+    told = f"{models.configured} configured, {models.served} served"
+    if models.served:
+        told += f" by {_several(models.replicas, 'replica', 'replicas')}"
+    return told + (f", {len(models.held_up)} not as wanted" if models.held_up else "")

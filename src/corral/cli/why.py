@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from corral.cli.client import Api, clean, client_command, print_json
+from corral.core.sizes import format_bytes
 
 
 @click.group("why")
@@ -54,7 +55,29 @@ def _print_decision(decision: dict[str, Any]) -> None:
 def _because(candidate: dict[str, Any]) -> str:
     if candidate["reason"]:
         return clean(candidate["reason"])
-    return ", ".join(f"{name} {value}" for name, value in (candidate["score"] or {}).items() if value)
+    score = candidate["score"] or {}
+    return ", ".join(words for name, value in score.items() if (words := _score_words(name, value)))
+
+
+def _score_words(name: str, value: int) -> str:
+    """What speaks for or against a machine, as people say it; what is as good as can be needs no word."""
+    if not value:
+        return ""
+    match name:
+        case "room_unknown":
+            return "how much room it has is not known"
+        case "in_flight":
+            return f"{value} requests in flight there"
+        case "same_model":
+            return f"{value} of the same model there"
+        case "replicas":
+            return f"{value} replicas there"
+        case "weights_missing":
+            return "has not served it before, so its weights are fetched or checked first"
+        case "free_mib_negated":
+            return f"{format_bytes(-value << 20)} of memory free"
+        case _:
+            return ""
 
 
 @why_group.command("node")

@@ -102,7 +102,9 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
     api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
     api.include_router(log_routes(stores, parts.logs))
-    api.include_router(node_routes(stores, parts.authority, parts.hint))
+    api.include_router(
+        node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)
+    )
     api.include_router(key_routes(stores, parts.gate, parts.ids))
     api.include_router(session_routes(stores, parts.gate, parts.ids))
     api.include_router(audit_routes(stores))

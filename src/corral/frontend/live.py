@@ -10,7 +10,7 @@ from corral.core.nodes import Node, NodeId
 from corral.core.operations import Operation
 from corral.core.replicas import Replica
 from corral.frontend.admin.models import model_view
-from corral.frontend.admin.node_view import view_node
+from corral.frontend.admin.node_view import count_loads, view_node
 from corral.frontend.admin.replicas import InFlight, node_model
 from corral.frontend.feed import Change, Changes, Kind
 from corral.frontend.fleet.nodes import DriftSource, view_fleet
@@ -50,17 +50,21 @@ def _by_content(key: str, shown: object) -> Change:
     return Change(key, content, msgspec.Raw(content))
 
 
-def node_kind(nodes: NodeChanges) -> Kind:
-    def show(node: Node, now_ms: int) -> Change:
-        return Change(node.id, node.changed_at, view_node(node, now_ms=now_ms))
+def node_kind(nodes: NodeChanges, replicas: Replicas, in_flight: InFlight) -> Kind:
+    async def show(found: list[Node], now_ms: int) -> list[Change]:
+        """What runs on them is counted when they change otherwise; the replicas themselves are another kind."""
+        loads = count_loads(await replicas.read_all(), in_flight.total) if found else {}
+        return [
+            Change(node.id, node.changed_at, view_node(node, now_ms=now_ms, load=loads.get(node.id))) for node in found
+        ]
 
     async def read_since(since_ms: int) -> Changes:
         now_ms, changed, removed = await nodes.read_changes(since_ms)
-        return Changes(now_ms=now_ms, changed=[show(node, now_ms) for node in changed], removed=removed)
+        return Changes(now_ms=now_ms, changed=await show(changed, now_ms), removed=removed)
 
     async def read_all() -> Changes:
         now_ms = await nodes.now_ms()
-        return Changes(now_ms=now_ms, changed=[show(node, now_ms) for node in await nodes.read_all()])
+        return Changes(now_ms=now_ms, changed=await show(await nodes.read_all(), now_ms))
 
     return Kind(name="nodes", read_since=read_since, read_all=read_all)
 

@@ -42,6 +42,10 @@ class Disk(Protocol):
         """On the file system of `path`, or of the nearest directory above that exists."""
         ...
 
+    def used_bytes(self, directory: Path) -> int:
+        """By everything below it; what several names share counts once."""
+        ...
+
     def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
         """One process of a kind per directory. Raises Conflict when another one has it, Unavailable when it cannot
         be used."""
@@ -96,6 +100,14 @@ class SystemDisk:
             path = path.parent
         return shutil.disk_usage(path).free
 
+    def used_bytes(self, directory: Path) -> int:
+        sizes: dict[tuple[int, int], int] = {}
+        for found in directory.rglob("*"):
+            with suppress(FileNotFoundError):
+                status = found.lstat()
+                sizes[status.st_dev, status.st_ino] = status.st_size
+        return sum(sizes.values())
+
     def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
         return lock_directory(directory, what)
 
@@ -110,14 +122,3 @@ def _flush_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def used_bytes(directory: Path) -> int:
-    """What the files below it take on the disk; a file that has several names there counts once."""
-    sizes: dict[tuple[int, int], int] = {}
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            with suppress(FileNotFoundError):
-                found = os.lstat(os.path.join(parent, name))
-                sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
-    return sum(sizes.values())

@@ -195,7 +195,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/nodes/{node_id}/models": {
+    "/api/replicas/summary": {
         parameters: {
             query?: never;
             header?: never;
@@ -203,10 +203,47 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Node Models
-         * @description Replicas on the node; none can exist before models can be placed.
+         * Summarise Replicas
+         * @description By model: how many replicas there are and are wanted, where they are, and what its loads wait for.
          */
-        get: operations["list_node_models_api_nodes__node_id__models_get"];
+        get: operations["summarise_replicas_api_replicas_summary_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/fit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Fit
+         * @description Whether one more replica would find a place now, and if not, why.
+         */
+        get: operations["show_fit_api_models__name__fit_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List On Node */
+        get: operations["list_on_node_api_nodes__node_id__models_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3073,7 +3110,58 @@ export interface operations {
             };
         };
     };
-    list_node_models_api_nodes__node_id__models_get: {
+    summarise_replicas_api_replicas_summary_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    show_fit_api_models__name__fit_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_on_node_api_nodes__node_id__models_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -3090,9 +3178,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    }[];
+                    "application/json": unknown;
                 };
             };
             /** @description Validation Error */

@@ -3,6 +3,8 @@
 Plain values, so that msgspec writes a thousand of them in milliseconds; FastAPI reads their types for the description.
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -14,6 +16,7 @@ from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeStatus
 from corral.core.presence import Presence
+from corral.core.replicas import Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
 
 CONFLICT_SHOWN_MS = 15 * 60 * 1000
@@ -82,6 +85,25 @@ class NodeView:
     conflict: Annotated[ConflictView | None, Field(description="A second machine that claims to be this one.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLoad:
+    models: int = 0
+    """That are served there."""
+    in_flight: int = 0
+
+
+def count_loads(replicas: Iterable[Replica], in_flight: Callable[[str], int]) -> dict[str, NodeLoad]:
+    """By node."""
+    models: dict[str, set[str]] = {}
+    requests: Counter[str] = Counter()
+    for replica in replicas:
+        requests[replica.node_id] += in_flight(replica.id)
+        served = models.setdefault(replica.node_id, set())
+        if replica.state is ReplicaState.READY:
+            served.add(replica.model)
+    return {node: NodeLoad(models=len(served), in_flight=requests[node]) for node, served in models.items()}
+
+
 def _time(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
@@ -106,7 +128,19 @@ def _reason(node: Node) -> str:
             return node.presence_reason
 
 
-def view_node(node: Node, *, now_ms: int) -> NodeView:
+def _unheard(node: Node, *, now_ms: int, silent_after_s: float | None) -> str:
+    """Silence counts only from when a frontend began to listen, so after a restart a machine keeps its status for a
+    while; that nobody has seen it is said."""
+    if silent_after_s is None or node.status is not NodeStatus.HEALTHY or node.last_heartbeat is None:
+        return ""
+    silent = now_ms - node.last_heartbeat >= silent_after_s * 1000
+    return "not heard from since this frontend began to watch it" if silent else ""
+
+
+def view_node(
+    node: Node, *, now_ms: int, load: NodeLoad | None = None, silent_after_s: float | None = None
+) -> NodeView:
+    load = load or NodeLoad()
     facts = decode_facts(node.facts) if node.facts else NodeFacts()
     ceiling = _budget_bytes(node)
     available = node.available_vram
@@ -122,7 +156,7 @@ def view_node(node: Node, *, now_ms: int) -> NodeView:
         address=node.address,
         http_address=node.http_address,
         status=node.status,
-        status_reason=_reason(node),
+        status_reason=_reason(node) or _unheard(node, now_ms=now_ms, silent_after_s=silent_after_s),
         total_vram=node.total_vram,
         available_vram=available,
         reserved_vram=0,
@@ -143,8 +177,8 @@ def view_node(node: Node, *, now_ms: int) -> NodeView:
         last_seen_age_s=max(0, now_ms - node.last_heartbeat) / 1000 if node.last_heartbeat else None,
         created_at=_time(node.created_at),
         updated_at=_time(node.changed_at),
-        model_count=0,
-        in_flight_count=0,
+        model_count=load.models,
+        in_flight_count=load.in_flight,
         labels=effective_labels(node),
         worker_labels=dict(node.worker_labels),
         operator_labels=dict(node.operator_labels),

@@ -1,13 +1,13 @@
 """`/api/nodes/*`: see and steer the machines."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, StrictStr
 
 from corral.core.nodes import Node
-from corral.frontend.admin.node_view import NodeView, view_node
+from corral.frontend.admin.node_view import NodeLoad, NodeView, count_loads, view_node
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
@@ -40,18 +40,35 @@ class Reset(BaseModel):
     reset: bool = True
 
 
-def node_routes(stores: Stores, authority: BusAuthority, hint: Callable[[], Awaitable[None]]) -> APIRouter:
+class InFlight(Protocol):
+    def total(self, replica: Any) -> int: ...
+
+
+def node_routes(
+    stores: Stores,
+    authority: BusAuthority,
+    in_flight: InFlight,
+    hint: Callable[[], Awaitable[None]],
+    *,
+    silent_after_s: float,
+) -> APIRouter:
     router = APIRouter(prefix="/api/nodes", tags=["nodes"])
     nodes = stores.nodes
+
+    def view(node: Node, now_ms: int, loads: Mapping[str, NodeLoad]) -> NodeView:
+        return view_node(node, now_ms=now_ms, load=loads.get(node.id), silent_after_s=silent_after_s)
 
     @router.get("", response_model=list[NodeView])
     async def list_nodes() -> Response:
         now_ms = await nodes.now_ms()
-        return MsgspecJson([view_node(node, now_ms=now_ms) for node in await nodes.read_all()])
+        loads = count_loads(await stores.replicas.read_all(), in_flight.total)
+        return MsgspecJson([view(node, now_ms, loads) for node in await nodes.read_all()])
 
     @router.get("/{node_id}", response_model=NodeView)
     async def show_node(node_id: str) -> Response:
-        return MsgspecJson(view_node(await nodes.read_one(node_id), now_ms=await nodes.now_ms()))
+        node = await nodes.read_one(node_id)
+        loads = count_loads(await stores.replicas.read_of_node(node_id), in_flight.total)
+        return MsgspecJson(view(node, await nodes.now_ms(), loads))
 
     @router.delete("/{node_id}")
     async def remove_node(node_id: str, actor: Actor) -> Message:
@@ -83,12 +100,6 @@ def node_routes(stores: Stores, authority: BusAuthority, hint: Callable[[], Awai
         await nodes.set_drain(node_id, False, actor=actor)
         await hint()
         return Message(message="node resumed")
-
-    @router.get("/{node_id}/models")
-    async def list_node_models(node_id: str) -> list[dict[str, str]]:
-        """Replicas on the node; none can exist before models can be placed."""
-        await nodes.read_one(node_id)
-        return []
 
     _add_label_routes(router, stores, hint)
     _add_limit_routes(router, stores, hint)

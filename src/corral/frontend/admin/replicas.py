@@ -1,6 +1,6 @@
 """Replicas and loads: what runs where, loading and unloading, and why things are where they are."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -10,9 +10,11 @@ from pydantic import BaseModel, Field
 from corral.core.errors import Conflict, NotFound
 from corral.core.load_jobs import LoadProgress, loading_object
 from corral.core.replicas import Replica, ReplicaState
+from corral.core.scaling import Scheduling
 from corral.frontend.admin.nodes import Message
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
+from corral.store.load_jobs import LoadJob
 from corral.store.load_memory import RecordedDecision
 from corral.store.stores import Stores
 
@@ -99,6 +101,22 @@ def node_model(replica: Replica, in_flight: int) -> dict[str, Any]:
     return found | {name: value for name, value in optional.items() if value}
 
 
+def _summary(
+    rows: Sequence[Replica], jobs: Sequence[LoadJob], wanted: Scheduling | None, names: Mapping[str, str]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "ready": sum(row.state is ReplicaState.READY for row in rows),
+        "replicas": [
+            {"node": names.get(row.node_id, row.node_id), "slot": row.slot, "state": row.state.value} for row in rows
+        ],
+        "loads": [loading_object(job.progress()) for job in jobs],
+    }
+    if wanted is not None:
+        limits = {"min_replicas": wanted.min_replicas, "max_replicas": wanted.max_replicas}
+        found["wanted"] = limits | {"spread_all": wanted.spread_all}
+    return found
+
+
 def _decision(decision: RecordedDecision) -> dict[str, Any]:
     return {
         "id": decision.id,
@@ -128,6 +146,33 @@ def replica_routes(
     @router.get("/api/replicas")
     async def list_replicas() -> Response:
         return show(await stores.replicas.read_all())
+
+    @router.get("/api/replicas/summary")
+    async def summarise_replicas() -> Response:
+        """By model: how many replicas there are and are wanted, where they are, and what its loads wait for."""
+        names: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
+        rows, jobs = await stores.replicas.read_all(), await stores.load_jobs.read_all()
+        wanted = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
+        models = {row.model for row in rows} | {job.model for job in jobs} | set(wanted)
+        return MsgspecJson(
+            {
+                model: _summary(
+                    [row for row in rows if row.model == model],
+                    [job for job in jobs if job.model == model],
+                    wanted.get(model),
+                    names,
+                )
+                for model in sorted(models)
+            }
+        )
+
+    @router.get("/api/models/{name:path}/fit")
+    async def show_fit(name: str) -> Response:
+        """Whether one more replica would find a place now, and if not, why."""
+        model = await stores.models.read(name)
+        there = len(await stores.replicas.read_of_model(model.name))
+        fit = await desk.fit(model.name, there + 1)
+        return MsgspecJson({"model": model.name, "fits": not fit.reason, "reason": fit.reason})
 
     @router.get("/api/nodes/{node_id}/models")
     async def list_on_node(node_id: str) -> Response:

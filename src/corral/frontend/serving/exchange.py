@@ -36,6 +36,9 @@ log = structlog.get_logger()
 HOLD_MOST_BYTES = 4 << 20
 HINT_BYTES = 1024
 TRIES_MOST = 8
+LOAD_WAIT_HEADER = b"x-corral-load-wait"
+"""For how many seconds to hold a request while its model is being loaded."""
+LOAD_WAIT_MOST_DIGITS = 6
 SEEN_WITHIN_S = 5.0
 _PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
 _END = b"0\r\n\r\n"
@@ -275,10 +278,15 @@ class Exchange:
         except Refusal as refusal:
             self._refuse(refusal)
 
+    def _load_wait_s(self) -> float:
+        """A client may be less patient than the frontend."""
+        asked, most = self.headers.get(LOAD_WAIT_HEADER, b""), self._lane.limits.load_wait_s
+        return min(most, float(asked)) if asked.isdigit() and len(asked) <= LOAD_WAIT_MOST_DIGITS else most
+
     async def _load(self, served: ServedModel) -> None:
         lane = self._lane
         try:
-            await lane.loads.ensure(served.name, within_s=lane.limits.load_wait_s)
+            await lane.loads.ensure(served.name, within_s=self._load_wait_s())
             lane.table.poke()
             async with asyncio.timeout(SEEN_WITHIN_S):
                 while not served.targets:

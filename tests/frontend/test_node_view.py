@@ -1,0 +1,49 @@
+"""What is said of a machine, from what is known."""
+
+from dataclasses import replace
+
+import pytest
+
+from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.presence import Presence
+from corral.core.replicas import Replica, ReplicaState
+from corral.frontend.admin.node_view import NodeLoad, count_loads, view_node
+
+NOW = 1_000_000
+NODE = Node(
+    id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_wanted=False, worker_draining=False,
+    presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k", instance="i", epoch=3,
+    total_vram=None, available_vram=None, total_ram=None, available_ram=None, total_disk=None, available_disk=None,
+    gpu_vendor=None, gpu_compute_capability=None, capability=None, max_replicas_reported=1,
+    max_replicas_override=None, vram_budget_reported=None, vram_budget_override=None, worker_labels={},
+    operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=NOW - 45_000,
+    bus_answered=True, bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "silent_after_s", "said"),
+    [
+        pytest.param(NODE, 30.0, "not heard from since this frontend began to watch it", id="healthy-yet-silent"),
+        pytest.param(NODE, 60.0, "", id="not-silent-for-long"),
+        pytest.param(
+            replace(NODE, presence=Presence.GONE, presence_reason="gone"), 30.0, "gone", id="known-to-be-gone"
+        ),
+    ],
+)
+def test_a_machine_that_nobody_has_seen_for_long_is_not_called_healthy_without_a_word(
+    node: Node, silent_after_s: float, said: str
+) -> None:
+    assert view_node(node, now_ms=NOW, silent_after_s=silent_after_s).status_reason == said
+
+
+def test_what_runs_on_a_machine_is_counted() -> None:
+    def row(identity: str, model: str, slot: int, state: ReplicaState = ReplicaState.READY) -> Replica:
+        key = f"{model}#{slot}"
+        return Replica(id=identity, node_id="n", model=model, slot=slot, revision="1", state=state, process_key=key)
+
+    rows = [row("1", "a", 0), row("2", "a", 1), row("3", "b", 0), row("4", "c", 0, ReplicaState.STARTING)]
+    loads = count_loads(rows, {"1": 2, "2": 1, "3": 0, "4": 0}.__getitem__)
+    assert loads == {"n": NodeLoad(models=2, in_flight=3)}
+    shown = view_node(NODE, now_ms=NOW, load=loads["n"])
+    assert (shown.model_count, shown.in_flight_count) == (2, 3)

@@ -1,0 +1,71 @@
+"""What the command line says about models that run, wait, or cannot run."""
+
+import json
+import subprocess
+import time
+from typing import Any
+
+from harness.herd import ADMIN_KEY, Herd
+from harness.programs import Admin, clean_environment, run_cli
+from harness.tiny_model import Shelf
+from harness.waiting import wait_until
+
+GHOST = "name: ghost\nbackend: no-such-backend\nparameters: {model: ghost.gguf}\n"
+
+
+def cli(admin: Admin, *words: str) -> "subprocess.CompletedProcess[str]":
+    return run_cli(*words, environment=clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY))
+
+
+def read(admin: Admin, *words: str) -> Any:
+    done = cli(admin, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
+    scaled = cli(admin, "models", "scale", "tiny", "2")
+    assert "1 of 2 fit now; no node can take it; w1: it runs 1 of this model already" in scaled.stdout, scaled.stderr
+    herd.wait_for_ready("tiny", 1)
+
+    def waits() -> bool:
+        [model] = read(admin, "models", "list")
+        return any(load.get("reason") for load in model["running"]["loads"])
+
+    wait_until(waits, what="the second one waits", within_s=30)
+    [row] = [line.split() for line in cli(admin, "models", "list").stdout.splitlines()[1:]]
+    assert row[:5] == ["tiny", "ready,", "pending", "1", "2"]
+    shown = cli(admin, "models", "show", "tiny").stdout
+    assert "# 1 ready, wanted: 2" in shown.replace("ready, pending; ", "")
+    assert "# on w1 (slot 0, ready)" in shown
+    assert "it runs 1 of this model already" in shown
+    [node] = read(admin, "nodes", "list")
+    assert (node["model_count"], node["in_flight_count"]) == (1, 0)
+    assert "tiny (slot 0, ready)" in cli(admin, "nodes", "show", "w1").stdout
+    status = cli(admin, "status").stdout
+    assert "1 configured, 1 served by 1 replica, 1 not as wanted" in status
+    told = cli(admin, "why", "model", "tiny").stdout
+    assert "of memory free" in told
+    assert "negated" not in told
+
+
+def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    (herd.directory / "ghost.yaml").write_text(GHOST)
+    added = cli(admin, "models", "install", "--file", str(herd.directory / "ghost.yaml"))
+    assert added.returncode == 0
+    assert "nothing can serve it now" in added.stderr
+    assert "no-such-backend" in added.stderr
+    loaded = cli(admin, "models", "load", "ghost", "--timeout", "3")
+    assert loaded.returncode == 1
+    assert "ghost is still pending after 3 s" in loaded.stderr
+    assert "no-such-backend" in loaded.stderr
+    began = time.monotonic()
+    asked = cli(admin, "chat", "ghost", "hi", "--wait", "3")
+    assert time.monotonic() - began < 30, "as long as was said, and not as long as a frontend would wait"
+    assert asked.returncode == 1
+    assert "no-such-backend" in asked.stderr
