@@ -78,7 +78,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     told = shell.run("backends", "install", "echo")
     assert "one: done" in told
     assert "two: done" in told
-    assert "install echo: done (2 success)" in told
+    assert "install echo: done (2 machines)" in told
     listed = shell.run("backends", "list").splitlines()
     assert [line.split()[:3] for line in listed[1:]] == [["echo", "one", "1.0"], ["echo", "two", "1.0"]]
     assert shell.json("backends", "list") == admin.call("GET", "/api/fleet/backends").json()
@@ -92,10 +92,10 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     ended = shell.json("backends", "upgrade", "--all")
     assert ended["state"] == "completed"
     assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
-    assert "rollback echo: done (1 success)" in shell.run("backends", "rollback", "echo", "--node", "two")
+    assert "rollback echo: done (1 machine)" in shell.run("backends", "rollback", "echo", "--node", "two")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": second, "two": first}
-    assert "delete echo: done (2 success)" in shell.run("backends", "delete", "echo", "--yes")
+    assert "delete echo: done (2 machines)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no machine has" in shell.run("backends", "list").lower()
     history = shell.run("ops", "history")
     for verb in ("install", "upgrade", "rollback", "delete"):
@@ -330,4 +330,4 @@ def test_on_a_terminal_every_machine_has_a_bar(fleet: OperationFleet, slow: Tric
     assert "━" in text
     assert "iB/s" in text
     assert text.count("100 %") >= 2
-    assert "install large: done (2 success)" in text
+    assert "install large: done (2 machines)" in text

@@ -114,6 +114,9 @@ def test_a_key_can_be_held_to_some_models(environment: dict[str, str], frontend:
     frontend.admin.call("POST", "/api/models", body={"config": "name: nick\nalias: two\n"})
     made = run_cli("keys", "create", "--name", "held", "--models", "one,nick", "--json", environment=environment)
     assert json.loads(made.stdout)["models"] == ["one", "two"]
+    theirs = {**environment, "CORRAL_API_KEY": json.loads(made.stdout)["key"]}
+    seen = run_cli("models", "list", environment=theirs)
+    assert (seen.returncode, seen.stdout.split()) == (0, ["NAME", "one", "two"])
     wrong = run_cli("keys", "create", "--name", "x", "--models", "oen", environment=environment)
     assert (wrong.returncode, "did you mean one" in wrong.stderr) == (2, True)
     assert "one,two" in run_cli("keys", "list", environment=environment).stdout

@@ -75,12 +75,12 @@ async def test_what_a_frontend_says_becomes_the_error_it_means(status: int, kind
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     async with answering(head + body) as url:
         with pytest.raises(kind, match="its own words"):
-            await FrontendClient(url).heartbeat("n", HeartbeatRequest(), bearer="b")
+            await FrontendClient(url, http_call).heartbeat("n", HeartbeatRequest(), bearer="b")
 
 
 async def test_the_next_frontend_is_asked_when_one_is_gone_or_breaks_off() -> None:
     async with answering(b"") as broken, answering(OK) as well:
-        client = FrontendClient("http://127.0.0.1:1")
+        client = FrontendClient("http://127.0.0.1:1", http_call)
         client.learn([broken, well])
         assert await client.count_in_flight("n", bearer="b", instance="i") == 0
     with pytest.raises((Unavailable, OutcomeUnknown)):

@@ -16,7 +16,10 @@ from corral.core.sizes import format_bytes
 @click.option("--tag", default="", help="Only what has this tag.")
 @click.option("--everything", is_flag=True, help="Also parts of families, and development builds.")
 def list_available(api: Api, name: str | None, term: str, tag: str, everything: bool) -> None:
-    """What the galleries offer; with NAME, what each machine would get, and why."""
+    """What the galleries offer; with NAME, what each machine would get, and why.
+
+    SIZE is about the room it takes, as the gallery says it. The download is smaller where it comes packed, or where
+    a machine has parts of it already; `corral artifacts list` tells what it came to on a disk."""
     query = {"term": term, "tag": tag, "name": name or "", "everything": str(everything).lower()}
     answer = api.call("GET", "api", "backends", "available", query=query)
     unread = warn_of_galleries(answer["galleries"])

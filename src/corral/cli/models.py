@@ -10,7 +10,7 @@ from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table
 from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
-from corral.core.errors import CorralError, InvalidInput, TimedOut
+from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
 
 LOAD_WITHIN_S = 900.0
@@ -26,7 +26,11 @@ def models_group() -> None:
 @client_command
 def list_models(api: Api) -> None:
     """Every model that is configured."""
-    models = api.call("GET", "api", "models")
+    try:
+        models = api.call("GET", "api", "models")
+    except Forbidden:
+        _list_usable(api)
+        return
     running = read_running(api)
     if api.as_json:
         print_json([{**model, "running": running.get(model["name"], NOTHING)} for model in models])
@@ -57,6 +61,17 @@ def _running_cells(model: dict[str, Any], running: Running) -> tuple[str, str, s
     if model["alias_of"]:
         return "-", "-", "-"
     return state_words(running), str(running["ready"]), wanted_words(running)
+
+
+def _list_usable(api: Api) -> None:
+    """What a key that is no admin's may know: the models it may use."""
+    usable = api.call("GET", "v1", "models")["data"]
+    if api.as_json:
+        print_json(usable)
+    elif usable:
+        print_table(("NAME",), [(model["id"],) for model in usable])
+    else:
+        click.echo("There is no model that this key may use.")
 
 
 def _note(model: dict[str, Any]) -> str:

@@ -45,7 +45,9 @@ def _check_own_directory(data_dir: Path) -> None:
 
 def _real_world() -> "World":
     from corral.artifacts import Artifacts
+    from corral.bus.client import connect_bus
     from corral.system import SystemClock, SystemDisk, SystemIds
+    from corral.system.http_call import http_call
     from corral.worker.areas import Area
     from corral.worker.processes.groups import find_groups
     from corral.worker.processes.local import LocalProcesses
@@ -56,6 +58,8 @@ def _real_world() -> "World":
         clock=clock,
         ids=ids,
         disk=SystemDisk(),
+        connect_bus=connect_bus,
+        call_frontend=http_call,
         open_area=Area,
         open_fetch=lambda settings: Artifacts(settings, clock=clock, ids=ids),
         open_processes=lambda settings, nvml: LocalProcesses(

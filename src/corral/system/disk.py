@@ -42,6 +42,10 @@ class Disk(Protocol):
         """On the file system of `path`, or of the nearest directory above that exists."""
         ...
 
+    def used_bytes(self, directory: Path) -> int:
+        """By everything below it; what several names share counts once."""
+        ...
+
     def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
         """One process of a kind per directory. Raises Conflict when another one has it, Unavailable when it cannot
         be used."""
@@ -95,6 +99,14 @@ class SystemDisk:
         while not path.exists():
             path = path.parent
         return shutil.disk_usage(path).free
+
+    def used_bytes(self, directory: Path) -> int:
+        sizes: dict[tuple[int, int], int] = {}
+        for found in directory.rglob("*"):
+            with suppress(FileNotFoundError):
+                status = found.lstat()
+                sizes[status.st_dev, status.st_ino] = status.st_size
+        return sum(sizes.values())
 
     def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
         return lock_directory(directory, what)

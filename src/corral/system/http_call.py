@@ -5,6 +5,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httptools
@@ -40,6 +41,14 @@ class _Reading:
 
     def on_message_complete(self) -> None:
         self.done = True
+
+
+class HttpCall(Protocol):
+    """One request to another machine. Raises NoConnection or NoAnswer; any status is an answer."""
+
+    async def __call__(
+        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str], within_s: float
+    ) -> HttpAnswer: ...
 
 
 async def http_call(

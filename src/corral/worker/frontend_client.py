@@ -24,7 +24,7 @@ from corral.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from corral.system.http_call import HttpAnswer, NoAnswer, NoConnection, http_call
+from corral.system.http_call import HttpAnswer, HttpCall, NoAnswer, NoConnection
 
 CALL_WITHIN_S = 10.0
 
@@ -43,7 +43,8 @@ _decode_models = msgspec.json.Decoder(list[_NodeModel] | None).decode
 class FrontendClient:
     """Knows every frontend. All calls are idempotent, so one that fails on the way is simply made to the next."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, call: HttpCall) -> None:
+        self._call_once = call
         self._given = url
         self._urls = [url]
 
@@ -103,7 +104,7 @@ class FrontendClient:
     async def _send_to(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         try:
             # Through no proxy: a fleet's own traffic stays on its own network.
-            response = await http_call(method, url, body=body, headers=headers, within_s=CALL_WITHIN_S)
+            response = await self._call_once(method, url, body=body, headers=headers, within_s=CALL_WITHIN_S)
         except NoConnection as error:
             raise Unavailable(f"cannot reach the frontend {_origin(url)}: {error}") from error
         except NoAnswer as error:

@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 import structlog
 
 from corral import __version__
-from corral.bus.client import Bus, BusOptions, connect_bus
+from corral.bus.client import Bus, BusOptions
 from corral.bus.subjects import node_inbox
 from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
 from corral.settings import WorkerSettings, is_loopback_host, redact_url
-from corral.system import Disk
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running
@@ -88,7 +87,7 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
         async with open_workshop(settings, world, capability=machine.capability.token, nvml=nvml) as workshop:
             membership = Membership(
                 settings,
-                FrontendClient(identity.join),
+                FrontendClient(identity.join, world.call_frontend),
                 machine,
                 Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
                 name=identity.name,
@@ -98,7 +97,7 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
                 ids=world.ids,
                 grants=workshop.leases,
             )
-            worker = Worker(settings, membership, workshop, disk=disk, listen_on=host, advertise=advertise)
+            worker = Worker(settings, world, membership, workshop, listen_on=host, advertise=advertise)
             await worker.run(listener)
 
 
@@ -106,17 +105,18 @@ class Worker:
     def __init__(
         self,
         settings: WorkerSettings,
+        world: World,
         membership: Membership,
         workshop: Workshop,
         *,
-        disk: Disk,
         listen_on: str,
         advertise: str,
     ) -> None:
         self._settings = settings
         self._membership = membership
         self._workshop = workshop
-        self._disk = disk
+        self._disk = world.disk
+        self._connect_bus = world.connect_bus
         self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
@@ -172,7 +172,7 @@ class Worker:
     async def _serve_as(self, member: Member) -> None:
         """Work under one identity until it has to be asked for anew. Everything else leaves as an exception."""
         try:
-            async with connect_bus(self._bus_options(member)) as bus:
+            async with self._connect_bus(self._bus_options(member)) as bus:
                 localai = not member.speaks_corral
                 who = self._reporting(member)
                 self._keys = self._keys_for(localai)

@@ -11,7 +11,9 @@ from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.progress import OnProgress
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.artifacts.weights import PlacedFile
+from corral.bus.client import Bus, BusOptions
 from corral.system import Clock, Disk, Ids
+from corral.system.http_call import HttpCall
 from corral.worker.areas import Area
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.processes.local import LocalSettings
@@ -60,6 +62,8 @@ class World:
     clock: Clock
     ids: Ids
     disk: Disk
+    connect_bus: Callable[[BusOptions], AbstractAsyncContextManager[Bus]]
+    call_frontend: HttpCall
     open_area: Callable[[Path], Area]
     """A directory that strangers name files in."""
     open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]

@@ -106,6 +106,24 @@ async def test_a_backends_own_error_is_passed_on_and_not_tried_again(
     assert len(one.seen) + len(two.seen) == 1
 
 
+async def test_a_model_that_makes_no_embeddings_is_told_in_our_words(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+
+    async def script(answering: Answering) -> None:
+        error = {"code": 501, "message": "Start it with `--embeddings`", "type": "not_supported_error"}
+        await answering.json({"error": error}, status=501)
+
+    one.script = script
+    lane.serve("m", one)
+    answer = await client.post("/v1/embeddings", json={"model": "m", "input": "hi"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "embeddings_not_supported", "model")
+    assert "embeddings: true" in error["message"]
+    assert lane.lane.inflight.local_total() == 0
+
+
 async def test_a_stream_that_breaks_ends_with_an_error_event_and_a_proper_end(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:

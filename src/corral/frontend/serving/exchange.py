@@ -389,6 +389,14 @@ class Exchange:
         if status in (502, 503) and self._served is not None and not self._served.is_hopeless((*self._failed, target)):
             self._give_up_call(f"it answered {status}")
             return True
+        if status == 501 and self.path.endswith(b"/embeddings"):
+            # The backend's own words would tell how to start it, which is not for the caller to do.
+            message = (
+                f"{self._model_name()!r} makes no embeddings here: its backend was started without them."
+                " They need a model whose configuration has `embeddings: true`."
+            )
+            self._refuse(Refusal(400, message, code="embeddings_not_supported", param="model"))
+            return True
         return False
 
     def _give_up_call(self, text: str) -> None:

@@ -20,7 +20,7 @@ import styles from "./ActivityPage.module.css";
 import { readActivity, type ActivitySearch, type ActivityTab } from "./activitySearch";
 import { NodeRows } from "./NodeRows";
 import { CancelButton } from "./OperationsBar";
-import { STATE_WORDS, stateTone, summaryOf, titleOf, verbWord } from "./words";
+import { STATE_WORDS, stateOf, stateTone, summaryOf, titleOf, verbWord } from "./words";
 
 const route = getRouteApi("/activity");
 
@@ -127,7 +127,7 @@ function RunningCard({ operation }: { operation: SeenOperation }) {
     <Card
       title={
         <span className={styles.title}>
-          {titleOf(operation)} <Pill tone={stateTone(operation.state)}>{operation.isQueued ? "Waiting" : STATE_WORDS[operation.state]}</Pill>
+          {titleOf(operation)} <Pill tone={stateOf(operation).tone}>{stateOf(operation).word}</Pill>
         </span>
       }
       actions={

@@ -14,7 +14,7 @@ import { operationQueries, tally, useCancel, useDismiss, useRetry, type SeenOper
 import { plural } from "@/format/text";
 import { NodeRows } from "./NodeRows";
 import styles from "./OperationsBar.module.css";
-import { STATE_WORDS, stateTone, summaryOf, titleOf } from "./words";
+import { stateOf, summaryOf, titleOf } from "./words";
 
 /** More than this would push away the page they stand on; the rest is one click away. */
 const MOST_SHOWN = 3;
@@ -93,7 +93,7 @@ const OperationRow = memo(function OperationRow({ operation, isOpen, onToggle, o
     <article className={styles.operation} aria-label={titleOf(operation)}>
       <div className={styles.head}>
         <span className={styles.title}>{titleOf(operation)}</span>
-        <Pill tone={stateTone(operation.state)}>{operation.isQueued ? "Waiting" : STATE_WORDS[operation.state]}</Pill>
+        <Pill tone={stateOf(operation).tone}>{stateOf(operation).word}</Pill>
         <span className={styles.summary}>{summaryOf(operation)}</span>
         <button type="button" className={styles.chevron} aria-expanded={isOpen} onClick={onToggle}>
           <span className={cx(styles.turn, isOpen && styles.turned)}>

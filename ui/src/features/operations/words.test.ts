@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Operation, OperationNode } from "@/api/types";
-import { progressWords, summaryOf, titleOf } from "./words";
+import { progressWords, stateOf, summaryOf, titleOf } from "./words";
 
 const node = (fields: Partial<OperationNode>) =>
   ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, ...fields }) as OperationNode;
@@ -12,6 +12,12 @@ test("counts the nodes that take part", () => {
   expect(summaryOf(operation(nodes))).toBe("1 of 3 nodes done, 1 failed");
   expect(summaryOf(operation([node({})], { cancellable: false }))).toBe("0 of 1 node done, being cancelled");
   expect(titleOf(operation([]))).toBe("Install llama-cpp");
+});
+
+test("does not call a failure that is tried again running", () => {
+  expect(stateOf(operation([], { retrying: true }))).toEqual({ word: "Failed, tried again", tone: "red" });
+  expect(stateOf(operation([], { isQueued: true }))).toEqual({ word: "Waiting", tone: "blue" });
+  expect(stateOf(operation([]))).toEqual({ word: "Running", tone: "blue" });
 });
 
 test("tells only what is known of a node's progress", () => {

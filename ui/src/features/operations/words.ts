@@ -59,6 +59,12 @@ export function progressWords(node: OperationNode): string {
     .join(" · ");
 }
 
+/** A failure that is tried again by itself is still a failure to whoever looks. */
+export function stateOf(operation: Pick<Operation, "state" | "isQueued" | "retrying">): { word: string; tone: Tone } {
+  if (operation.retrying) return { word: "Failed, tried again", tone: "red" };
+  return { word: operation.isQueued ? "Waiting" : (STATE_WORDS[operation.state] ?? operation.state), tone: stateTone(operation.state) };
+}
+
 export function stateTone(state: string): Tone {
   if (state === "completed") return "green";
   if (state === "failed") return "red";
