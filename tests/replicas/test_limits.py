@@ -109,5 +109,5 @@ def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(h
         return bool(admin.nodes()["w1"]["status"] == "healthy")
 
     wait_until(is_back, what="w1 is back", within_s=60)
-    assert ask(admin, "tiny").status == 200
+    wait_until(lambda: ask(admin, "tiny").status == 200, what="it serves from there", within_s=15)
     assert [row["id"] for row in rows()] == [before["id"]]
