@@ -30,6 +30,7 @@ NODE = {
     "total_ram": 64 * GIB,
     "available_disk": None,
     "total_disk": 900 * GIB,
+    "model_count": 2,
     "last_seen_age_s": 4.2,
     "status_reason": "it does not answer on the message bus; it may have died, or lost its way to the bus",
     "conflict": None,

@@ -61,7 +61,7 @@ def list_nodes(api: Api) -> None:
     if not nodes:
         click.echo("There are no nodes yet. `corral join-command` prints what to run on a machine to add it.")
         return
-    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "MODELS", "SEEN", "ID", "NOTE")
+    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "RUNS", "SEEN", "ID", "NOTE")
     print_table(
         columns,
         [
