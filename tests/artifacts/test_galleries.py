@@ -77,9 +77,9 @@ def rule(entries: dict[str, dict[str, object]], name: str, capability: str) -> s
 def test_the_whole_real_gallery_parses_in_under_a_second() -> None:
     assert REAL is not None
     content = REAL.read_bytes()
-    started = time.monotonic()
+    started = time.process_time()
     entries = parse_backends(content, gallery="localai")
-    assert time.monotonic() - started < 1.0
+    assert time.process_time() - started < 1.0
     assert len(entries) == 1033
     assert sum(is_meta(entry) for entry in entries) == 140
     assert all(parse_reference(entry.uri) for entry in entries if entry.uri)

@@ -1,6 +1,7 @@
 """OpenAI's official clients against a whole fleet, through every kind of backend."""
 
 import json
+import uuid
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_the_official_client_works_unchanged(
 
 
 def make_key(fleet: OperationFleet) -> str:
-    made = fleet.admin().call("POST", "/api/keys", body={"name": "client"})
+    made = fleet.admin().call("POST", "/api/keys", body={"name": f"client-{uuid.uuid4()}"})
     assert made.status == 201, made.body
     key: str = made.json()["key"]
     return key
@@ -55,7 +56,7 @@ def assert_used(fleet: OperationFleet, model: str) -> None:
 
     def look() -> bool | None:
         rows = fleet.admin().call("GET", "/api/usage").json()
-        found = [row for row in rows if row["model"] == model and row["key_name"] == "client"]
+        found = [row for row in rows if row["model"] == model and row["key_name"].startswith("client-")]
         return any(row["requests"] >= 3 and row["tokens_out"] > 0 and row["node_name"] == "w1" for row in found) or None
 
     wait_until(look, what=f"{model} is counted", within_s=15)

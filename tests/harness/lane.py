@@ -179,7 +179,7 @@ class Routes:
 class Keys:
     def __init__(self) -> None:
         self.known = {
-            KEY: LaneKey("key-1", "one"),
+            KEY: LaneKey("key-1", "one", admin=True),
             OTHER_KEY: LaneKey("key-2", "two"),
             LIMITED_KEY: LaneKey("key-3", "limited", frozenset({"allowed"})),
         }

@@ -11,7 +11,7 @@ import pytest
 
 from corral.core.routing import ModelRoute, RoutePolicy
 from corral.frontend.serving.lane import LaneLimits
-from harness.lane import KEY, LIMITED_KEY, Answering, Replica, RunningLane, completion, running_lane
+from harness.lane import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningLane, completion, running_lane
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"
@@ -273,7 +273,7 @@ async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
     assert answer.headers["x-localai-node"] == "id-of-one"
 
 
-async def test_corrals_own_clients_are_told_the_node_and_others_are_not(
+async def test_an_administrators_client_is_told_the_node_and_others_are_not(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
@@ -281,6 +281,8 @@ async def test_corrals_own_clients_are_told_the_node_and_others_are_not(
     assert "x-corral-node" not in (await client.post(CHAT, json=chat())).headers
     answer = await client.post(CHAT, json=chat(), headers={"X-Corral-Client": "ui"})
     assert answer.headers["x-corral-node"] == "node-one"
+    others = {"X-Corral-Client": "ui", "Authorization": f"Bearer {OTHER_KEY}"}
+    assert "x-corral-node" not in (await client.post(CHAT, json=chat(), headers=others)).headers
 
 
 async def test_metrics_tell_requests_tokens_and_times_by_model_and_node(

@@ -365,7 +365,7 @@ class Exchange:
         shown = target.node_head if lane.limits.show_node else b""
         head = b"%bcontent-type: %b\r\n%b" % (head, content_type, shown)
         self._head = head + lane.date_line
-        if not shown and _CLIENT in self.headers:
+        if not shown and self._key.admin and _CLIENT in self.headers:
             self._head += target.node_head
         if self._position:
             self._head += b"x-corral-queue-position: %d\r\n" % self._position

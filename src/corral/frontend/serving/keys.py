@@ -10,7 +10,7 @@ import structlog
 
 from corral.core.errors import CorralError, Forbidden, Unavailable
 from corral.frontend.access import CLIENT_HEADER, Gate
-from corral.store.access import ApiKey
+from corral.store.access import ApiKey, Scope
 
 log = structlog.get_logger()
 
@@ -26,12 +26,13 @@ class LaneKey:
     name: str
     models: frozenset[str] | None = None
     """The models it may use; None is all."""
+    admin: bool = False
 
     def may_use(self, model: str) -> bool:
         return self.models is None or model in self.models
 
 
-NO_AUTH = LaneKey(None, "anyone (no-auth)")
+NO_AUTH = LaneKey(None, "anyone (no-auth)", admin=True)
 
 
 class KeyRing(Protocol):
@@ -54,7 +55,8 @@ class KeySource(Protocol):
 
 
 def lane_key(key: ApiKey) -> LaneKey:
-    return LaneKey(key.id, key.name, None if key.models is None else frozenset(key.models))
+    models = None if key.models is None else frozenset(key.models)
+    return LaneKey(key.id, key.name, models, admin=key.scope is Scope.ADMIN)
 
 
 class StoredKeys:
@@ -93,7 +95,7 @@ class StoredKeys:
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
             raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every request")
         if principal.key_id is None:
-            return LaneKey(None, principal.name)
+            return LaneKey(None, principal.name, admin=principal.scope is Scope.ADMIN)
         known = self._by_id.get(principal.key_id)
         if known is None:
             await self.refresh()
