@@ -34,7 +34,7 @@ MIB = 1 << 20
 RSS_LIMIT_BYTES = 200 * 1000 * 1000
 
 INSTALL = """
-import json, sys
+import json, resource, sys
 from pathlib import Path
 import structlog
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -55,6 +55,8 @@ installer.staging.close()
 # Not getrusage: its peak is inherited from the process that started this one, which has just built an image.
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 rss = int(peak.split()[1]) * 1024
+# And its child, by an upper bound: what a child has before it becomes another program counts too.
+rss += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 print(json.dumps({"rss": rss, "unpacked_layers": len(new), "path": str(version.path)}))
 """
 
