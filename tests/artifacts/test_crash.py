@@ -20,7 +20,7 @@ from corral.artifacts.workshop import build_installer
 from corral.system import SystemClock, SystemIds
 
 POINTS = 50
-FEWER_POINTS = 20
+SPREAD_POINTS = 20
 RUN = b"#!/bin/sh\n"
 SIGKILLED = -9
 
@@ -111,17 +111,15 @@ def test_killed_while_a_damaged_version_is_built_anew(crash: Crash, registry: Fa
     assert crash("rebuild", -1, data_dir, uri) == 0
     calls = int((data_dir / "calls").read_text())
     assert _content(data_dir, "demo") == whole
-    draw = random.Random("corral rebuild")
     killed = 0
-    for _ in range(FEWER_POINTS):
-        at = draw.randint(1, calls)
+    for at in _spread(1, calls, SPREAD_POINTS):
         shutil.rmtree(data_dir)
         _restore(prepared, data_dir)
         killed += crash("rebuild", at, data_dir, uri) == SIGKILLED
         assert _content(data_dir, "demo") in (damaged, whole), f"point {at} left a mixture"
         assert crash("rebuild", -1, data_dir, uri) == 0
         assert _content(data_dir, "demo") == whole, f"point {at}"
-    assert killed > FEWER_POINTS * 0.8
+    assert killed > SPREAD_POINTS * 0.8
 
 
 def test_killed_while_a_child_writes_small_files(crash: Crash, registry: FakeRegistry, data_dir: Path) -> None:
@@ -131,13 +129,17 @@ def test_killed_while_a_child_writes_small_files(crash: Crash, registry: FakeReg
     assert crash("extract", -1, data_dir, uri) == 0
     calls = int((data_dir / "calls").read_text())
     expected = _content(data_dir, "demo")
-    draw = random.Random("corral small files")
-    for _ in range(FEWER_POINTS):
-        at = draw.randint(calls // 3, calls)
+    for at in _spread(calls // 3, calls, SPREAD_POINTS // 2):
         shutil.rmtree(data_dir)
         assert crash("extract", at, data_dir, uri) in (0, SIGKILLED)
         assert not (data_dir / "backends/demo/current").exists() or _content(data_dir, "demo") == expected
         _finish_and_check(registry, data_dir, image, uri, expected, at)
+
+
+def _spread(first: int, last: int, count: int) -> list[int]:
+    """Points that are random and still leave no stretch out: one in each of `count` equal parts."""
+    draw = random.Random("corral points")
+    return [first + int((part + draw.random()) * (last - first + 1) / count) for part in range(count)]
 
 
 def _restore(prepared: Path, data_dir: Path) -> None:
