@@ -173,11 +173,21 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def corral(data_dir: Path, uri: str, into: list[Took]) -> dict[str, int]:
+def as_installed(home: Path) -> dict[str, str]:
+    """An environment in which Corral's modules are compiled, as those of an installation are, whatever the caller's
+    environment says of writing bytecode."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(home / "bytecode")
+    subprocess.run([sys.executable, "-c", "import corral.artifacts"], check=True, env=environment)
+    return environment
+
+
+def corral(data_dir: Path, uri: str, into: list[Took], environment: dict[str, str]) -> dict[str, int]:
     with timed(into):
         done = subprocess.run(
             [sys.executable, "-c", INSTALL, str(data_dir), uri],
             check=True,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -196,6 +206,7 @@ def measure(home: Path, rounds: int, scale: float) -> int:
     unpacked, last_layer = Maker(home / "layout", scale).build()
     times: dict[str, list[Took]] = {"corral": [], "umoci unpack": [], "umoci raw unpack": [], "upgrade": []}
     rss = 0
+    environment = as_installed(home)
     with registry(home) as host:
         for tag in ("one", "two"):
             run(
@@ -212,9 +223,9 @@ def measure(home: Path, rounds: int, scale: float) -> int:
             def ours(number: int = number) -> None:
                 nonlocal rss
                 data_dir = home / f"corral-{number}"
-                facts = corral(data_dir, f"{host}/bench:one", times["corral"])
+                facts = corral(data_dir, f"{host}/bench:one", times["corral"], environment)
                 rss = max(rss, facts["rss"])
-                facts = corral(data_dir, f"{host}/bench:two", times["upgrade"])
+                facts = corral(data_dir, f"{host}/bench:two", times["upgrade"], environment)
                 assert facts["unpacked_layers"] == 1, "an upgrade of one layer unpacked others again"
                 fetched = sum(path.stat().st_size for path in (data_dir / "blobs" / "sha256").iterdir())
                 first = sum(path.stat().st_size for path in (home / "layout/blobs/sha256").iterdir())
