@@ -6,13 +6,13 @@ import hashlib
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 
 from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
 from corral.core.uploads import ContentRange, OtherFile, OtherOffset, Stored, Write, plan_upload
 from corral.worker.areas import Area, OutsideArea, open_regular
+from corral.worker.named_locks import NamedLocks
 
 FINAL = ".sha256"
 TARGET = ".sha256.target"
@@ -44,19 +44,7 @@ class Received:
 class Uploads:
     left_bytes: Callable[[], int | None]
     """How much may still come; None where only the disk sets a limit."""
-    _busy: dict[tuple[str, str], asyncio.Lock] = field(default_factory=dict)
-
-    @asynccontextmanager
-    async def alone(self, area: Area, key: str) -> AsyncIterator[None]:
-        """Two senders of one file take turns; the second is then told how far the first has come."""
-        name = (str(area.root), key)
-        lock = self._busy.setdefault(name, asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._busy.pop(name, None)
+    _locks: NamedLocks = field(default_factory=NamedLocks)
 
     async def put(
         self,
@@ -68,7 +56,8 @@ class Uploads:
         sha256: str | None,
         length: int | None,
     ) -> Received | OtherFile | OtherOffset:
-        async with self.alone(area, key):
+        # Two senders of one file take turns; the second is then told how far the first has come.
+        async with self._locks.held((area.root, key)):
             plan: Write | OtherFile | OtherOffset = Write(0)
             if wanted is not None:
                 stored = await asyncio.to_thread(read_stored, area, key)
@@ -88,8 +77,9 @@ class Uploads:
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
             with file:
                 size, digest = await _receive(file, plan.offset, body, expected, left)
-            if wanted is not None and size < wanted.total:
-                return Received(size, complete=False)
+                if wanted is not None and size < wanted.total:
+                    return Received(size, complete=False)
+                await asyncio.to_thread(_flush, area, key, file)
             await asyncio.to_thread(_finish, area, key, digest, sha256)
             return Received(size, complete=True)
 
@@ -151,6 +141,15 @@ def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -
         file = open_regular(directory, name, os.O_RDWR | os.O_CREAT)
         file.seek(offset)
         return file
+
+
+def _flush(area: Area, key: str, file: FileIO) -> None:
+    """Before anybody is told its hash, which would hold after a power cut when the bytes do not."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        drop(area, key)
+        raise NoRoom(f"the file cannot be written: {error.strerror}; it was removed") from error
 
 
 def _finish(area: Area, key: str, digest: str, sha256: str | None) -> None:
