@@ -9,7 +9,7 @@ import structlog
 
 from corral.controller.fleet import Fleet
 from corral.controller.resolve import Resolver, wish_of
-from corral.core.drift import Drift, Heal, find_drift, plan_heal
+from corral.core.drift import FleetPicture, Heal, plan_heal
 from corral.core.errors import CorralError
 from corral.core.intents import Verb, Wish
 from corral.core.nodes import Node, NodeId
@@ -101,9 +101,11 @@ class DesiredState:
         nodes = [node for node in await self._nodes.read_all() if takes_backends(node)]
         return await self._fleet.read_states(nodes)
 
-    async def read(self) -> list[Drift]:
-        return find_drift(
-            await self.read_states(), await self._policies.read_all(), await self._processes.read_processes()
+    async def read_picture(self) -> FleetPicture:
+        return FleetPicture(
+            states=await self.read_states(),
+            policies=await self._policies.read_all(),
+            processes=await self._processes.read_processes(),
         )
 
     async def run(self) -> None:

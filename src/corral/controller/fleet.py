@@ -22,6 +22,9 @@ from corral.core.variants import Unfit
 from corral.store.admission import Admitted
 from corral.system import Ids
 
+STATES_AT_ONCE = 100
+"""Nodes whose rows are read together: a large fleet must not delay requests."""
+
 
 class Nodes(Protocol):
     async def read_all(self) -> list[Node]: ...
@@ -188,10 +191,16 @@ class Fleet:
         return await self.read_states(nodes)
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
-        ids = [node.id for node in nodes]
-        observed = await self._observed.read_backends(ids)
-        newest = newest_by_node(await self._intents.read_newest(ids))
-        return [NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in nodes]
+        states: list[NodeState] = []
+        for start in range(0, len(nodes), STATES_AT_ONCE):
+            part = nodes[start : start + STATES_AT_ONCE]
+            ids = [node.id for node in part]
+            observed = await self._observed.read_backends(ids)
+            newest = newest_by_node(await self._intents.read_newest(ids))
+            states += [
+                NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in part
+            ]
+        return states
 
     async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:
         policies = await self._policies.read_all()

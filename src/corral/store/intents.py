@@ -170,6 +170,21 @@ class IntentStore:
 
         return await self._database.read(body)
 
+    async def read_mark(self) -> tuple[int, ...]:
+        """Differs when nodes, what they have or what is wanted of them has changed."""
+
+        async def body(tx: Tx) -> tuple[int, ...]:
+            row = await tx.fetch_one(
+                "SELECT (SELECT max(changed_at) FROM nodes) AS nodes,"
+                " (SELECT max(changed_at) FROM observed_nodes) AS observed,"
+                " (SELECT max(changed_at) FROM intents) AS intents,"
+                " (SELECT max(changed_at) FROM backend_policies) AS policies"
+            )
+            assert row is not None
+            return tuple(at or 0 for at in row)
+
+        return await self._database.read(body)
+
     async def read_some(
         self, *, node_id: str | None, backend: str | None, state: str | None, limit: int
     ) -> list[Intent]:

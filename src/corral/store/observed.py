@@ -34,7 +34,7 @@ def read_backend_row(row: Row) -> ObservedBackend:
     return _backend_of(tuple(row)[1:])
 
 
-@lru_cache(maxsize=8192)  # as with nodes: read far more often than they change, and alike on many machines
+@lru_cache(maxsize=16384)  # as with nodes: read far more often than they change, and alike on many machines
 def _backend_of(row: tuple[Any, ...]) -> ObservedBackend:
     values = dict(zip(_COLUMNS, row, strict=True))
     values["is_meta"], values["is_system"] = bool(values["is_meta"]), bool(values["is_system"])
