@@ -29,6 +29,7 @@ from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.feed import LiveFeed
+from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
@@ -82,6 +83,7 @@ class FrontendRole:
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._inflight = InFlight(me.id, run=ids.uuid())
         self._fleet = self._put_fleet_together()
+        self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents)
         self._feed = self._put_feed_together()
         self._replication = self._put_replication_together(token)
         self._grpc = GrpcParts(
@@ -123,7 +125,7 @@ class FrontendRole:
             [
                 node_kind(stores.nodes, stores.replicas, self._inflight),
                 operation_kind(stores.operations, fleet.progress),
-                backend_kind(fleet.desired, fleet.upgrades, stores.nodes.now_ms),
+                backend_kind(self._listing, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
                 replica_kind(stores.replicas, self._inflight, stores.nodes.now_ms),
             ]
@@ -172,7 +174,7 @@ class FrontendRole:
             hint_of=self._hints.tell,
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
-            drift=self._fleet.desired,
+            listing=self._listing,
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
             in_flight=self._inflight,

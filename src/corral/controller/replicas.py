@@ -20,7 +20,7 @@ from corral.controller.model_views import ViewBuilder
 from corral.controller.stops import Stops
 from corral.core.errors import CorralError, Unavailable
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeStatus
+from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.repair import Orphan, Repair, Table, plan_repair
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.room import device_class
@@ -67,6 +67,7 @@ class ReplicaController:
         self._poked = asyncio.Event()
         self._started = False
         self._capacity: object = None
+        self._capacities: dict[str, tuple[Node, object]] = {}
         self._orphans: dict[Orphan, float] = {}
         self._pids: dict[tuple[str, str], int | None] = {}
         self._renewed: set[str] = set()
@@ -98,7 +99,7 @@ class ReplicaController:
         lost = await self._repair(fleet, jobs)
         gone = {replica.id for replica in lost}
         alive = [replica for replica in fleet.replicas if replica.id not in gone]
-        backends = await self._stores.observed.read_backends()
+        backends = await self._stores.observed.read_backends({NodeId(replica.node_id) for replica in alive})
         builder = ViewBuilder(
             fleet=fleet,
             jobs=jobs,
@@ -130,22 +131,22 @@ class ReplicaController:
 
     async def _wake(self, fleet: FleetView) -> None:
         """New machines, labels, limits: what could not be placed may be now."""
-        capacity = frozenset(
-            (
-                node.id,
-                node.epoch,
-                node.max_replicas_per_model,
-                node.vram_budget,
-                *sorted(effective_labels(node).items()),
-            )
-            for node in fleet.nodes
-            if node.status is NodeStatus.HEALTHY
-        )
+        self._capacities = {node.id: (node, self._capacity_of(node)) for node in fleet.nodes}
+        capacity = frozenset(found for _, found in self._capacities.values() if found is not None)
         if capacity != self._capacity:
             if self._capacity is not None:
                 await self._stores.load_jobs.wake()
                 self._loads_changed()
             self._capacity = capacity
+
+    def _capacity_of(self, node: Node) -> object:
+        known = self._capacities.get(node.id)
+        if known is not None and known[0] is node:
+            return known[1]
+        if node.status is not NodeStatus.HEALTHY:
+            return None
+        labels = sorted(effective_labels(node).items())
+        return (node.id, node.epoch, node.max_replicas_per_model, node.vram_budget, *labels)
 
     # Repair
 
@@ -266,6 +267,8 @@ class ReplicaController:
 
     async def hear(self, report: NodeReport) -> None:
         """Peak memory, and processes that were started anew behind the same key."""
+        if not report.processes:
+            return
         rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(report.node)}
         if not rows:
             return

@@ -81,7 +81,7 @@ class Replication:
         self.loops = {"loads": self.runner.run, "stops": self.stops.run, "replicas": self.controller.run}
 
     async def start(self) -> None:
-        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=8)
+        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
 
     def poke(self) -> None:

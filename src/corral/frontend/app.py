@@ -24,7 +24,9 @@ from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import LiveFeed
 from corral.frontend.fleet.backends import backend_routes
-from corral.frontend.fleet.nodes import DriftSource, node_backend_routes
+from corral.frontend.fleet.jobs import job_routes
+from corral.frontend.fleet.listing import FleetListing
+from corral.frontend.fleet.nodes import node_backend_routes
 from corral.frontend.fleet.operations import operation_routes
 from corral.frontend.fleet.policies import policy_routes
 from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
@@ -67,7 +69,7 @@ class Parts:
     """The same of another kind of rows."""
     fleet: FleetService
     progress: Progress
-    drift: DriftSource
+    listing: FleetListing
     upgrades: UpgradeChecks
     desk: Desk
     in_flight: InFlight
@@ -113,8 +115,9 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     api.include_router(overview_routes(parts.pulse))
     api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
+    api.include_router(job_routes(stores.operations, parts.progress))
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
-    api.include_router(node_backend_routes(stores, parts.fleet, parts.drift, parts.upgrades))
+    api.include_router(node_backend_routes(stores, parts.fleet, parts.listing))
     api.include_router(policy_routes(stores, parts.hint_of))
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
     api.include_router(gallery_routes(desk))
