@@ -14,8 +14,10 @@ from starlette.routing import Route
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import OtherFile, OtherOffset, check_sha256, parse_content_range
 from corral.worker.areas import Area
-from corral.worker.web.uploads import CHUNK_BYTES, LARGEST_BODY_BYTES, NoRoom, Uploads, read_stored
+from corral.worker.web.receiving import LARGEST_BODY_BYTES, NoRoom
+from corral.worker.web.uploads import Uploads, read_stored
 
+PIECE_BYTES = 1 << 20
 HEARD_OUT_BYTES = 64 << 20
 HEARD_OUT_S = 5.0
 
@@ -163,7 +165,7 @@ async def _pieces(file: FileIO, size: int) -> AsyncIterator[bytes]:
     with file:
         left = size
         while left > 0:
-            piece = await asyncio.to_thread(file.read, min(CHUNK_BYTES, left))
+            piece = await asyncio.to_thread(file.read, min(PIECE_BYTES, left))
             if not piece:
                 return
             left -= len(piece)
