@@ -11,6 +11,7 @@ from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
 from corral.frontend.admin.logs import Logs, log_routes
 from corral.frontend.admin.metrics import metrics_routes
+from corral.frontend.admin.model_sources import model_source_routes
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.overview import Pulses, overview_routes
@@ -123,8 +124,11 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(gallery_routes(desk))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
     api.include_router(
-        model_routes(stores, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes)
+        model_source_routes(
+            stores.models, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes
+        )
     )
+    api.include_router(model_routes(stores, parts.hint_routes))
     return api
 
 
