@@ -223,20 +223,20 @@ class Fleet:
         else:
             found = await self._resolver.resolve(wanted.element, nodes)
         galleries = "" if wanted.uri else self._resolver.galleries_text()
+        by_build = {
+            build: wish_of(
+                build, element=wanted.element or backend, uri=wanted.uri, galleries=galleries, force=wanted.force
+            )
+            for build in {one for one in found.values() if not isinstance(one, Unfit)}
+        }
         wishes: dict[NodeId, Wish] = {}
         skipped = []
         for node in nodes:
             resolution = found[node.id]
             if isinstance(resolution, Unfit):
-                skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=resolution.reason))
+                skipped.append(_skip(node, resolution.reason))
             else:
-                wishes[node.id] = wish_of(
-                    resolution,
-                    element=wanted.element or backend,
-                    uri=wanted.uri,
-                    galleries=galleries,
-                    force=wanted.force,
-                )
+                wishes[node.id] = by_build[resolution]
         return wishes, skipped
 
     async def plan_upgrades(self, element: str, states: Sequence[NodeState]) -> tuple[list[Order], list[Skipped]]:

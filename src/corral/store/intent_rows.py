@@ -20,6 +20,7 @@ SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  colum
 decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(Wish).decode)  # one for all nodes of an operation
 
 
+@lru_cache(maxsize=256)
 def encode_wish(wish: Wish) -> str:
     return msgspec.json.encode(wish).decode()
 
