@@ -33,7 +33,7 @@ from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
+from corral.frontend.live import backend_kind, gallery_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
@@ -128,8 +128,10 @@ class FrontendRole:
                 backend_kind(self._listing, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
                 replica_kind(stores.replicas, self._inflight, stores.nodes.now_ms),
+                gallery_kind(self._galleries, stores.nodes.now_ms),
             ]
         )
+        self._galleries.listen(lambda: feed.poke("galleries"))
         fleet.progress.listen(lambda: feed.poke("operations"))
         return feed
 
@@ -238,7 +240,11 @@ class FrontendRole:
                 gc.freeze()
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
                 await serve_http(
-                    build_app(self._parts), listener, on_stop=self._stop_answering, lane=self._serving.lane
+                    build_app(self._parts),
+                    listener,
+                    on_stop=self._stop_answering,
+                    websockets=True,
+                    lane=self._serving.lane,
                 )
         finally:
             if self._place.is_first:

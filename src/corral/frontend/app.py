@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
-from corral.frontend.admin.logs import Logs, log_routes
+from corral.frontend.admin.logs import Logs, log_routes, log_socket_routes
 from corral.frontend.admin.metrics import metrics_routes
 from corral.frontend.admin.model_sources import model_source_routes
 from corral.frontend.admin.models import model_routes
@@ -105,6 +105,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
     api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
     api.include_router(log_routes(stores, parts.logs))
+    api.include_router(log_socket_routes(stores, parts.logs))
     api.include_router(
         node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)
     )
@@ -114,7 +115,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(usage_routes(stores))
     api.include_router(metrics_routes(parts.metrics))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
-    api.include_router(overview_routes(parts.pulse))
+    api.include_router(overview_routes(parts.pulse, stores.nodes))
     api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
     api.include_router(job_routes(stores.operations, parts.progress))
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))

@@ -213,6 +213,8 @@ class LiveFeed:
         # Without a cursor only the time is wanted: what was there before, a page reads by itself.
         since_ms = watch.cursor_ms if watch.cursor_ms is not None else (await kind.read_since(1 << 62)).now_ms
         found = await kind.read_since(since_ms - OVERLAP_MS)
+        if watch.cursor_ms is None:
+            watch.all_due_s = now_s + kind.read_all_every_s
         news = watch.take_news(found)
         if kind.read_all is not None and now_s >= watch.all_due_s:
             watch.all_due_s = now_s + kind.read_all_every_s

@@ -15,6 +15,7 @@ from corral.frontend.feed import Change, Changes, Kind
 from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.operation_view import view_operation, with_live
 from corral.frontend.fleet.service import Progress
+from corral.frontend.gallery.service import Edition
 from corral.store.models import StoredModel
 
 
@@ -38,6 +39,10 @@ class Models(Protocol):
 
 class Replicas(Protocol):
     async def read_all(self) -> list[Replica]: ...
+
+
+class Editions(Protocol):
+    def editions(self) -> list[Edition]: ...
 
 
 Now = Callable[[], Awaitable[int]]
@@ -119,3 +124,19 @@ def replica_kind(replicas: Replicas, in_flight: InFlight, now_ms: Now) -> Kind:
         )
 
     return Kind(name="replicas", read_since=read_since, is_whole=True)
+
+
+def gallery_kind(galleries: Editions, now_ms: Now) -> Kind:
+    """That there is something new to choose from, not what: a gallery is large, and who shows it reads it again."""
+
+    async def read_since(_since_ms: int) -> Changes:
+        at_ms = await now_ms()
+        return Changes(
+            now_ms=at_ms,
+            changed=[
+                Change(edition.name, edition.number, {"name": edition.name, "entries": edition.entries})
+                for edition in galleries.editions()
+            ],
+        )
+
+    return Kind(name="galleries", read_since=read_since, is_whole=True, look_every_s=10.0)
