@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 
 from corral.worker.processes.tree import find_marked
+from harness.engine import give_engine
 from harness.fleet_worker import end_marked
 from harness.nats import Nats
 from harness.ports import take_ports
@@ -25,8 +26,10 @@ TOKEN = "test-registration-token"
 class Herd:
     """Short intervals, so that minutes of a real fleet pass in seconds."""
 
-    def __init__(self, directory: Path, nats: Nats, store: str | None = None) -> None:
+    def __init__(self, directory: Path, nats: Nats, store: str | None = None, *, engine: Path | None = None) -> None:
+        """`engine`: an installed llama.cpp for workers to begin with."""
         self.directory, self.nats, self._store = directory, nats, store or f"sqlite://{directory}/corral.db"
+        self._engine = engine
         self.frontends: dict[str, Program] = {}
         self.workers: dict[str, Program] = {}
         self._ports: dict[str, int] = {}
@@ -49,7 +52,12 @@ class Herd:
     def admin(self, name: str = "a") -> Admin:
         return Admin(f"http://127.0.0.1:{self._ports[name]}", ADMIN_KEY)
 
-    def start_worker(self, name: str, *flags: str, frontend: str = "a", wait: bool = True) -> Program:
+    def start_worker(
+        self, name: str, *flags: str, frontend: str = "a", wait: bool = True, bare: bool = False
+    ) -> Program:
+        """A `bare` one has to install what it runs."""
+        if self._engine is not None and not bare and not (self.directory / name).exists():
+            give_engine(self._engine, self.directory / name)
         key = f"worker {name}"
         port = self._ports[key] = self._ports.get(key) or take_ports(100)
         self.workers[name] = Program(

@@ -6,15 +6,21 @@ from pathlib import Path
 import pytest
 
 from harness.databases import BOTH
+from harness.engine import installed_engine
 from harness.herd import Herd
 from harness.nats import Nats
 from harness.tiny_model import Shelf, tiny_weights
 
 
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed_engine(tmp_path_factory)
+
+
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, engine: Path) -> Iterator[Herd]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Herd(tmp_path, nats, store, engine=engine)
     yield running
     running.stop()
 
