@@ -79,6 +79,7 @@ def test_an_install_past_its_time_out_is_yellow_spends_no_attempt_and_succeeds(
 
 
 def test_a_frontend_killed_in_the_middle_is_replaced_by_another(fleet: OperationFleet, line: Trickle) -> None:
+    """F-01, F-02: after the lease, one effect."""
     digest = offer_slow(fleet, line)
     line.bytes_per_s = 60_000
     admin = fleet.start_frontend("a", "--auto-approve")
@@ -106,6 +107,7 @@ def test_a_frontend_killed_in_the_middle_is_replaced_by_another(fleet: Operation
 def test_the_bus_and_the_store_restart_in_the_middle(
     fleet: OperationFleet, line: Trickle, store: str, request: pytest.FixtureRequest
 ) -> None:
+    """F-13, F-19."""
     digest = offer_slow(fleet, line)
     line.bytes_per_s = 60_000
     admin = fleet.start_frontend("a", "--auto-approve")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.registry
 
 
 def test_each_node_gets_what_fits_it_now_later_or_never(fleet: OperationFleet) -> None:
+    """With F-42: one that lost its disk."""
     digest = fleet.offer_image("cpu-echo", localai_files("1"))
     fleet.offer("echo", capabilities={"default": "cpu-echo", "nvidia": "cuda-echo"})
     fleet.offer("cuda-echo", uri=f"{fleet.registry.host}/cuda-echo:latest", alias="echo")

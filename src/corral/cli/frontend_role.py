@@ -30,6 +30,7 @@ from corral.frontend.app import Parts, build_app
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.feed import LiveFeed
 from corral.frontend.fleet.listing import FleetListing
+from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
@@ -83,6 +84,7 @@ class FrontendRole:
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
         self._inflight = InFlight(me.id, run=ids.uuid())
         self._fleet = self._put_fleet_together()
+        self._open_operations = OpenOperations(stores.operations, self._fleet.progress)
         self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents)
         self._feed = self._put_feed_together()
         self._replication = self._put_replication_together(token)
@@ -177,6 +179,7 @@ class FrontendRole:
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
             listing=self._listing,
+            open_operations=self._open_operations,
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
             in_flight=self._inflight,
@@ -226,6 +229,7 @@ class FrontendRole:
             "intents": self._fleet.intents.run,
             "desired state": self._fleet.desired.run,
             "upgrades": self._fleet.upgrades.run,
+            "open operations": self._open_operations.run,
             **self._watch.loops,
             **self._replication.loops,
             **self._serving.loops,

@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 LOOK_EVERY_S = 2.0
 LOOK_AT_MOST_EVERY_S = 0.02
-LOOK_BACK_AT_MOST_EVERY_S = 0.2
+LOOK_BACK_AT_MOST_EVERY_S = 0.1
 """At what was begun: whether it was called off, or has been seen to be done."""
 AT_ONCE_ON_THE_LOOP = 16
 """Orders that go on in one turn of the event loop: a thousand workers that answer together hold up no request."""

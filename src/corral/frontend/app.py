@@ -28,6 +28,7 @@ from corral.frontend.fleet.backends import backend_routes
 from corral.frontend.fleet.jobs import job_routes
 from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.nodes import node_backend_routes
+from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operations import operation_routes
 from corral.frontend.fleet.policies import policy_routes
 from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
@@ -71,6 +72,7 @@ class Parts:
     fleet: FleetService
     progress: Progress
     listing: FleetListing
+    open_operations: OpenOperations
     upgrades: UpgradeChecks
     desk: Desk
     in_flight: InFlight
@@ -116,7 +118,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(metrics_routes(parts.metrics))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
     api.include_router(overview_routes(parts.pulse, stores.nodes))
-    api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
+    api.include_router(operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of))
     api.include_router(job_routes(stores.operations, parts.progress))
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
     api.include_router(node_backend_routes(stores, parts.fleet, parts.listing))

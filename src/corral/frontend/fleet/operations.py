@@ -56,11 +56,11 @@ class Retry(BaseModel):
     """Id or name; every node that failed when left out."""
 
 
-def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+def operation_routes(
+    stores: Stores, listed: OpenOperations, live: Progress, hint: Callable[[str], Awaitable[None]]
+) -> APIRouter:
     router = APIRouter(tags=["operations"])
     operations = stores.operations
-
-    listed = OpenOperations(operations, live)
 
     def show(operation: Operation) -> OperationView:
         return view_operation(with_live(operation, live.of(operation.id)))
