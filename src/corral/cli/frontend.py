@@ -39,6 +39,7 @@ from corral.core.errors import CorralError, Unavailable
 from corral.core.presence import Limits
 from corral.core.process_leases import lease_length_s
 from corral.core.routing import LOCALAI_GRPC
+from corral.core.scaling import ScalingPace
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -138,6 +139,15 @@ async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock
         await role.run(listener)
 
 
+def _pace(settings: FrontendSettings) -> ScalingPace:
+    ttl_s = settings.model_idle_ttl_s
+    return ScalingPace(
+        cool_down_ms=int(settings.scale_cool_down_s * 1000),
+        idle_ms=int(settings.scale_down_after_s * 1000),
+        idle_ttl_ms=int(ttl_s * 1000) if ttl_s is not None else None,
+    )
+
+
 class FrontendRole:
     """The parts of one frontend, put together."""
 
@@ -227,11 +237,13 @@ class FrontendRole:
             shared_models=settings.shared_models,
             ask_report=self._reports.ask,
             hint=self._hint_routes,
-            idle_ttl_s=settings.model_idle_ttl_s,
+            pace=_pace(settings),
+            orphan_grace_s=settings.orphan_grace_s,
             clock=clock,
             ids=ids,
         )
         self._reports.listen(self._replication.controller.hear)
+        self._reports.on_routes(self._processes_changed)
         self._grpc = GrpcParts(
             stores,
             ask_report=self._reports.ask,
@@ -362,6 +374,10 @@ class FrontendRole:
     async def _routes_changed(self) -> None:
         """Who changed something here finds it so with the next request."""
         await self._serving.refresh()
+        await self._replication.changed()
+
+    async def _processes_changed(self) -> None:
+        self._serving.lane.table.poke()
         await self._replication.changed()
 
     def _stop_answering(self) -> None:

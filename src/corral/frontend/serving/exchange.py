@@ -25,7 +25,7 @@ from corral.frontend.serving.loads import LoadStatus, ModelLoading
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
 from corral.frontend.serving.targets import ServedModel, Target, Waiter
 from corral.frontend.serving.usage import StreamUsage, cut_usage
-from corral.system.upstream import Call, Failure, Headers
+from corral.system.upstream import Call, Failure, FailureKind, Headers
 
 if TYPE_CHECKING:
     from corral.frontend.serving.lane import Lane
@@ -40,6 +40,8 @@ LOAD_WAIT_HEADER = b"x-corral-load-wait"
 """For how many seconds to hold a request while its model is being loaded."""
 LOAD_WAIT_MOST_DIGITS = 6
 SEEN_WITHIN_S = 5.0
+NEWS_WITHIN_S = 2.0
+"""A worker tells at once that a process ended."""
 _PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
 _END = b"0\r\n\r\n"
 _CLIENT = CLIENT_HEADER.encode()
@@ -77,6 +79,8 @@ class Exchange:
     _waiter: Waiter | None = None
     _failed: tuple[Target, ...] = ()
     _failure = ""
+    _unsent = True
+    """No replica that failed it has worked on it."""
     _stream = False
     _usage: StreamUsage | None = None
     _status = 0
@@ -224,10 +228,10 @@ class Exchange:
             self._wait_for(self._load(served))
             return
         if self._failed and (served.is_hopeless(self._failed) or len(self._failed) >= TRIES_MOST):
-            raise Refusal(
-                502, f"{self._failure}. No other replica of {served.name!r} could take over; try again.",
-                code="replica_failed", retry_after_s=2,
-            )  # fmt: skip
+            if not self._unsent or len(self._failed) >= TRIES_MOST:
+                raise self._nobody_left(served)
+            self._wait_for(self._await_news(served))
+            return
         if in_turn or not served.queue:
             lane = self._lane
             target = served.pick(self._failed, self._hint(served), self._since_s, lane.draw)
@@ -235,6 +239,23 @@ class Exchange:
                 self._send(target)
                 return
         self._queue(served)
+
+    def _nobody_left(self, served: ServedModel) -> Refusal:
+        return Refusal(
+            502, f"{self._failure}. No other replica of {served.name!r} could take over; try again.",
+            code="replica_failed", retry_after_s=2,
+        )  # fmt: skip
+
+    async def _await_news(self, served: ServedModel) -> None:
+        """Nobody got the request. Where nothing listens a process has just ended, and routes will tell in a moment."""
+        try:
+            async with asyncio.timeout(NEWS_WITHIN_S):
+                while served.targets and served.is_hopeless(self._failed):
+                    await self._lane.table.wait_for_change()
+        except TimeoutError:
+            self._refuse(self._nobody_left(served))
+        else:
+            self._again(in_turn=True)
 
     def _queue(self, served: ServedModel) -> None:
         limits = self._lane.limits
@@ -285,20 +306,29 @@ class Exchange:
 
     async def _load(self, served: ServedModel) -> None:
         lane = self._lane
+        until_s = lane.now_s() + self._load_wait_s()
         try:
-            await lane.loads.ensure(served.name, within_s=self._load_wait_s())
-            lane.table.poke()
-            async with asyncio.timeout(SEEN_WITHIN_S):
-                while not served.targets:
-                    await lane.table.wait_for_change()
-        except TimeoutError:
-            loading = LoadStatus(model=served.name, state="loading")
-            message = f"{served.name!r} was loaded, but no replica can be used yet; try again"
-            self._refuse(refusal_of(ModelLoading(message, loading=loading, retry_after_s=5)))
+            while not served.targets:
+                await lane.loads.ensure(served.name, within_s=max(0.0, until_s - lane.now_s()))
+                lane.table.poke()
+                # What was there may be gone before we see it; then it is asked for again.
+                if not await self._sees_replica(served) and lane.now_s() >= until_s:
+                    loading = LoadStatus(model=served.name, state="loading")
+                    message = f"{served.name!r} was loaded, but no replica can be used yet; try again"
+                    raise ModelLoading(message, loading=loading, retry_after_s=5)
         except CorralError as error:
             self._refuse(refusal_of(error))
         else:
             self._again()
+
+    async def _sees_replica(self, served: ServedModel) -> bool:
+        try:
+            async with asyncio.timeout(SEEN_WITHIN_S):
+                while not served.targets:
+                    await self._lane.table.wait_for_change()
+        except TimeoutError:
+            return False
+        return True
 
     def _send(self, target: Target) -> None:
         self._target = target
@@ -384,7 +414,7 @@ class Exchange:
 
     def _is_not_for_client(self, status: int, target: Target) -> bool:
         if status in (401, 403) and target.link is not None:
-            self._give_up_call("the process at its address is another one: it refused the replica's token")
+            self._give_up_call("the process at its address is another one: it refused the replica's token", unsent=True)
             return True
         if status in (502, 503) and self._served is not None and not self._served.is_hopeless((*self._failed, target)):
             self._give_up_call(f"it answered {status}")
@@ -399,10 +429,10 @@ class Exchange:
             return True
         return False
 
-    def _give_up_call(self, text: str) -> None:
+    def _give_up_call(self, text: str, *, unsent: bool = False) -> None:
         if self._call is not None:
             self._call.cancel()
-        self.on_failure_text(text)
+        self.on_failure_text(text, unsent=unsent)
 
     def _open(self) -> None:
         """From here on bytes have reached the client: no other replica can take over."""
@@ -458,9 +488,9 @@ class Exchange:
         self._complete(cut_usage(data), None)
 
     def on_failure(self, failure: Failure) -> None:
-        self.on_failure_text(failure.text)
+        self.on_failure_text(failure.text, unsent=failure.kind is FailureKind.UNREACHABLE)
 
-    def on_failure_text(self, text: str) -> None:
+    def on_failure_text(self, text: str, *, unsent: bool = False) -> None:
         target, lane = self._target, self._lane
         assert target is not None
         target.note_failure(lane.now_s())
@@ -471,6 +501,7 @@ class Exchange:
         self._held = None
         self._length = None
         self._failed = (*self._failed, target)
+        self._unsent = self._unsent and unsent
         self._release()
         lane.table.poke()
         if self._opened:
