@@ -291,6 +291,9 @@ class FrontendSettings(WatchSettings):
     """How long a request may wait for a replica before it is told to come again (503)."""
     response_timeout_s: Duration = 600.0
     """How long a replica may send nothing before its request is given up (504)."""
+    probe_after_s: Duration = 10.0
+    """How long a replica may be silent about a request before it is asked for a sign of life. One that gives none loses
+    what it has not begun to answer to other replicas."""
     expose_node_header: Annotated[bool, LocalAiName("LOCALAI_EXPOSE_NODE_HEADER")] = False
     """Tell in the headers X-Corral-Node and X-LocalAI-Node which node answered."""
     metrics_public: bool = False

@@ -37,6 +37,8 @@ class LoadRunner:
 
     async def hear(self, message: BusMessage) -> None:
         """Progress of installs and fetches; those that belong to loads of ours are signs of life."""
+        if not self._runs:
+            return
         progress = decode(message.data, InstallProgress)
         run = self._runs.get(progress.op_id)
         if run is not None:

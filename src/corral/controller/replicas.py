@@ -13,7 +13,7 @@ from corral.controller.model_views import ViewBuilder
 from corral.controller.stops import Stops
 from corral.core.errors import CorralError
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeStatus
+from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.repair import plan_repair
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.room import device_class
@@ -61,6 +61,7 @@ class ReplicaController:
         self._started = False
         self._lease: Lease | None = None
         self._wakes: Wakes | None = None
+        self._capacities: dict[str, tuple[Node, Offer | None]] = {}
         self.passes = 0
 
     def poke(self) -> None:
@@ -91,7 +92,7 @@ class ReplicaController:
         lost = await self._repair(fleet, jobs)
         gone = {replica.id for replica in lost}
         alive = [replica for replica in fleet.replicas if replica.id not in gone]
-        backends = await self._stores.observed.read_backends()
+        backends = await self._stores.observed.read_backends({NodeId(replica.node_id) for replica in alive})
         builder = ViewBuilder(
             fleet=fleet,
             jobs=jobs,
@@ -122,17 +123,8 @@ class ReplicaController:
 
     async def _wake(self, fleet: FleetView) -> None:
         """New machines, labels, limits: what could not be placed may be now."""
-        capacity = frozenset[Offer](
-            (
-                node.id,
-                node.epoch,
-                node.max_replicas_per_model,
-                node.vram_budget,
-                *sorted(effective_labels(node).items()),
-            )
-            for node in fleet.nodes
-            if node.status is NodeStatus.HEALTHY
-        )
+        self._capacities = {node.id: (node, self._capacity_of(node)) for node in fleet.nodes}
+        capacity = frozenset(found for _, found in self._capacities.values() if found is not None)
         now_s = self._clock.monotonic_s()
         if self._wakes is None:
             self._wakes = first_look(capacity, now_s=now_s)
@@ -141,6 +133,24 @@ class ReplicaController:
         if is_time:
             await self._stores.load_jobs.wake()
             self._loads_changed()
+
+    def _capacity_of(self, node: Node) -> Offer | None:
+        known = self._capacities.get(node.id)
+        if known is not None and known[0] is node:
+            return known[1]
+        if node.status is not NodeStatus.HEALTHY:
+            return None
+        labels = sorted(effective_labels(node).items())
+        return (node.id, node.epoch, node.max_replicas_per_model, node.vram_budget, *labels)
+
+    def _capacity_of(self, node: Node) -> object:
+        known = self._capacities.get(node.id)
+        if known is not None and known[0] is node:
+            return known[1]
+        if node.status is not NodeStatus.HEALTHY:
+            return None
+        labels = sorted(effective_labels(node).items())
+        return (node.id, node.epoch, node.max_replicas_per_model, node.vram_budget, *labels)
 
     # Repair
 
@@ -224,6 +234,8 @@ class ReplicaController:
 
     async def hear(self, report: NodeReport) -> None:
         """Peak memory, for placement."""
+        if not report.processes:
+            return
         rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(report.node)}
         if not rows:
             return

@@ -90,7 +90,7 @@ class Replication:
         }
 
     async def start(self) -> None:
-        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=8)
+        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
 
     def poke(self) -> None:

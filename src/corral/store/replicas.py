@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from corral.core.nodes import Node
 from corral.core.placement import NodeRoom
@@ -49,7 +50,7 @@ class StandingReplica:
     stands: Stands | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FleetView:
     """Nodes, replicas and wishes on one snapshot."""
 
@@ -57,35 +58,45 @@ class FleetView:
     nodes: tuple[Node, ...]
     replicas: tuple[Replica, ...]
     scheduling: Mapping[str, Scheduling]
-    rooms: tuple[NodeRoom, ...]
+    groups: Mapping[str, frozenset[str]]
+    in_flight: InFlight
+
+    @cached_property
+    def rooms(self) -> tuple[NodeRoom, ...]:
+        """Only for who places something: most looks do not."""
+        ready = Counter(replica.model for replica in self.replicas if replica.state is ReplicaState.READY)
+
+        def evictable(replica: Replica) -> bool:
+            wanted = self.scheduling.get(replica.model)
+            return wanted is None or (not wanted.spread_all and ready[replica.model] > wanted.min_replicas)
+
+        by_node: dict[str, list[Replica]] = {}
+        for replica in self.replicas:
+            by_node.setdefault(replica.node_id, []).append(replica)
+        return tuple(
+            room_of(
+                node,
+                by_node.get(node.id, ()),
+                now_ms=self.now_ms,
+                in_flight=self.in_flight,
+                groups=self.groups,
+                evictable=evictable,
+            )
+            for node in self.nodes
+        )
 
 
 async def read_fleet(tx: Tx, in_flight: InFlight) -> FleetView:
     nodes, replicas = await read_nodes(tx), await read_replicas(tx)
     scheduling = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
-    ready = Counter(replica.model for replica in replicas if replica.state is ReplicaState.READY)
-    groups = await read_groups(tx)
-    now_ms = await store_now_ms(tx)
-
-    def evictable(replica: Replica) -> bool:
-        wanted = scheduling.get(replica.model)
-        return wanted is None or (not wanted.spread_all and ready[replica.model] > wanted.min_replicas)
-
-    by_node: dict[str, list[Replica]] = {}
-    for replica in replicas:
-        by_node.setdefault(replica.node_id, []).append(replica)
-    rooms = tuple(
-        room_of(
-            node,
-            by_node.get(node.id, ()),
-            now_ms=now_ms,
-            in_flight=in_flight,
-            groups=groups,
-            evictable=evictable,
-        )
-        for node in nodes
+    return FleetView(
+        now_ms=await store_now_ms(tx),
+        nodes=tuple(nodes),
+        replicas=tuple(replicas),
+        scheduling=scheduling,
+        groups=await read_groups(tx),
+        in_flight=in_flight,
     )
-    return FleetView(now_ms=now_ms, nodes=tuple(nodes), replicas=tuple(replicas), scheduling=scheduling, rooms=rooms)
 
 
 class ReplicaStore:

@@ -32,6 +32,8 @@ export type Usage = Schemas["UsageView"];
 export type Audit = Schemas["AuditEntry"];
 export type Overview = Schemas["OverviewView"];
 export type OverviewSample = Schemas["SampleView"];
+export type NodeHistory = Schemas["NodeHistoryView"];
+export type NodeMinute = Schemas["MinuteView"];
 
 /** Which nodes something is for; neither means every node. */
 export interface Target {

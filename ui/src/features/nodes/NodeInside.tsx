@@ -15,6 +15,7 @@ import { formatBytes } from "@/format/bytes";
 import { plural, sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { LogsDialog } from "./LogsDialog";
+import { NodeHistory } from "./NodeHistory";
 import styles from "./NodeInside.module.css";
 
 const insideQueries = {
@@ -29,6 +30,7 @@ export function NodeInside({ node }: { node: SeenNode }) {
   const [showLogs, setShowLogs] = useState(false);
   return (
     <>
+      <NodeHistory node={node} />
       <PanelSection title="Processes">
         <Listed query={replicas} empty="No model runs here.">
           {(found) => (
