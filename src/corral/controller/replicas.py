@@ -134,15 +134,6 @@ class ReplicaController:
             await self._stores.load_jobs.wake()
             self._loads_changed()
 
-    def _capacity_of(self, node: Node) -> Offer | None:
-        known = self._capacities.get(node.id)
-        if known is not None and known[0] is node:
-            return known[1]
-        if node.status is not NodeStatus.HEALTHY:
-            return None
-        labels = sorted(effective_labels(node).items())
-        return (node.id, node.epoch, node.max_replicas_per_model, node.vram_budget, *labels)
-
     def _capacity_of(self, node: Node) -> object:
         known = self._capacities.get(node.id)
         if known is not None and known[0] is node:
