@@ -134,7 +134,7 @@ class ReplicaController:
             await self._stores.load_jobs.wake()
             self._loads_changed()
 
-    def _capacity_of(self, node: Node) -> object:
+    def _capacity_of(self, node: Node) -> Offer | None:
         known = self._capacities.get(node.id)
         if known is not None and known[0] is node:
             return known[1]
