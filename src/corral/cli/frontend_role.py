@@ -24,6 +24,7 @@ from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.routing import LOCALAI_GRPC
+from corral.core.scaling import ScalingPace
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -40,7 +41,7 @@ from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.usage import UsageCounter
-from corral.settings import redact_url
+from corral.settings import FrontendSettings, redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.http_server import serve_http
@@ -52,6 +53,15 @@ from corral.system.worker_logs import WorkerLogs
 log = structlog.get_logger()
 
 REPORT_EVERY_S = 5.0
+
+
+def _pace(settings: FrontendSettings) -> ScalingPace:
+    ttl_s = settings.model_idle_ttl_s
+    return ScalingPace(
+        cool_down_ms=int(settings.scale_cool_down_s * 1000),
+        idle_ms=int(settings.scale_down_after_s * 1000),
+        idle_ttl_ms=int(ttl_s * 1000) if ttl_s is not None else None,
+    )
 
 
 class FrontendRole:
@@ -151,11 +161,13 @@ class FrontendRole:
             shared_models=settings.shared_models,
             ask_report=self._watch.reports.ask,
             hint=self._hints.tell_routes,
-            idle_ttl_s=settings.model_idle_ttl_s,
+            pace=_pace(settings),
+            orphan_grace_s=settings.orphan_grace_s,
             clock=self._clock,
             ids=self._ids,
         )
         self._watch.reports.listen(replication.controller.hear)
+        self._watch.reports.on_routes(self._processes_changed)
         return replication
 
     def _for_routes(self, authority: BusAuthority, gate: Gate, guesses: Guesses, tokens: JoinTokens) -> Parts:
@@ -254,6 +266,10 @@ class FrontendRole:
             if self._place.is_first:
                 self._disk.remove(running)
             await self._leave()
+
+    async def _processes_changed(self) -> None:
+        self._serving.lane.table.poke()
+        await self._replication.changed()
 
     async def _routes_changed(self) -> None:
         """Who changed something here finds it so with the next request."""

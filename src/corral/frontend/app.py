@@ -9,16 +9,19 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
+from corral.frontend.admin.loads import Desk, load_routes
 from corral.frontend.admin.logs import Logs, log_routes, log_socket_routes
 from corral.frontend.admin.metrics import metrics_routes
 from corral.frontend.admin.model_sources import model_source_routes
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.overview import Pulses, overview_routes
-from corral.frontend.admin.replicas import Desk, InFlight, replica_routes
+from corral.frontend.admin.replica_view import InFlight
+from corral.frontend.admin.replicas import replica_routes
 from corral.frontend.admin.scheduling import scheduling_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.admin.usage import usage_routes
+from corral.frontend.admin.why import why_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
@@ -105,7 +108,9 @@ def build_api(parts: Parts) -> FastAPI:
         ).router
     )
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
-    api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
+    api.include_router(replica_routes(stores, parts.in_flight, parts.hint_routes))
+    api.include_router(load_routes(stores, parts.desk, parts.hint_routes))
+    api.include_router(why_routes(stores, parts.in_flight))
     api.include_router(log_routes(stores, parts.logs))
     api.include_router(log_socket_routes(stores, parts.logs))
     api.include_router(
