@@ -45,6 +45,11 @@ class Proxy:
         self._answers_flow.set()
         self._requests_flow.set()
 
+    def refuse(self) -> None:
+        """Nobody gets through, and who was through is cut off."""
+        self.refusing = True
+        self.cut()
+
     def cut(self) -> None:
         for writer in self._writers:
             writer.transport.abort()

@@ -24,6 +24,7 @@ from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
 from corral.core.errors import CorralError, Unavailable
 from corral.core.routing import LOCALAI_GRPC
+from corral.core.scaling import ScalingPace
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
@@ -34,13 +35,13 @@ from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.live import backend_kind, model_kind, node_kind, operation_kind, replica_kind
+from corral.frontend.live import backend_kind, gallery_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.usage import UsageCounter
-from corral.settings import redact_url
+from corral.settings import FrontendSettings, redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.http_server import serve_http
@@ -52,6 +53,15 @@ from corral.system.worker_logs import WorkerLogs
 log = structlog.get_logger()
 
 REPORT_EVERY_S = 5.0
+
+
+def _pace(settings: FrontendSettings) -> ScalingPace:
+    ttl_s = settings.model_idle_ttl_s
+    return ScalingPace(
+        cool_down_ms=int(settings.scale_cool_down_s * 1000),
+        idle_ms=int(settings.scale_down_after_s * 1000),
+        idle_ttl_ms=int(ttl_s * 1000) if ttl_s is not None else None,
+    )
 
 
 class FrontendRole:
@@ -130,8 +140,10 @@ class FrontendRole:
                 backend_kind(self._listing, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
                 replica_kind(stores.replicas, self._inflight, stores.nodes.now_ms),
+                gallery_kind(self._galleries, stores.nodes.now_ms),
             ]
         )
+        self._galleries.listen(lambda: feed.poke("galleries"))
         fleet.progress.listen(lambda: feed.poke("operations"))
         return feed
 
@@ -149,11 +161,13 @@ class FrontendRole:
             shared_models=settings.shared_models,
             ask_report=self._watch.reports.ask,
             hint=self._hints.tell_routes,
-            idle_ttl_s=settings.model_idle_ttl_s,
+            pace=_pace(settings),
+            orphan_grace_s=settings.orphan_grace_s,
             clock=self._clock,
             ids=self._ids,
         )
         self._watch.reports.listen(replication.controller.hear)
+        self._watch.reports.on_routes(self._processes_changed)
         return replication
 
     def _for_routes(self, authority: BusAuthority, gate: Gate, guesses: Guesses, tokens: JoinTokens) -> Parts:
@@ -242,12 +256,20 @@ class FrontendRole:
                 gc.freeze()
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
                 await serve_http(
-                    build_app(self._parts), listener, on_stop=self._stop_answering, lane=self._serving.lane
+                    build_app(self._parts),
+                    listener,
+                    on_stop=self._stop_answering,
+                    websockets=True,
+                    lane=self._serving.lane,
                 )
         finally:
             if self._place.is_first:
                 self._disk.remove(running)
             await self._leave()
+
+    async def _processes_changed(self) -> None:
+        self._serving.lane.table.poke()
+        await self._replication.changed()
 
     async def _routes_changed(self) -> None:
         """Who changed something here finds it so with the next request."""

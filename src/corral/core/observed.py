@@ -36,6 +36,18 @@ class ObservedProcess:
     """Of the version it was started from; empty from a worker that does not tell."""
     state: str
     protocol: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    """The newest complete table of a node's processes."""
+
+    epoch: int
+    processes: tuple[ObservedProcess, ...]
+
+    def find(self, process_key: str) -> ObservedProcess | None:
+        return next((process for process in self.processes if process.process_key == process_key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,17 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from corral.core.nodes import NodeId
-from corral.core.observed import Observation, ObservedBackend, ObservedProcess
+from corral.core.observed import Observation, ObservedBackend, ObservedProcess, ProcessTable
 from corral.store.database import Database, Row, Tx
 from corral.store.rows import in_list, places
+from corral.store.versions import ROUTES, bump_version
 
 SEEN_EVERY_MS = 15_000
 """An unchanged report only says that the node was seen; written down at most this often."""
@@ -56,21 +58,39 @@ async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dic
     return found
 
 
+async def read_tables(tx: Tx) -> dict[str, ProcessTable]:
+    """By node."""
+    rows = await tx.fetch("SELECT node_id, epoch, processes FROM observed_nodes")
+    return {row["node_id"]: _table(row) for row in rows}
+
+
+def _table(row: Row) -> ProcessTable:
+    return ProcessTable(epoch=row["epoch"], processes=_decode_processes(row["processes"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    changed: tuple[NodeId, ...] = ()
+    """Whose table is another than before."""
+    routes: bool = False
+    """Among what changed are processes that requests may, or may no longer, go to."""
+
+
 class ObservedStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def record(self, observations: Sequence[Observation]) -> list[NodeId]:
-        """Writes those that are newer than what is stored; answers whose table changed."""
+    async def record(self, observations: Sequence[Observation]) -> Recorded:
+        """Writes those that are newer than what is stored."""
         newest = {observation.node_id: observation for observation in sorted(observations, key=lambda o: o.order)}
         if not newest:
-            return []
+            return Recorded()
 
-        async def body(tx: Tx) -> list[NodeId]:
+        async def body(tx: Tx) -> Recorded:
             ids = sorted(newest)
             listed = in_list(ids)
             rows = await tx.fetch(
-                "SELECT node_id, epoch, sequence, fingerprint, seen_at, now_ms() AS now FROM observed_nodes"  # noqa: S608
+                "SELECT node_id, epoch, sequence, fingerprint, processes, seen_at, now_ms() AS now FROM observed_nodes"  # noqa: S608
                 f" WHERE node_id IN ({places(len(listed))}) ORDER BY node_id FOR UPDATE",
                 *listed,
             )
@@ -88,7 +108,10 @@ class ObservedStore:
                     seen_again.append(observation)
             await _touch(tx, seen_again)
             await _replace(tx, changed)
-            return [observation.node_id for observation, _ in changed]
+            routes = any(_serving(told) != _served(stored.get(told.node_id)) for told, _ in changed)
+            if routes:
+                await bump_version(tx, ROUTES)
+            return Recorded(changed=tuple(observation.node_id for observation, _ in changed), routes=routes)
 
         return await self._database.write(body)
 
@@ -121,6 +144,12 @@ class ObservedStore:
 
         return await self._database.read(body)
 
+    async def read_tables(self) -> dict[str, ProcessTable]:
+        async def body(tx: Tx) -> dict[str, ProcessTable]:
+            return await read_tables(tx)
+
+        return await self._database.read(body)
+
     async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]:
         """By node: the epoch it last reported in, and how long ago that was, to about fifteen seconds."""
 
@@ -129,6 +158,16 @@ class ObservedStore:
             return {NodeId(row["node_id"]): (row["epoch"], row["age"] / 1000) for row in rows}
 
         return await self._database.read(body)
+
+
+def _serving(table: Observation | ProcessTable) -> tuple[int, frozenset[tuple[str, int | None]]]:
+    """What routes depend on."""
+    ready = (process for process in table.processes if process.state == "ready")
+    return table.epoch, frozenset((process.process_key, process.pid) for process in ready)
+
+
+def _served(row: Row | None) -> tuple[int, frozenset[tuple[str, int | None]]] | None:
+    return _serving(_table(row)) if row is not None else None
 
 
 async def _touch(tx: Tx, observations: Sequence[Observation]) -> None:
