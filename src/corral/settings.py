@@ -305,6 +305,13 @@ class FrontendSettings(WatchSettings):
     serve on, so this is also the longest outage of all frontends that no model notices."""
     model_idle_ttl_s: Duration | None = None
     """Unload a model that no scheduling keeps after so long without a request. Default: never."""
+    scale_cool_down_s: Duration = 30.0
+    """The least time between two changes of a model's number of replicas because of load, and between two tries to
+    place what finds no room because machines come and go."""
+    scale_down_after_s: Duration = 300.0
+    """After how long without a request a replica above a model's minimum is ended."""
+    orphan_grace_s: Duration = 20.0
+    """How long a process that belongs to no replica may run before it is ended: its row may come a moment later."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
     """Scheduling to set at every start, as JSON: `[{"model_name": "tiny", "min_replicas": 2}]`."""
     model_scheduling_config: Annotated[Path | None, LocalAiName("LOCALAI_MODEL_SCHEDULING_CONFIG")] = None

@@ -162,7 +162,7 @@ def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: Oper
     code, said = models("unload", "echo-openai-model")
     assert (code, "corral models scale echo-openai-model --min 0" in said) == (1, True)
     assert models("scale", "echo-openai-model", "--min", "0")[0] == 0
-    assert models("unload", "echo-openai-model")[0] == 0
+    assert models("unload", "echo-openai-model") == (0, "echo-openai-model: unloaded\n")
     assert models("scale", "echo-openai-model")[0] == 2
     code, said = models("scale", "echo-openai-modle", "1")
     assert (code, "echo-openai-model" in said) == (1, True)

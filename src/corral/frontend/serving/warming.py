@@ -20,15 +20,27 @@ def load_wait_s(headers: Mapping[bytes, bytes], *, most_s: float) -> float:
 
 
 async def wait_until_loaded(loads: Loads, table: RouteTable, served: ServedModel, *, within_s: float) -> None:
-    await loads.ensure(served.name, within_s=within_s)
-    table.poke()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + within_s
+    while True:
+        await loads.ensure(served.name, within_s=max(0.0, until_s - loop.time()))
+        table.poke()
+        if await _is_seen(table, served):
+            return
+        # What was there may be gone before we see it; then it is asked for again.
+        if loop.time() >= until_s:
+            raise ModelLoading(
+                f"{served.name!r} was loaded, but no replica can be used yet; try again",
+                loading=LoadStatus(model=served.name, state="loading"),
+                retry_after_s=5,
+            )
+
+
+async def _is_seen(table: RouteTable, served: ServedModel) -> bool:
     try:
         async with asyncio.timeout(SEEN_WITHIN_S):
             while not served.targets:
                 await table.wait_for_change()
     except TimeoutError:
-        raise ModelLoading(
-            f"{served.name!r} was loaded, but no replica can be used yet; try again",
-            loading=LoadStatus(model=served.name, state="loading"),
-            retry_after_s=5,
-        ) from None
+        return False
+    return True

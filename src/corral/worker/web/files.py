@@ -16,7 +16,8 @@ from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import OtherFile, OtherOffset, check_sha256, parse_content_range
 from corral.system import Clock
 from corral.worker.areas import Area, split_key
-from corral.worker.web.uploads import CHUNK_BYTES, LARGEST_BODY_BYTES, NoRoom, Uploads, read_stored
+from corral.worker.web.receiving import LARGEST_BODY_BYTES, NoRoom
+from corral.worker.web.uploads import Uploads, read_stored
 
 log = structlog.get_logger()
 
@@ -24,6 +25,7 @@ EPHEMERAL = "ephemeral"
 """Files that belong to one request: what it brought, what came of it."""
 EPHEMERAL_MOST_S = 2 * 3600.0
 SWEEP_EVERY_S = 600.0
+PIECE_BYTES = 1 << 20
 HEARD_OUT_BYTES = 64 << 20
 HEARD_OUT_S = 5.0
 
@@ -191,7 +193,7 @@ async def _pieces(file: FileIO, size: int) -> AsyncIterator[bytes]:
     with file:
         left = size
         while left > 0:
-            piece = await asyncio.to_thread(file.read, min(CHUNK_BYTES, left))
+            piece = await asyncio.to_thread(file.read, min(PIECE_BYTES, left))
             if not piece:
                 return
             left -= len(piece)
