@@ -73,6 +73,8 @@ class ReplicaController:
             self._started = True
             if lease is not None:
                 await self.look(lease)
+            else:
+                self._leftovers.note(())
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
