@@ -42,6 +42,7 @@ def _limits(settings: FrontendSettings) -> LaneLimits:
         queue_wait_s=settings.queue_wait_s,
         load_wait_s=settings.model_load_wait_s,
         silence_s=settings.response_timeout_s,
+        probe_after_s=settings.probe_after_s,
         show_node=settings.expose_node_header,
     )
 

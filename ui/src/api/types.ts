@@ -98,7 +98,7 @@ export interface NodeBackend {
   problem?: string;
 }
 
-export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed";
+export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed" | "away";
 
 export interface Replica {
   id: string;

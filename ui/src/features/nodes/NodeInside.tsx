@@ -93,7 +93,7 @@ function Listed<T>({ query, empty, children }: ListedProps<T>) {
   );
 }
 
-const TONES: Record<Replica["corral_state"], Tone> = { starting: "blue", loading: "blue", ready: "green", draining: "violet", stopping: "grey", failed: "red" };
+const TONES: Record<Replica["corral_state"], Tone> = { starting: "blue", loading: "blue", ready: "green", draining: "violet", stopping: "grey", failed: "red", away: "grey" };
 
 function Process({ replica }: { replica: Replica }) {
   return (
