@@ -2,74 +2,30 @@
 
     python benchmarks/staging.py [gigabytes]
 
+BENCH_DIR names the directory it works in: a slow disk hides what the two senders differ in, /dev/shm does not.
+
 Counts every byte that crosses the cutting proxy: what is sent twice is what was on its way when the line was cut.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from corral.system.file_upload import LocalFile, upload
+from corral.system.file_upload import upload
+from corral.system.local_files import LocalFile
 from corral.system.worker_files import FileServer
+from harness.cuts import CuttingProxy
 from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
 
 CUT_EVERY_BYTES = 200_000_000
-CHUNK = 1 << 20
-
-
-class CuttingProxy:
-    """Forwards to `port`; every connection is cut after so many bytes from the client. Threads, so that the copying
-    does not wait for the sender's event loop."""
-
-    def __init__(self, port: int, cut_after: int) -> None:
-        self._port, self._cut_after = port, cut_after
-        self.cuts = 0
-        self.bytes_up = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            upstream = socket.create_connection(("127.0.0.1", self._port))
-            threading.Thread(target=self._up, args=(client, upstream), daemon=True).start()
-            threading.Thread(target=self._down, args=(upstream, client), daemon=True).start()
-
-    def _up(self, client: socket.socket, upstream: socket.socket) -> None:
-        passed = 0
-        buffer = bytearray(CHUNK)
-        with contextlib.suppress(OSError):
-            while passed < self._cut_after:
-                count = client.recv_into(buffer, min(CHUNK, self._cut_after - passed))
-                if not count:
-                    upstream.shutdown(socket.SHUT_WR)
-                    return
-                upstream.sendall(memoryview(buffer)[:count])
-                passed += count
-                self.bytes_up += count
-            self.cuts += 1
-            for end in (client, upstream):  # closing alone would leave it open while another thread reads from it
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
-
-    def _down(self, upstream: socket.socket, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := upstream.recv(CHUNK):
-                client.sendall(data)
-            client.shutdown(socket.SHUT_WR)
 
 
 async def measure(worker: FleetWorker, file: LocalFile, sha256: str) -> None:

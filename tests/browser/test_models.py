@@ -1,11 +1,14 @@
 """A model from the gallery, loaded on a real machine and talked to; keys; every page in both themes and widths."""
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import Page, expect
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
-from harness.pages import PHONE, check_width, check_with_axe
+from harness.pages import COLOURS, PHONE, check_width, check_with_axe
 
 PAGES = ("", "nodes", "backends", "backends?tab=gallery", "backends?tab=policies", "models?open=smollm2",
          "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=dead", "access",
@@ -54,14 +57,6 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(code.get_by_label("As Python")).to_contain_text('model="smollm2"')
 
 
-def test_the_overview_counts_what_was_answered(open_page) -> None:
-    page = open_page("#/")
-    expect(page.get_by_label("Fleet pulse")).to_contain_text("1 of 1 model ready")
-    expect(page.get_by_role("img", name=re.compile(r"Requests.s, last hour: most 0\.0[1-9]"))).to_be_visible(
-        timeout=60_000
-    )
-
-
 def test_logs_of_a_process_are_followed(open_page) -> None:
     page = open_page("#/nodes")
     page.get_by_role("link", name="home", exact=True).click()
@@ -85,6 +80,43 @@ def test_logs_of_a_process_are_followed(open_page) -> None:
     )
 
 
+def log_address(url: str, node: str) -> str:
+    return f"ws{url.removeprefix('http')}/ws/nodes/{node}/backend-logs/smollm2"
+
+
+def test_logs_are_followed_over_a_websocket_as_localais_pages_do(corral) -> None:
+    home = corral.admin.nodes()["home"]["id"]
+    allowed = {"Authorization": f"Bearer {corral.admin.key}"}
+    with connect(log_address(corral.url, home), additional_headers=allowed, proxy=None) as socket:
+        first = json.loads(socket.recv(timeout=20))
+        assert first["type"] == "initial"
+        assert any("init" in line["text"] for line in first["lines"])
+        question = {"model": "smollm2", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
+        assert corral.admin.call("POST", "/v1/chat/completions", body=question).status == 200
+        line = json.loads(socket.recv(timeout=20))
+        assert (line["type"], line["line"]["text"] != "") == ("line", True)
+
+
+def test_a_log_socket_is_refused_to_whom_the_logs_are_none_of_their_business(corral, open_page) -> None:
+    home = corral.admin.nodes()["home"]["id"]
+    (session,) = [one for one in open_page().context.cookies() if one["name"] == "corral_session"]
+    cookie = f"corral_session={session['value']}"
+    bearer = {"Authorization": f"Bearer {corral.admin.key}"}
+
+    def status(node: str = home, **headers: str) -> int:
+        try:
+            with connect(log_address(corral.url, node), additional_headers=headers, proxy=None):
+                return 101
+        except InvalidStatus as refused:
+            return refused.response.status_code
+
+    assert status() == 401
+    assert status(Authorization="Bearer corral-wrong") == 401
+    assert status("no-such-node", **bearer) == 404
+    assert status(Cookie=cookie, Origin="http://127.0.0.1:1") == 403
+    assert status(Cookie=cookie, Origin=corral.url) == 101
+
+
 def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, corral, complaints) -> None:
     complaints.expect("api/models/smollm2")
     page = open_page("#/models?open=smollm2")
@@ -103,6 +135,25 @@ def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, c
     expect(dialog.get_by_role("alert")).to_contain_text("Someone else changed it")
     dialog.get_by_role("button", name="Take theirs").click()
     expect(field).to_have_value(re.compile("changed by another hand"))
+
+
+def test_the_overview_counts_what_was_answered(open_page) -> None:
+    page = open_page("#/")
+    expect(page.get_by_label("Fleet pulse")).to_contain_text("1 of 1 model ready")
+    expect(page.get_by_role("img", name=re.compile(r"Requests.s, last hour: most 0\.0[1-9]"))).to_be_visible(
+        timeout=60_000
+    )
+
+
+def test_a_node_shows_its_last_hour(open_page) -> None:
+    page = open_page("#/nodes")
+    page.get_by_role("link", name="home", exact=True).click()
+    panel = page.get_by_role("complementary", name="Node details")
+    charts = panel.get_by_role("img")
+    expect(charts.and_(panel.get_by_label(re.compile(r"^RAM in use, last hour: most [\d.]+ [GM]iB")))).to_be_visible()
+    answered = panel.get_by_label(re.compile(r"^Requests/s, last hour: most 0\.0[1-9]"))
+    expect(charts.and_(answered)).to_be_visible(timeout=60_000)
+    expect(charts.and_(panel.get_by_label(re.compile("^Requests at work, last hour: most 0")))).to_be_visible()
 
 
 def test_a_model_is_scaled_and_unloaded(open_page) -> None:
@@ -156,4 +207,4 @@ def test_every_page_fits_and_axe_finds_nothing(open_page, theme, device) -> None
         expect(page.get_by_text(re.compile("^Loading .*…$"))).to_have_count(0)
         if device:
             check_width(page)
-        check_with_axe(page)
+        check_with_axe(page, rules=COLOURS if theme == "dark" else ())

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
+from corral.controller.attempts import OrderLimits
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
-from corral.controller.intents import IntentController, OrderLimits
+from corral.controller.intents import IntentController
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports
@@ -16,8 +17,22 @@ from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
 from corral.frontend.gallery.service import Galleries
+from corral.settings import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
+
+
+def order_limits(settings: FrontendSettings) -> OrderLimits:
+    return OrderLimits(
+        install_s=settings.backend_install_timeout_s,
+        upgrade_s=settings.backend_upgrade_timeout_s,
+        at_once=settings.orders_at_once,
+        retry=RetryLimits(
+            attempts=settings.backend_attempts,
+            base_s=settings.backend_retry_first_s,
+            cap_s=settings.backend_retry_longest_s,
+        ),
+    )
 
 
 class FleetParts:
@@ -35,7 +50,6 @@ class FleetParts:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        settings = me.settings
 
         async def changed() -> None:
             await hint("operations")
@@ -61,16 +75,7 @@ class FleetParts:
             suspicion=stores.health,
             replicas=replicas,
             peers=self.peers,
-            limits=OrderLimits(
-                install_s=settings.backend_install_timeout_s,
-                upgrade_s=settings.backend_upgrade_timeout_s,
-                at_once=settings.orders_at_once,
-                retry=RetryLimits(
-                    attempts=settings.backend_attempts,
-                    base_s=settings.backend_retry_first_s,
-                    cap_s=settings.backend_retry_longest_s,
-                ),
-            ),
+            limits=order_limits(me.settings),
             ids=ids,
             on_change=changed,
         )
@@ -89,7 +94,7 @@ class FleetParts:
             on_change=changed,
         )
         self.upgrades = UpgradeCheck(
-            fleet=self.fleet, states=self.desired, galleries=galleries, every_s=settings.upgrade_check_interval_s
+            fleet=self.fleet, states=self.desired, galleries=galleries, every_s=me.settings.upgrade_check_interval_s
         )
 
         async def observed() -> None:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from corral.system.file_upload import HashBook, LocalFile, list_files, upload
+from corral.system.file_upload import upload
+from corral.system.local_files import HashBook, LocalFile, list_files
 from corral.system.worker_files import FileServer
 
 FILES_AT_ONCE = 4

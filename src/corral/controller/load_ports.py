@@ -56,6 +56,10 @@ class Traffic(Protocol):
 
     def queue_depth(self, model: str) -> int: ...
 
+    def idle_s(self, replica: Any) -> float | None:
+        """Since its latest request ended; None if nobody knows of one."""
+        ...
+
 
 class Stager(Protocol):
     async def stage(self, node_id: str, names: Sequence[str], on_progress: Callable[[int, int, int], None]) -> bool:

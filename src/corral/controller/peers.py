@@ -1,7 +1,8 @@
 """Nodes that have a version already, with what opens their blobs. Tokens come from answers and stay in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -26,7 +27,15 @@ class Nodes(Protocol):
 
 
 class ObservedBackends(Protocol):
-    async def read_backends(self, ids: Iterable[NodeId] | None = None) -> dict[NodeId, list[ObservedBackend]]: ...
+    async def read_holding(self, digest: str) -> dict[NodeId, list[ObservedBackend]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    nodes: tuple[Node, ...]
+    ours: frozenset[str]
+    """Who may be told of them: a LocalAI worker knows no peers, and is shown nobody's token."""
+    until_s: float
 
 
 class Peers:
@@ -41,9 +50,7 @@ class Peers:
     ) -> None:
         self._nodes, self._observed, self._ask_report = nodes, observed, ask_report
         self._clock, self._ids = clock, ids
-        self._ours: frozenset[str] = frozenset()
-        self._holders: Mapping[str, tuple[Node, ...]] = {}
-        self._look_after_s = float("-inf")
+        self._holders: dict[str, _Holders] = {}
         self._looking = asyncio.Lock()
         self._tokens: dict[tuple[str, int], str] = {}
         self._asking: dict[str, asyncio.Lock] = {}
@@ -54,14 +61,13 @@ class Peers:
         if not digest:
             return []
         try:
-            await self._look()
+            found = await self._find_holders(digest)
         except CorralError as error:
             log.info("peers.look_failed", error=str(error))
             return []
-        holders = self._holders.get(digest, ())
-        if besides not in self._ours or not holders:
+        if besides not in found.ours or not found.nodes:
             return []
-        chosen = pick_peers(holders, besides=besides, draw=self._ids.draw())
+        chosen = pick_peers(found.nodes, besides=besides, draw=self._ids.draw())
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
         return [
             BlobPeer(url=f"http://{node.http_address}", token=token)
@@ -69,17 +75,26 @@ class Peers:
             if token
         ]
 
-    async def _look(self) -> None:
+    async def _find_holders(self, digest: str) -> _Holders:
+        known = self._holders.get(digest)
+        if known is not None and self._clock.monotonic_s() < known.until_s:
+            return known
         async with self._looking:
-            if self._clock.monotonic_s() < self._look_after_s:
-                return
-            nodes = await self._nodes.read_all()
-            self._holders = find_holders(nodes, await self._observed.read_backends())
-            # A LocalAI worker knows no peers: it is shown nobody's token.
-            self._ours = frozenset(node.id for node in nodes if node.key_hash is not None)
+            now_s = self._clock.monotonic_s()
+            self._holders = {key: found for key, found in self._holders.items() if now_s < found.until_s}
+            if digest not in self._holders:
+                self._holders[digest] = await self._look(digest)
+            return self._holders[digest]
+
+    async def _look(self, digest: str) -> _Holders:
+        holding = await self._observed.read_holding(digest)
+        nodes = await self._nodes.read_all() if holding else []
+        found = find_holders(nodes, holding).get(digest, ())
+        if nodes:
             current = {(str(node.id), node.epoch) for node in nodes}
             self._tokens = {key: token for key, token in self._tokens.items() if key in current}
-            self._look_after_s = self._clock.monotonic_s() + LOOK_AT_MOST_EVERY_S
+        ours = frozenset(node.id for node in nodes if node.key_hash is not None)
+        return _Holders(found, ours, self._clock.monotonic_s() + LOOK_AT_MOST_EVERY_S)
 
     async def _token(self, node: Node) -> str:
         """Asked for once in each life of the node's worker: it keeps its token on disk."""

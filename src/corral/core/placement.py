@@ -90,6 +90,13 @@ class NodeRoom:
     free_disk: int | None
     replicas: tuple[HeldReplica, ...] = ()
     in_flight: int = 0
+    standing: tuple[int, int, int] = field(init=False, repr=False, compare=False)
+    """The beginning of its score, which is the same for every need."""
+
+    def __post_init__(self) -> None:
+        unknown = self.free_memory is None or self.free_disk is None
+        busy = bool(self.replicas) or self.in_flight > 0
+        object.__setattr__(self, "standing", (int(unknown), int(busy), self.in_flight))
 
 
 class Verdict(StrEnum):
@@ -129,16 +136,22 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    model: str
+    need: Need
     outcome: Placed | Waiting
     rooms: Sequence[NodeRoom]
-    verdicts: Sequence["Score | str"]
-    """For each room its score, or what stood in the way."""
+    verdicts: Sequence["Score | str | None"]
+    """For each room its score, or what stood in the way; None where nobody looked, because better ones could do it."""
+
+    @property
+    def model(self) -> str:
+        return self.need.model
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Made when somebody looks: most decisions are never explained, and there may be a thousand nodes."""
-        return tuple(self._candidate(room, verdict) for room, verdict in zip(self.rooms, self.verdicts, strict=True))
+        judge = _Judge(self.need)
+        pairs = zip(self.rooms, self.verdicts, strict=True)
+        return tuple(self._candidate(room, judge(room) if found is None else found) for room, found in pairs)
 
     def _candidate(self, room: NodeRoom, found: "Score | str") -> Candidate:
         taken = isinstance(self.outcome, Placed) and self.outcome.node_id == room.id
@@ -151,18 +164,35 @@ class Decision:
 
 def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
     judge = _Judge(need)
-    verdicts = [judge(room) for room in rooms]
-    scores = [verdict for verdict in verdicts if not isinstance(verdict, str)]
-    if scores:
-        best = min(scores)
-        equals = [position for position, verdict in enumerate(verdicts) if verdict == best]
-        position = min(equals, key=lambda position: rooms[position].name)
-        return _decision(need, rooms, verdicts, position, evict=())
+    verdicts: list[Score | str | None] = [None] * len(rooms)
+    for positions in _by_standing(rooms):
+        for position in positions:
+            verdicts[position] = judge(rooms[position])
+        best = _best_of(positions, rooms, verdicts)
+        if best is not None:
+            return _decision(need, rooms, verdicts, best, evict=())
     eviction = _cheapest_eviction(need, rooms, verdicts, judge.crowded)
     if eviction is not None:
         return _decision(need, rooms, verdicts, *eviction)
     waiting = Waiting(reason=_summary(rooms, [str(verdict) for verdict in verdicts]))
-    return Decision(model=need.model, outcome=waiting, rooms=rooms, verdicts=verdicts)
+    return Decision(need=need, outcome=waiting, rooms=rooms, verdicts=verdicts)
+
+
+def _by_standing(rooms: Sequence[NodeRoom]) -> list[list[int]]:
+    """Positions of rooms that begin alike in their scores, the best first."""
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for position, room in enumerate(rooms):
+        groups.setdefault(room.standing, []).append(position)
+    return [groups[standing] for standing in sorted(groups)]
+
+
+def _best_of(positions: list[int], rooms: Sequence[NodeRoom], verdicts: Sequence["Score | str | None"]) -> int | None:
+    scores = [verdict for position in positions if isinstance(verdict := verdicts[position], tuple)]
+    if not scores:
+        return None
+    best = min(scores)
+    equals = [position for position in positions if verdicts[position] == best]
+    return min(equals, key=lambda position: rooms[position].name)
 
 
 def count_room(need: Need, rooms: Sequence[NodeRoom], most: int) -> tuple[int, str]:
@@ -192,7 +222,7 @@ def _with(room: NodeRoom, need: Need, placed: Placed, identity: str) -> NodeRoom
 
 
 def _decision(
-    need: Need, rooms: Sequence[NodeRoom], verdicts: Sequence[Score | str], position: int, evict: tuple[str, ...]
+    need: Need, rooms: Sequence[NodeRoom], verdicts: Sequence[Score | str | None], position: int, evict: tuple[str, ...]
 ) -> Decision:
     room = rooms[position]
     slot = free_slot(need, room)
@@ -204,7 +234,7 @@ def _decision(
         disk_bytes=need.disk_bytes(room.id),
         evict=evict,
     )
-    return Decision(model=need.model, outcome=placed, rooms=rooms, verdicts=verdicts)
+    return Decision(need=need, outcome=placed, rooms=rooms, verdicts=verdicts)
 
 
 def free_slot(need: Need, room: NodeRoom) -> int | None:
@@ -223,6 +253,7 @@ class _Judge:
         """Rooms that only what runs there keeps from taking the need."""
         self._need = need
         self._labels = tuple(need.selector.items())
+        self._excludes = bool(need.avoid or need.variant_problems or need.only_node is not None)
         self._fresh_disk_bytes = need.disk_bytes("")
         self._memory_bytes: dict[str, int | None] = {}
 
@@ -230,59 +261,53 @@ class _Judge:
         need = self._need
         if room.status is not NodeStatus.HEALTHY:
             return f"it is {room.status.value}"
-        if need.only_node is not None and room.id != need.only_node:
-            return "the replica is meant for another node"
-        if need.avoid and room.id in need.avoid:
-            return "it is avoided: the same load failed here, or the node is being emptied"
+        if self._excludes and (problem := self._excluded(room.id)):
+            return problem
         for key, value in self._labels:
             if room.labels.get(key) != value:
                 return f"label {key} is {room.labels.get(key) or 'not set'}, not {value}"
-        if need.variant_problems and (problem := need.variant_problems.get(room.id)):
-            return problem
-        if room.free_disk is not None and room.free_disk < self._fresh_disk_bytes:
-            wanted = need.disk_bytes(room.id)
-            if wanted > room.free_disk:
-                return f"its disk has {format_bytes(max(room.free_disk, 0))} free and {format_bytes(wanted)} are needed"
-        same = 0
-        for held in room.replicas:
-            same += held.model == need.model
-        if same >= room.slots_per_model and free_slot(need, room) is None:
-            return f"it runs {room.slots_per_model} of this model already, as many as it may"
-        return self._crowded(room) or self._score(room, same)
+        disk = room.free_disk
+        if disk is not None and disk < self._fresh_disk_bytes and (wanted := need.disk_bytes(room.id)) > disk:
+            return f"its disk has {format_bytes(max(disk, 0))} free and {format_bytes(wanted)} are needed"
+        same, replicas = 0, room.replicas
+        if replicas or not room.slots_per_model:
+            same = sum(held.model == need.model for held in replicas)
+            if same >= room.slots_per_model and free_slot(need, room) is None:
+                return f"it runs {room.slots_per_model} of this model already, as many as it may"
+            if need.groups and (problem := self._rival(room)):
+                return problem
+        free = room.free_memory
+        if free is None:
+            return (*room.standing, same, len(replicas), int(room.id not in need.staged_on), 0)
+        memory = self._wanted_bytes(room.device)
+        if memory is not None and memory > free:
+            self.crowded.add(room.id)
+            return f"{format_bytes(max(free, 0))} of memory are free and {format_bytes(memory)} are needed"
+        return (*room.standing, same, len(replicas), int(room.id not in need.staged_on), -(free >> 20))
 
-    def _crowded(self, room: NodeRoom) -> str:
-        """What stopping others would cure."""
+    def _excluded(self, node_id: str) -> str:
         need = self._need
-        if need.groups and room.replicas:
-            rival = next((held for held in room.replicas if _rivals(need, held)), None)
-            if rival is not None:
-                self.crowded.add(room.id)
-                shared = ", ".join(sorted(rival.groups & need.groups))
-                return f"{rival.model} runs there and shares concurrency group {shared}"
-        if room.free_memory is None:
-            return ""
-        wanted = self._wanted_bytes(room.device)
-        if wanted is None or wanted <= room.free_memory:
+        if need.only_node is not None and node_id != need.only_node:
+            return "the replica is meant for another node"
+        if node_id in need.avoid:
+            return "it is avoided: the same load failed here, or the node is being emptied"
+        return need.variant_problems.get(node_id, "")
+
+    def _rival(self, room: NodeRoom) -> str:
+        need = self._need
+        rival = next((held for held in room.replicas if _rivals(need, held)), None)
+        if rival is None:
             return ""
         self.crowded.add(room.id)
-        return f"{format_bytes(max(room.free_memory, 0))} of memory are free and {format_bytes(wanted)} are needed"
+        shared = ", ".join(sorted(rival.groups & need.groups))
+        return f"{rival.model} runs there and shares concurrency group {shared}"
 
     def _wanted_bytes(self, device: str) -> int | None:
-        if device not in self._memory_bytes:
-            self._memory_bytes[device] = self._need.memory_bytes(device)
-        return self._memory_bytes[device]
-
-    def _score(self, room: NodeRoom, same: int) -> Score:
-        need, replicas, free = self._need, room.replicas, room.free_memory
-        return (
-            int(free is None or room.free_disk is None),
-            int(bool(replicas) or room.in_flight > 0),
-            room.in_flight,
-            same,
-            len(replicas),
-            int(room.id not in need.staged_on),
-            -(free >> 20) if free is not None else 0,
-        )
+        try:
+            return self._memory_bytes[device]
+        except KeyError:
+            wanted = self._memory_bytes[device] = self._need.memory_bytes(device)
+            return wanted
 
 
 def _rivals(need: Need, held: HeldReplica) -> bool:
@@ -290,7 +315,7 @@ def _rivals(need: Need, held: HeldReplica) -> bool:
 
 
 def _cheapest_eviction(
-    need: Need, rooms: Sequence[NodeRoom], verdicts: list[Score | str], crowded: Collection[str]
+    need: Need, rooms: Sequence[NodeRoom], verdicts: list[Score | str | None], crowded: Collection[str]
 ) -> tuple[int, tuple[str, ...]] | None:
     """As few as possible; among those, what has been idle longest."""
     best: tuple[int, int, str] | None = None

@@ -1,34 +1,29 @@
 """Sends files to a worker's file server: what is there is not sent again, a cut connection goes on where it broke."""
 
 import asyncio
-import hashlib
 import os
-import stat
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from io import FileIO
 from urllib.parse import quote, urlsplit
 
 from corral.core.errors import Conflict, CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.core.sizes import format_bytes
+from corral.system.local_files import LocalFile
 from corral.system.worker_files import FileServer
 
-SLICE_BYTES = 1 << 20
-HASH_BYTES = 4 << 20
+SLICE_BYTES = 8 << 20
 STALL_S = 120.0
 ANSWER_WITHIN_S = 600.0
 """After the last byte: the receiver may still have to hash what it got before us."""
-RETRY_FIRST_S, RETRY_LONGEST_S = 0.05, 30.0
-FRUITLESS_TRIES = 12
+ASKED_FROM_BYTES = 1 << 20
+"""From this size on nothing is sent before the receiver says that it wants it."""
+CONTINUE_WITHIN_S = 5.0
+ANSWER_MOST_BYTES = 64 << 10
+RETRY_FIRST_S, RETRY_LONGEST_S = 0.01, 30.0
+FRUITLESS_TRIES = 14
 """In a row without a single byte getting there."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalFile:
-    key: str
-    """As the receiver knows it, for example `models/tiny.gguf`."""
-    path: Path
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,50 +35,6 @@ class _Answer:
 
 class _Cut(Exception):
     """The connection broke; what arrived is kept."""
-
-
-class HashBook:
-    """SHA-256 of local files, worked out once for each state of a file."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int], str] = {}
-
-    async def sha256(self, path: Path) -> str:
-        status = await asyncio.to_thread(path.stat)
-        key = (str(path), status.st_size, status.st_mtime_ns)
-        if key not in self._known:
-            self._known[key] = await asyncio.to_thread(_sha256, path)
-        return self._known[key]
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while part := file.read(HASH_BYTES):
-            digest.update(part)
-    return digest.hexdigest()
-
-
-def list_files(root: Path, name: str, *, prefix: str) -> list[LocalFile]:
-    """The file of that name, or every regular file below the directory. Links are not followed out of the root."""
-    start = root / name
-    home = root.resolve()
-    if not start.resolve().is_relative_to(home):
-        return []
-    found = []
-    for path in _walk(start):
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode):
-            found.append(LocalFile(f"{prefix}{path.relative_to(root)}", path, status.st_size))
-    return found
-
-
-def _walk(start: Path) -> Iterator[Path]:
-    if start.is_dir() and not start.is_symlink():
-        for directory, _, names in os.walk(start):
-            yield from (Path(directory, name) for name in sorted(names))
-    elif start.exists():
-        yield start
 
 
 async def upload(
@@ -107,7 +58,7 @@ async def upload(
                 sent += counter.count
             if done:
                 return sent
-        except (_Cut, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+        except (_Cut, OSError, TimeoutError) as error:
             problem = error
             fruitless += 1
             await asyncio.sleep(delay_s)
@@ -143,7 +94,9 @@ async def _put(server: FileServer, file: LocalFile, sha256: str, offset: int, co
     headers = {"X-Content-SHA256": sha256, "Content-Length": str(file.size - offset)}
     if file.size:
         headers["Content-Range"] = f"bytes {offset}-{file.size - 1}/{file.size}"
-    answer = await _exchange(server, "PUT", file.key, headers, file=file, offset=offset, counter=counter)
+    if file.size - offset >= ASKED_FROM_BYTES:
+        headers["Expect"] = "100-continue"
+    answer = await _exchange(server, "PUT", file.key, headers, body=_Rest(file, offset, counter))
     match answer.status:
         case 200:
             return True
@@ -156,70 +109,150 @@ async def _put(server: FileServer, file: LocalFile, sha256: str, offset: int, co
 def _refused(answer: _Answer, file: LocalFile) -> CorralError:
     text = answer.body.decode(errors="replace").strip()[:300]
     told = f"{file.path.name} ({format_bytes(file.size)}) was refused with status {answer.status}: {text}"
-    return Conflict(told) if answer.status < 500 else OutcomeUnknown(told)
+    match answer.status:
+        case 413 | 507:
+            return Unavailable(told)
+        case status if status < 500:
+            return Conflict(told)
+        case _:
+            return OutcomeUnknown(told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is to be sent of a file."""
+
+    file: LocalFile
+    offset: int
+    counter: _Counter
 
 
 async def _exchange(
-    server: FileServer,
-    method: str,
-    key: str,
-    headers: dict[str, str],
-    *,
-    file: LocalFile | None = None,
-    offset: int = 0,
-    counter: _Counter | None = None,
+    server: FileServer, method: str, key: str, headers: dict[str, str], *, body: _Rest | None = None
 ) -> _Answer:
     address = urlsplit(server.url)
     if address.hostname is None:
         raise NotFound(f"{server.url!r} is not an address")
+    lines = [
+        f"{method} /v1/files/{quote(key)} HTTP/1.1",
+        f"Host: {address.netloc}",
+        f"Authorization: Bearer {server.token}",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     async with asyncio.timeout(STALL_S):
-        reader, writer = await asyncio.open_connection(address.hostname, address.port or 80)
-    try:
-        lines = [
-            f"{method} /v1/files/{quote(key)} HTTP/1.1",
-            f"Host: {address.netloc}",
-            f"Authorization: Bearer {server.token}",
-            "Connection: close",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
-        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        await writer.drain()
-        if file is not None and counter is not None:
-            await _send_file(writer, file, offset, counter)
+        line = _Line(await _connect(address.hostname, address.port or 80))
+    with line.socket:
+        async with asyncio.timeout(STALL_S):
+            await asyncio.get_running_loop().sock_sendall(line.socket, ("\r\n".join(lines) + "\r\n\r\n").encode())
+        if body is not None:
+            early = await line.read_early() if "Expect" in headers else None
+            if early is not None:
+                return early
+            await _send(line.socket, body)
         async with asyncio.timeout(ANSWER_WITHIN_S):
-            return await _read_answer(reader, head_only=method == "HEAD")
-    finally:
-        writer.transport.abort()
+            return await line.read_answer(head_only=method == "HEAD")
 
 
-async def _send_file(writer: asyncio.StreamWriter, file: LocalFile, offset: int, counter: _Counter) -> None:
-    """The next slice is read from the disk while this one is on its way."""
-    with file.path.open("rb", buffering=0) as source:
-        source.seek(offset)
-        coming = asyncio.ensure_future(asyncio.to_thread(source.read, SLICE_BYTES))
+async def _connect(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    problem: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
         try:
-            while offset < file.size:
-                part = (await coming)[: file.size - offset]
-                if not part:
-                    raise Conflict(f"{file.path} became shorter while it was sent")
-                coming = asyncio.ensure_future(asyncio.to_thread(source.read, SLICE_BYTES))
-                writer.write(part)
-                async with asyncio.timeout(STALL_S):
-                    await writer.drain()
-                offset += len(part)
-                counter.add(len(part))
-        finally:
-            await asyncio.wait({coming})
+            await loop.sock_connect(connection, address)
+        except OSError as error:
+            connection.close()
+            problem = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise problem or OSError(f"{host} has no address")
 
 
-async def _read_answer(reader: asyncio.StreamReader, *, head_only: bool) -> _Answer:
-    head = await reader.readuntil(b"\r\n\r\n")
-    first, *rest = head.decode("latin-1").split("\r\n")
-    pairs = (line.partition(":") for line in rest if ":" in line)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    body = b"" if head_only else await reader.read(64 << 10)
+async def _send(connection: socket.socket, rest: _Rest) -> None:
+    """From the file's pages to the socket, without a copy of ours in between."""
+    offset, size = rest.offset, rest.file.size
+    with rest.file.path.open("rb", buffering=0) as source:
+        while offset < size:
+            async with asyncio.timeout(STALL_S):
+                await _until_writable(connection)
+            count = await _slice(connection, source, offset, min(SLICE_BYTES, size - offset))
+            if count == 0:
+                raise Conflict(f"{rest.file.path} became shorter while it was sent")
+            if count is not None:
+                offset += count
+                rest.counter.add(count)
+
+
+async def _slice(connection: socket.socket, source: FileIO, offset: int, most: int) -> int | None:
+    """As much as the socket takes now; None when it takes nothing. In a thread, because it may have to read the disk;
+    whoever is cancelled stays until the thread has let go of both."""
+    sending = asyncio.ensure_future(asyncio.to_thread(_sendfile, connection.fileno(), source.fileno(), offset, most))
     try:
-        status = int(first.split(" ")[1])
-    except (IndexError, ValueError):
-        raise _Cut(f"not an answer: {first[:80]}") from None
-    return _Answer(status, headers, body)
+        return await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await asyncio.wait({sending})
+        raise
+
+
+def _sendfile(connection: int, source: int, offset: int, most: int) -> int | None:
+    try:
+        return os.sendfile(connection, source, offset, most)
+    except BlockingIOError:
+        return None
+
+
+async def _until_writable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(connection, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(connection)
+
+
+class _Line:
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._came = b""
+
+    async def read_early(self) -> _Answer | None:
+        """What the receiver says before it got anything: None when it wants the file, or does not know the question."""
+        try:
+            async with asyncio.timeout(CONTINUE_WITHIN_S):
+                await self._receive_until(b"\r\n\r\n")
+        except TimeoutError:
+            return None
+        if self._came.startswith(b"HTTP/1.1 100"):
+            self._came = self._came.partition(b"\r\n\r\n")[2]
+            return None
+        async with asyncio.timeout(STALL_S):
+            return await self.read_answer(head_only=False)
+
+    async def read_answer(self, *, head_only: bool) -> _Answer:
+        await self._receive_until(b"\r\n\r\n")
+        head, _, body = self._came.partition(b"\r\n\r\n")
+        first, *rest = head.decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in rest)
+        headers = {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}
+        try:
+            status = int(first.split(" ")[1])
+        except (IndexError, ValueError):
+            raise _Cut(f"not an answer: {first[:80]}") from None
+        while not head_only and len(body) < ANSWER_MOST_BYTES and (data := await self._receive()):
+            body += data
+        return _Answer(status, headers, body)
+
+    async def _receive_until(self, mark: bytes) -> None:
+        while mark not in self._came:
+            data = await self._receive()
+            if not data or len(self._came) > ANSWER_MOST_BYTES:
+                raise _Cut("the connection was closed before an answer came")
+            self._came += data
+
+    async def _receive(self) -> bytes:
+        return await asyncio.get_running_loop().sock_recv(self.socket, ANSWER_MOST_BYTES)

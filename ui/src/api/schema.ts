@@ -805,6 +805,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/nodes/{node_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show History
+         * @description What all frontends together answered with it, and the memory it had in use.
+         */
+        get: operations["show_history_api_nodes__node_id__history_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operations": {
         parameters: {
             query?: never;
@@ -2099,6 +2119,21 @@ export interface components {
             /** Message */
             message: string;
         };
+        /** MinuteView */
+        MinuteView: {
+            /** Length S */
+            length_s: number;
+            /** Requests */
+            requests: number;
+            /** Failed */
+            failed: number;
+            /** Busy S */
+            busy_s: number;
+            /** Ram Used */
+            ram_used: number | null;
+            /** Vram Used */
+            vram_used: number | null;
+        };
         /** ModelDetail */
         ModelDetail: {
             /** Name */
@@ -2188,6 +2223,11 @@ export interface components {
         NodeBackendBody: {
             /** Backend */
             backend: string;
+        };
+        /** NodeHistoryView */
+        NodeHistoryView: {
+            /** Minutes */
+            minutes: components["schemas"]["MinuteView"][];
         };
         /** NodeInstallBody */
         NodeInstallBody: {
@@ -4328,6 +4368,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OverviewView"];
+                };
+            };
+        };
+    };
+    show_history_api_nodes__node_id__history_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeHistoryView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };

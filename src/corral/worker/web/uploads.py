@@ -9,25 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from io import FileIO
 
-from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
+from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import ContentRange, OtherFile, OtherOffset, Stored, Write, plan_upload
 from corral.worker.areas import Area, OutsideArea, open_regular
 from corral.worker.named_locks import NamedLocks
+from corral.worker.web.receiving import NoRoom, Receiving, RunningHashes
 
 FINAL = ".sha256"
 TARGET = ".sha256.target"
-CHUNK_BYTES = 1 << 20
-STALL_S = 120.0
-LARGEST_BODY_BYTES = 50 << 30
 DISK_RESERVE_BYTES = 256 << 20
-
-
-class NoRoom(Unavailable):
-    code = "no_room"
-
-
-class ShortBody(InvalidInput):
-    """The bytes that came are kept; the sender goes on from there."""
 
 
 class HashMismatch(InvalidInput):
@@ -45,6 +35,7 @@ class Uploads:
     left_bytes: Callable[[], int | None]
     """How much may still come; None where only the disk sets a limit."""
     _locks: NamedLocks = field(default_factory=NamedLocks)
+    _hashes: RunningHashes = field(default_factory=RunningHashes)
 
     async def put(
         self,
@@ -57,7 +48,8 @@ class Uploads:
         length: int | None,
     ) -> Received | OtherFile | OtherOffset:
         # Two senders of one file take turns; the second is then told how far the first has come.
-        async with self._locks.held((area.root, key)):
+        name = (str(area.root), key)
+        async with self._locks.held(name):
             plan: Write | OtherFile | OtherOffset = Write(0)
             if wanted is not None:
                 stored = await asyncio.to_thread(read_stored, area, key)
@@ -76,57 +68,17 @@ class Uploads:
                 raise NoRoom(f"{total} bytes are more than the {left} that may still be uploaded to this machine")
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
             with file:
-                size, digest = await _receive(file, plan.offset, body, expected, left)
-                if wanted is not None and size < wanted.total:
-                    return Received(size, complete=False)
+                receiving = Receiving(file, plan.offset, self._hashes.take(name, file, plan.offset))
+                try:
+                    await receiving.take(body, expected=expected, left=left)
+                finally:
+                    self._hashes.keep(name, receiving)
+                if wanted is not None and receiving.size < wanted.total:
+                    return Received(receiving.size, complete=False)
+                self._hashes.forget(name)
                 await asyncio.to_thread(_flush, area, key, file)
-            await asyncio.to_thread(_finish, area, key, digest, sha256)
-            return Received(size, complete=True)
-
-
-async def _receive(
-    file: FileIO, offset: int, body: AsyncIterator[bytes], expected: int | None, left: int | None
-) -> tuple[int, str]:
-    """Size and, when it was seen from the first byte, SHA-256 of the file."""
-    hasher = hashlib.sha256()
-    size, pending = offset, bytearray()
-    limit = LARGEST_BODY_BYTES if expected is None else min(expected, LARGEST_BODY_BYTES)
-    iterator = aiter(body)
-    try:
-        while True:
-            async with asyncio.timeout(STALL_S):
-                piece = await anext(iterator, None)
-            if piece is None:
-                break
-            if left is not None and size - offset + len(pending) + len(piece) > left:
-                raise NoRoom(f"no more than {left} bytes may be uploaded to this machine")
-            if size - offset + len(pending) + len(piece) > limit:
-                raise InvalidInput("the body is longer than it was said to be")
-            pending += piece
-            if len(pending) >= CHUNK_BYTES:
-                size += await asyncio.to_thread(_append, file, hasher, bytes(pending))
-                pending.clear()
-    except TimeoutError:
-        raise ShortBody(f"nothing arrived for {STALL_S:.0f} s") from None
-    finally:
-        # Also when the sender vanished: what came is kept, so that it need not come again.
-        if pending:
-            with contextlib.suppress(NoRoom):
-                size += await asyncio.to_thread(_append, file, hasher, bytes(pending))
-    if expected is not None and size - offset < expected:
-        raise ShortBody(f"{size - offset} bytes came, {expected} were announced")
-    return size, hasher.hexdigest() if offset == 0 else ""
-
-
-def _append(file: FileIO, hasher: "hashlib._Hash", data: bytes) -> int:
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[file.write(view) :]
-    except OSError as error:
-        raise NoRoom(f"the file cannot be written: {error.strerror}") from error
-    hasher.update(data)
-    return len(data)
+            await asyncio.to_thread(_finish, area, key, receiving.hexdigest(), sha256)
+            return Received(receiving.size, complete=True)
 
 
 def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -> FileIO:
@@ -152,9 +104,9 @@ def _flush(area: Area, key: str, file: FileIO) -> None:
         raise NoRoom(f"the file cannot be written: {error.strerror}; it was removed") from error
 
 
-def _finish(area: Area, key: str, digest: str, sha256: str | None) -> None:
+def _finish(area: Area, key: str, digest: str | None, sha256: str | None) -> None:
     with area.parent(key) as (directory, name):
-        if not digest:
+        if digest is None:
             with open_regular(directory, name, os.O_RDONLY) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         if sha256 is not None and digest != sha256:

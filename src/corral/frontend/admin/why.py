@@ -1,0 +1,63 @@
+"""Why things are where they are."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from corral.core.load_jobs import loading_object
+from corral.frontend.admin.replica_view import InFlight, show_decision, show_replicas, show_time, verdict_on
+from corral.frontend.answers import MsgspecJson
+from corral.store.stores import Stores
+
+
+def why_routes(stores: Stores, in_flight: InFlight) -> APIRouter:
+    router = APIRouter(tags=["replicas"])
+
+    @router.get("/api/why/models/{name:path}")
+    async def why_model(name: str) -> Response:
+        """Decisions, newest first; loads that wait or failed; what runs; what is wanted."""
+        model = await stores.models.read(name)
+        jobs = await stores.load_jobs.read_of_model(model.name)
+        decisions = await stores.load_memory.read_decisions(model=model.name)
+        records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
+        record = records.get(model.name)
+        nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
+        found = [replica for replica in await stores.replicas.read_standing() if replica.row.model == model.name]
+        answer: dict[str, Any] = {
+            "model": model.name,
+            "revision": model.revision,
+            "replicas": [
+                {**shown, "node": nodes.get(shown["node_id"], shown["node_id"])}
+                for shown in show_replicas(found, in_flight)
+            ],
+            "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
+            "decisions": [show_decision(decision) for decision in decisions],
+        }
+        if record is not None and record.state.unsatisfiable_reason:
+            answer["unsatisfiable"] = record.state.unsatisfiable_reason
+        return MsgspecJson(answer)
+
+    @router.get("/api/why/nodes/{node_id}")
+    async def why_node(node_id: str) -> Response:
+        node = await stores.nodes.read_one(node_id)
+        decisions = await stores.load_memory.read_decisions(limit=50)
+        found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
+        return MsgspecJson(
+            {
+                "node": node.name,
+                "status": node.status.value,
+                "reason": node.presence_reason,
+                "replicas": show_replicas(found, in_flight),
+                "decisions": [
+                    {
+                        "model": decision.model,
+                        "at": show_time(decision.at),
+                        "cause": decision.cause,
+                        **verdict_on(node_id, decision.candidates),
+                    }
+                    for decision in decisions
+                ],
+            }
+        )
+
+    return router

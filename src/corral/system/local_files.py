@@ -1,0 +1,66 @@
+"""Files of this machine that are to be brought to others: which there are, and what is in them."""
+
+import asyncio
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HASH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    key: str
+    """As the receiver knows it, for example `models/tiny.gguf`."""
+    path: Path
+    size: int
+
+
+class HashBook:
+    """SHA-256 of local files, worked out once for each state of a file."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, int], str]] = {}
+        self._turns: dict[Path, asyncio.Lock] = {}
+
+    async def sha256(self, path: Path) -> str:
+        async with self._turns.setdefault(path, asyncio.Lock()):
+            status = await asyncio.to_thread(path.stat)
+            state = (status.st_size, status.st_mtime_ns)
+            known = self._known.get(path)
+            if known is None or known[0] != state:
+                known = self._known[path] = (state, await asyncio.to_thread(_sha256, path))
+            return known[1]
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(HASH_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def list_files(root: Path, name: str, *, prefix: str) -> list[LocalFile]:
+    """The file of that name, or every regular file below the directory. Links are not followed out of the root."""
+    start = root / name
+    home = root.resolve()
+    if not start.resolve().is_relative_to(home):
+        return []
+    found = []
+    for path in _walk(start):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            found.append(LocalFile(f"{prefix}{path.relative_to(root)}", path, status.st_size))
+    return found
+
+
+def _walk(start: Path) -> Iterator[Path]:
+    if start.is_dir() and not start.is_symlink():
+        for directory, _, names in os.walk(start):
+            yield from (Path(directory, name) for name in sorted(names))
+    elif start.exists():
+        yield start
