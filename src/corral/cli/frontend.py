@@ -268,6 +268,7 @@ class FrontendRole:
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
             in_flight=inflight,
+            explain=self._serving.explain,
             metrics=self._serving.read_metrics,
             pulse=self._serving.pulse,
             logs=WorkerLogs(self._grpc.find_server),

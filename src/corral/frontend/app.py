@@ -19,6 +19,7 @@ from corral.frontend.admin.replicas import Desk, InFlight, replica_routes
 from corral.frontend.admin.scheduling import scheduling_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.admin.usage import usage_routes
+from corral.frontend.admin.why import Explain, why_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
@@ -72,6 +73,8 @@ class Parts:
     upgrades: UpgradeChecks
     desk: Desk
     in_flight: InFlight
+    explain: Explain
+    """Why a request went where it went."""
     metrics: Callable[[], str]
     pulse: Pulses
     logs: Logs
@@ -102,6 +105,7 @@ def build_api(parts: Parts) -> FastAPI:
     )
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
     api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
+    api.include_router(why_routes(stores, parts.in_flight, parts.explain))
     api.include_router(log_routes(stores, parts.logs))
     api.include_router(
         node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)

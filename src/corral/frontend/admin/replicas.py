@@ -1,4 +1,4 @@
-"""Replicas and loads: what runs where, loading and unloading, and why things are where they are."""
+"""Replicas and loads: what runs where, loading and unloading."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,6 @@ from corral.frontend.admin.nodes import Message
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.store.load_jobs import LoadJob
-from corral.store.load_memory import RecordedDecision
 from corral.store.stores import Stores
 
 # LocalAI's words for what a replica is doing.
@@ -115,17 +114,6 @@ def _summary(
         limits = {"min_replicas": wanted.min_replicas, "max_replicas": wanted.max_replicas}
         found["wanted"] = limits | {"spread_all": wanted.spread_all}
     return found
-
-
-def _decision(decision: RecordedDecision) -> dict[str, Any]:
-    return {
-        "id": decision.id,
-        "model": decision.model,
-        "at": show_time(decision.at),
-        "cause": decision.cause,
-        "outcome": decision.outcome,
-        **decision.candidates,
-    }
 
 
 def replica_routes(
@@ -232,58 +220,4 @@ def replica_routes(
             raise NotFound(f"no load of {name!r} is under way")
         return MsgspecJson(loading_object(progress))
 
-    @router.get("/api/why/models/{name:path}")
-    async def why_model(name: str) -> Response:
-        """Decisions, newest first; loads that wait or failed; what runs; what is wanted."""
-        model = await stores.models.read(name)
-        jobs = await stores.load_jobs.read_of_model(model.name)
-        decisions = await stores.load_memory.read_decisions(model=model.name)
-        records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
-        record = records.get(model.name)
-        nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
-        answer: dict[str, Any] = {
-            "model": model.name,
-            "revision": model.revision,
-            "replicas": [
-                {**node_model(row, in_flight.total(row.id)), "node": nodes.get(row.node_id, row.node_id)}
-                for row in await stores.replicas.read_of_model(model.name)
-            ],
-            "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
-            "decisions": [_decision(decision) for decision in decisions],
-        }
-        if record is not None and record.state.unsatisfiable_reason:
-            answer["unsatisfiable"] = record.state.unsatisfiable_reason
-        return MsgspecJson(answer)
-
-    @router.get("/api/why/nodes/{node_id}")
-    async def why_node(node_id: str) -> Response:
-        node = await stores.nodes.read_one(node_id)
-        decisions = await stores.load_memory.read_decisions(limit=50)
-        return MsgspecJson(
-            {
-                "node": node.name,
-                "status": node.status.value,
-                "reason": node.presence_reason,
-                "replicas": [
-                    node_model(row, in_flight.total(row.id)) for row in await stores.replicas.read_of_node(node_id)
-                ],
-                "decisions": [
-                    {
-                        "model": decision.model,
-                        "at": show_time(decision.at),
-                        "cause": decision.cause,
-                        **_verdict_on(node_id, decision.candidates),
-                    }
-                    for decision in decisions
-                ],
-            }
-        )
-
     return router
-
-
-def _verdict_on(node_id: str, candidates: Mapping[str, Any]) -> dict[str, Any]:
-    for candidate in candidates["candidates"]:
-        if candidate["node_id"] == node_id:
-            return {key: candidate[key] for key in ("verdict", "reason", "score")}
-    return {"verdict": "not considered", "reason": "", "score": None}

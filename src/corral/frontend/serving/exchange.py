@@ -22,8 +22,9 @@ from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import FORWARDED, MODELS, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.loads import LoadStatus, ModelLoading
+from corral.frontend.serving.notes import Note, Story
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
-from corral.frontend.serving.targets import ServedModel, Target, Waiter
+from corral.frontend.serving.targets import Pick, ServedModel, Target, Waiter
 from corral.frontend.serving.usage import StreamUsage, cut_usage
 from corral.system.upstream import Call, Failure, Headers
 
@@ -40,9 +41,10 @@ LOAD_WAIT_HEADER = b"x-corral-load-wait"
 """For how many seconds to hold a request while its model is being loaded."""
 LOAD_WAIT_MOST_DIGITS = 6
 SEEN_WITHIN_S = 5.0
-_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
+_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
 _END = b"0\r\n\r\n"
 _CLIENT = CLIENT_HEADER.encode()
+_NO_HINT = (b"", "")
 
 
 class Client(Protocol):
@@ -71,6 +73,8 @@ class Exchange:
     _key: LaneKey = NO_AUTH
     _served: ServedModel | None = None
     _target: Target | None = None
+    _pick: Pick | None = None
+    _story: Story | None = None
     _leased = False
     _call: Call | None = None
     _task: asyncio.Task[None] | None = None
@@ -81,6 +85,8 @@ class Exchange:
     _usage: StreamUsage | None = None
     _status = 0
     _position = 0
+    _queued_since_s = 0.0
+    _waited_for_load = False
     _first_s = 0.0
     _head = b""
     _length: bytes | None = None
@@ -114,6 +120,7 @@ class Exchange:
         self.http11 = http11
         self.keep_alive = keep_alive
         self._content_type = headers.get(b"content-type", b"")
+        self._number = lane.next_number()
         self._since_s = self.active_s = lane.now_s()
 
     # Who asks, and what for
@@ -212,15 +219,18 @@ class Exchange:
 
     # Where it goes
 
-    def _hint(self, served: ServedModel) -> bytes:
+    def _hint(self, served: ServedModel) -> tuple[bytes, str]:
+        """What requests that belong together have in common, and what that is."""
         for name in SESSION_HEADERS:
             if name in self.headers:
-                return self.headers[name][:SESSION_MOST_BYTES]
-        return self.body[:HINT_BYTES] if served.route.policy.prefix_affinity else b""
+                return self.headers[name][:SESSION_MOST_BYTES], "session"
+        return (self.body[:HINT_BYTES], "prefix") if served.route.policy.prefix_affinity else _NO_HINT
 
     def _place(self, served: ServedModel, *, in_turn: bool = False) -> None:
         """At a replica, in line, or refused. The queue is not overtaken."""
         if not served.targets:
+            if served.waiting_for_load >= self._lane.limits.queue:
+                raise self._queue_full(f"{served.name!r} is being loaded", served.waiting_for_load)
             self._wait_for(self._load(served))
             return
         if self._failed and (served.is_hopeless(self._failed) or len(self._failed) >= TRIES_MOST):
@@ -230,32 +240,40 @@ class Exchange:
             )  # fmt: skip
         if in_turn or not served.queue:
             lane = self._lane
-            target = served.pick(self._failed, self._hint(served), self._since_s, lane.draw)
-            if target is not None:
-                self._send(target)
+            now_s = lane.now_s() if in_turn else self._since_s
+            pick = served.pick(self._failed, *self._hint(served), now_s, lane.draw)
+            if pick is not None:
+                self._pick = pick
+                self._send(pick[0])
                 return
         self._queue(served)
 
     def _queue(self, served: ServedModel) -> None:
-        limits = self._lane.limits
+        """Whoever waited for the load was let in then: now its wait begins anew, however many came with it."""
         waiting = len(served.queue)
-        if waiting >= limits.queue:
-            raise Refusal(
-                429,
-                f"every replica of {served.name!r} is busy and {waiting} requests wait already; try again later",
-                code="queue_full",
-                retry_after_s=min(limits.queue_wait_s, 5.0),
-            )
+        if waiting >= self._lane.limits.queue and not self._waited_for_load:
+            raise self._queue_full(f"every replica of {served.name!r} is busy", waiting)
         now_s = self._lane.now_s()
-        deadline_s = self._since_s + limits.queue_wait_s
+        self._queued_since_s = self._queued_since_s or now_s
+        deadline_s = self._queued_since_s + self._lane.limits.queue_wait_s
         self._waiter = Waiter(served, self._key.id or "", self, now_s=now_s, deadline_s=deadline_s)
         self._position = self._position or self._waiter.position
+
+    def _queue_full(self, why: str, waiting: int) -> Refusal:
+        return Refusal(
+            429,
+            f"{why} and {waiting} requests wait already; try again later",
+            code="queue_full",
+            retry_after_s=min(self._lane.limits.queue_wait_s, 5.0),
+        )
 
     def on_turn(self) -> None:
         """Taken out of the queue: there is room somewhere."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and self._served is not None:
             self._lane.meters.waited.child(self._served.name).observe(self._lane.now_s() - waiter.since_s)
+            story = self._tell_story()
+            story.position, story.queued_s = self._position, self._lane.now_s() - self._queued_since_s
         self._again(in_turn=True)
 
     def on_waited_too_long(self) -> None:
@@ -285,6 +303,7 @@ class Exchange:
 
     async def _load(self, served: ServedModel) -> None:
         lane = self._lane
+        served.waiting_for_load += 1
         try:
             await lane.loads.ensure(served.name, within_s=self._load_wait_s())
             lane.table.poke()
@@ -298,7 +317,11 @@ class Exchange:
         except CorralError as error:
             self._refuse(refusal_of(error))
         else:
+            self._waited_for_load = True
+            self._tell_story().load_s = lane.now_s() - self._since_s
             self._again()
+        finally:
+            served.waiting_for_load -= 1
 
     def _send(self, target: Target) -> None:
         self._target = target
@@ -348,7 +371,8 @@ class Exchange:
         usual = self.keep_alive and not self._position and _CLIENT not in self.headers
         if last and usual and headers is target.repeated:
             self._client.write(
-                b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
+                b"%b%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
+                % (target.repeated_head, lane.date_line, lane.id_line, self._number, len(data), data)
             )
             self._complete(cut_usage(data), None)
             return
@@ -364,7 +388,7 @@ class Exchange:
                 head += b"%b: %b\r\n" % (name, value)
         shown = target.node_head if lane.limits.show_node else b""
         head = b"%bcontent-type: %b\r\n%b" % (head, content_type, shown)
-        self._head = head + lane.date_line
+        self._head = b"%b%b%b%x\r\n" % (head, lane.date_line, lane.id_line, self._number)
         if not shown and self._key.admin and _CLIENT in self.headers:
             self._head += target.node_head
         if self._position:
@@ -471,6 +495,7 @@ class Exchange:
         self._held = None
         self._length = None
         self._failed = (*self._failed, target)
+        self._tell_story().failures.append((target, text))
         self._release()
         lane.table.poke()
         if self._opened:
@@ -482,6 +507,7 @@ class Exchange:
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
         self._lane.meters.broken.child(self._model_name()).value += 1
+        self._tell_ending("broken", str(refusal))
         self._count_part()
         if self._events and (self._chunked or not self.http11):
             event = refusal.event()
@@ -499,9 +525,13 @@ class Exchange:
         assert target is not None
         if self._call.__class__ is DriverCall:
             tokens = self._call.tokens or tokens
+        now_s = lane.now_s()
         lane.ledger.entries.append(
-            (target, self._key.id, self._status, self._since_s, self._first_s, lane.now_s(), usage, tokens)
+            (target, self._key.id, self._status, self._since_s, self._first_s, now_s, usage, tokens)
         )
+        note = self.note(now_s)
+        if note is not None:
+            lane.notes.entries.append(note)
         self._call = None
         self._over = True
         if self._leased:
@@ -525,12 +555,15 @@ class Exchange:
             self._break(refusal)
             return
         self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
+        self._status = refusal.status
+        self._tell_ending("refused", str(refusal))
         headers = [*refusal.headers(), self._lane.date_line]
         self._send_simple(refusal.status, headers, refusal.body())
 
     def _send_simple(self, status: int, headers: list[bytes] | tuple[bytes, ...], body: bytes) -> None:
         shown = b"" if self.method == b"HEAD" else body
-        self._client.write(simple_answer(status, headers, shown, close=not self.keep_alive))
+        named = (*headers, b"%b%x\r\n" % (self._lane.id_line, self._number))
+        self._client.write(simple_answer(status, named, shown, close=not self.keep_alive))
         self._finish()
         self._client.done(keep=self.keep_alive)
 
@@ -540,6 +573,7 @@ class Exchange:
             return
         if self._served is not None:
             self._lane.meters.gone.child(self._served.name).value += 1
+            self._tell_ending("left", "the client closed the connection")
         if self._opened:
             self._count_part()
         self._finish()
@@ -570,7 +604,32 @@ class Exchange:
             self._leased = False
             self._lane.inflight.end(self._target)
 
+    # What is remembered of it
+
+    def _tell_story(self) -> Story:
+        if self._story is None:
+            self._story = Story()
+        return self._story
+
+    def _tell_ending(self, state: str, text: str) -> None:
+        story = self._tell_story()
+        story.state, story.ending = state, text
+        if self._queued_since_s and story.queued_s is None:
+            story.position, story.queued_s = self._position, self._lane.now_s() - self._queued_since_s
+
+    def note(self, ended_s: float = 0.0) -> Note | None:
+        """None before it is known which model it is for."""
+        if self._served is None:
+            return None
+        return (
+            self._number, self._served, self._pick, self._status, self._key.id, self.path,
+            self._since_s, self._first_s, ended_s, self._story,
+        )  # fmt: skip
+
     def _finish(self) -> None:
+        note = self.note(self._lane.now_s())
+        if note is not None:
+            self._lane.notes.entries.append(note)
         self._over = True
         call, self._call = self._call, None
         if call is not None:
