@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,14 @@ class Herd:
     def admin(self, name: str = "a") -> Admin:
         return Admin(f"http://127.0.0.1:{self._ports[name]}", ADMIN_KEY)
 
-    def start_worker(self, name: str, *flags: str, frontend: str = "a", wait: bool = True) -> Program:
+    def start_worker(
+        self,
+        name: str,
+        *flags: str,
+        frontend: str = "a",
+        wait: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> Program:
         key = f"worker {name}"
         port = self._ports[key] = self._ports.get(key) or take_ports(100)
         self.workers[name] = Program(
@@ -57,6 +64,7 @@ class Herd:
             "--data-dir", str(self.directory / name), "--port", str(port),
             "--backend-ports", f"{port + 1}-{port + 99}", "--trusted-hosts", "127.0.0.1",
             "--plain-http-hosts", "127.0.0.1", *flags, log=self.directory / f"{name}.log",
+            environment=clean_environment(**environment or {}),
         )  # fmt: skip
         if wait:
             self.admin(frontend).wait_for_status(name, "healthy")

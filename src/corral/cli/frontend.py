@@ -28,7 +28,7 @@ from corral.cli.options import read_settings, settings_options
 from corral.cli.processes import Place, read_place, run_processes
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
-from corral.cli.staging_parts import FrontendStager
+from corral.cli.staging_parts import FrontendStager, bucket_settings
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
 from corral.controller.replication import Replication
@@ -59,6 +59,7 @@ from corral.settings import FrontendSettings, redact_url, split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
+from corral.system.buckets import WeightsBucket
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, bind_socket
 from corral.system.localai_loader import LocalAiLoader
@@ -223,7 +224,11 @@ class FrontendRole:
             peers=self._fleet.peers,
             traffic=inflight,
             grpc=LocalAiLoader(shared_token=token),
-            stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
+            stager=FrontendStager(
+                settings.models_directory,
+                lambda node: self._grpc.find_server(node),
+                bucket=WeightsBucket(storage) if (storage := bucket_settings(settings)) is not None else None,
+            ),
             shared_models=settings.shared_models,
             ask_report=self._reports.ask,
             hint=self._hint_routes,

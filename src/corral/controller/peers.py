@@ -1,7 +1,7 @@
 """Nodes that have a version already, with what opens their blobs. Tokens come from answers and stay in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -10,7 +10,7 @@ from corral.bus.messages import BlobPeer, NodeReport
 from corral.core.errors import CorralError
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
-from corral.core.peers import find_holders, pick_peers
+from corral.core.peers import can_hand_out, find_holders, pick_peers
 from corral.system import Clock, Ids
 
 log = structlog.get_logger()
@@ -42,6 +42,7 @@ class Peers:
         self._nodes, self._observed, self._ask_report = nodes, observed, ask_report
         self._clock, self._ids = clock, ids
         self._ours: frozenset[str] = frozenset()
+        self._able: list[Node] = []
         self._holders: Mapping[str, tuple[Node, ...]] = {}
         self._look_after_s = float("-inf")
         self._looking = asyncio.Lock()
@@ -51,15 +52,18 @@ class Peers:
 
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
         """For an install of that version on the node `besides`. Whatever goes wrong, the order goes out without."""
-        if not digest:
+        if not digest or not await self._has_looked():
             return []
-        try:
-            await self._look()
-        except CorralError as error:
-            log.info("peers.look_failed", error=str(error))
+        return await self._pick(self._holders.get(digest, ()), besides)
+
+    async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
+        """Those of `nodes` that can be asked for blobs, for the node `besides`. Which they have is not known."""
+        if not nodes or not await self._has_looked():
             return []
-        holders = self._holders.get(digest, ())
-        if besides not in self._ours or not holders:
+        return await self._pick([node for node in self._able if node.id in nodes], besides)
+
+    async def _pick(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
+        if besides not in self._ours or not any(node.id != besides for node in holders):
             return []
         chosen = pick_peers(holders, besides=besides, draw=self._ids.draw())
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
@@ -69,12 +73,21 @@ class Peers:
             if token
         ]
 
+    async def _has_looked(self) -> bool:
+        try:
+            await self._look()
+        except CorralError as error:
+            log.info("peers.look_failed", error=str(error))
+            return False
+        return True
+
     async def _look(self) -> None:
         async with self._looking:
             if self._clock.monotonic_s() < self._look_after_s:
                 return
             nodes = await self._nodes.read_all()
-            self._holders = find_holders(nodes, await self._observed.read_backends())
+            self._able = [node for node in nodes if can_hand_out(node)]
+            self._holders = find_holders(self._able, await self._observed.read_backends())
             # A LocalAI worker knows no peers: it is shown nobody's token.
             self._ours = frozenset(node.id for node in nodes if node.key_hash is not None)
             current = {(str(node.id), node.epoch) for node in nodes}
