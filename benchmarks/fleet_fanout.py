@@ -1,165 +1,114 @@
 """An install on a hundred and on a thousand nodes at once, and a controller's pass over a hundred thousand orders.
 
 The workers are simulated: real registrations, real answers on the bus after a set time, no machines. Frontend, bus and
-PostgreSQL are real. Prints how long each took, the frontend's memory, and how fast `/api/operations` answers meanwhile.
+PostgreSQL are real, and every part has a process of its own. Prints how long each took, what it cost in processor time,
+the frontend's memory, and how fast `/api/operations` answers meanwhile.
 
     ./dev bench fleet_fanout
 """
 
 import asyncio
-import hashlib
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from corral.bus.client import Bus, BusMessage, connect_bus
 from corral.store.postgres import PostgresDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
+from fanout_parts.watcher import Seen, watch
+from fanout_parts.workers import DIGEST, Place, run
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Admin, Program, call, clean_environment
 from harness.waiting import free_port, wait_until
-from heartbeats import TOKEN, SimulatedWorker
+from heartbeats import TOKEN
 
 ADMIN_KEY = "corral-bench-key"
-DIGEST = hashlib.sha256(b"a backend").hexdigest()
 ROUNDS = ((100, 2.0, 4.0), (1000, 0.5, 6.0))
 """How many workers, how long each takes, and within what all must have ended."""
 INTENTS, NODES, DUE = 100_000, 1000, 100
+_spawn = multiprocessing.get_context("spawn")
 
 
-class SimulatedFleet:
-    """All workers' ends of the bus."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self.take_s = 0.0
-        self._installed: dict[str, dict[str, int]] = {}
-        self._sequence = 0
-
-    async def start(self) -> None:
-        await self._bus.serve("nodes.*.models.running", self._running, concurrency=256)
-        await self._bus.serve("nodes.*.backend.install", self._install, concurrency=4096)
-        await self._bus.serve("nodes.*.corral.report.now", self._report, concurrency=1024)
-
-    async def _running(self, _message: BusMessage) -> bytes:
-        return b'{"models":[],"epoch":1}'
-
-    async def _install(self, message: BusMessage) -> bytes:
-        node, request = message.subject.split(".")[1], json.loads(message.data)
-        subject = f"nodes.{node}.backend.install.{request['op_id']}.progress"
-        for sequence, part in enumerate((0.0, 0.5), 1):
-            progress = {
-                "op_id": request["op_id"], "node_id": node, "backend": request["backend"], "percentage": 100 * part,
-                "phase": "downloading", "file_name": "layer",
-                "corral": {"sequence": sequence, "phase": "downloading", "bytes_done": 1, "bytes_total": 2},
-            }  # fmt: skip
-            await self._bus.publish(subject, json.dumps(progress).encode())
-            await asyncio.sleep(self.take_s / 2)
-        self._installed.setdefault(node, {})[request["backend"]] = request["corral"]["generation"]
-        return b'{"success":true}'
-
-    async def _report(self, message: BusMessage) -> bytes:
-        node = message.subject.split(".")[1]
-        self._sequence += 1
-        backends = [
-            {"name": name, "is_system": False, "is_meta": False, "digest": f"sha256:{DIGEST}", "generation": generation}
-            for name, generation in self._installed.get(node, {}).items()
-        ]
-        report = {
-            "node": node, "instance": "bench", "epoch": 1, "sequence": self._sequence, "backends": backends,
-            "processes": [],
-        }  # fmt: skip
-        return json.dumps(report).encode()
+@contextmanager
+def beside(work: Callable[..., None], *arguments: object) -> Iterator[tuple[Connection, int]]:
+    """Runs it in a process of its own; gives our end of a pipe to it, and its id."""
+    ours, theirs = _spawn.Pipe()
+    process = _spawn.Process(target=work, args=(*arguments, theirs), daemon=True)
+    process.start()
+    try:
+        assert process.pid is not None
+        yield ours, process.pid
+    finally:
+        process.terminate()
+        process.join(10)
 
 
-class Poller:
-    """Somebody who watches the operations, twenty times a second, and how large the frontend gets."""
+def receive(end: Connection, what: str, *, within_s: float = 90.0) -> Any:
+    if not end.poll(within_s):
+        raise AssertionError(f"not within {within_s:g} s: {what}")
+    return end.recv()
 
-    def __init__(self, admin: Admin, frontend: psutil.Process) -> None:
-        self._admin, self._frontend = admin, frontend
-        self.latencies: list[float] = []
-        self.most_rss = 0
-        self.listed: set[str] = set()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
-        while not self._over.wait(0.05):
+def await_listing(watcher: Connection, condition: Callable[[set[str]], bool], what: str) -> None:
+    while not condition(receive(watcher, what)):
+        pass
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """With all that it started and that runs or ran."""
+    times = [process.cpu_times(), *(child.cpu_times() for child in process.children(recursive=True))]
+    return sum(one.user + one.system + one.children_user + one.children_system for one in times)
+
+
+def fan_out(admin: Admin, port: int, workers: Connection, processes: dict[str, psutil.Process]) -> None:
+    frontend = processes["frontend"]
+    for position, (count, take_s, limit_s) in enumerate(ROUNDS):
+        workers.send((count, take_s))
+        receive(workers, "all have joined")
+        wait_until(lambda count=count: healthy(admin) == count, what="all are healthy", within_s=90)
+        time.sleep(2)  # let the first reports settle: the install is measured, not the joining
+        with beside(watch, port, ADMIN_KEY, frontend.pid) as (watcher, _):
+            receive(watcher, "somebody watches")
+            rss, used = frontend.memory_info().rss, {name: cpu_s(process) for name, process in processes.items()}
             began = time.perf_counter()
-            answer = self._admin.call("GET", "/api/operations")
-            self.latencies.append(time.perf_counter() - began)
-            assert answer.status == 200, answer.body
-            self.listed = {operation["jobID"] for operation in answer.json()["operations"]}
-            self.most_rss = max(self.most_rss, self._frontend.memory_info().rss)
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join(10)
-
-
-async def join(workers: list[SimulatedWorker]) -> None:
-    for start in range(0, len(workers), 50):
-        batch = workers[start : start + 50]
-        await asyncio.gather(*(worker.connect() for worker in batch))
-        await asyncio.gather(*(worker.register() for worker in batch))
-        await asyncio.gather(*(worker.beat() for worker in batch))
-
-
-async def fan_out(nats: Nats, admin: Admin, frontend: psutil.Process, port: int) -> None:
-    async with connect_bus(nats.options(nats.credentials(None), inbox="_INBOX.bench")) as bus:
-        fleet = SimulatedFleet(bus)
-        await fleet.start()
-        workers: list[SimulatedWorker] = []
-        for position, (count, take_s, limit_s) in enumerate(ROUNDS):
-            fleet.take_s = take_s
-            more = [SimulatedWorker(number, port) for number in range(len(workers), count)]
-            await join(more)
-            workers += more
-            await until(lambda count=count: healthy(admin) == count, "all are healthy")
-            await asyncio.sleep(2)  # let the first reports settle: the install is measured, not the joining
-            rss, used = frontend.memory_info().rss, frontend.cpu_times()
-            poller = Poller(admin, frontend)
-            began = time.perf_counter()
-            answer = await asyncio.to_thread(admin.call, "POST", f"/api/backends/install/bench-{position}")
+            answer = admin.call("POST", f"/api/backends/install/bench-{position}")
             assert answer.status == 200, answer.body
             admitted_s = time.perf_counter() - began
             job = answer.json()["jobID"]
-            await until(lambda job=job, poller=poller: job in poller.listed, "it is listed")
+            await_listing(watcher, lambda listed, job=job: job in listed, "it is listed")
             # What ended well is not listed any more.
-            await until(lambda job=job, poller=poller: job not in poller.listed, "it has ended")
+            await_listing(watcher, lambda listed, job=job: job not in listed, "it has ended")
             took_s = time.perf_counter() - began
-            assert state(admin, job) == "completed"
-            spent = frontend.cpu_times()
-            cpu_s = spent.user + spent.system - used.user - used.system
-            await asyncio.to_thread(poller.stop)
-            told = sorted(poller.latencies)
-            grown = (poller.most_rss - rss) / (1 << 20)
-            print(f"install on {count} workers, {take_s:g} s each    {took_s:.2f} s (limit {limit_s:g} s,", end=" ")
-            print(f"one after another {count * take_s:.0f} s; admitted in {admitted_s:.2f} s,", end=" ")
-            print(f"{cpu_s:.1f} s of the frontend's processor time)")
-            print(f"  frontend's memory grew by          {grown:.0f} MiB, to {poller.most_rss / (1 << 20):.0f} MiB")
-            p99 = told[min(len(told) - 1, int(len(told) * 0.99))]
-            print(
-                f"  /api/operations p50 / p99          {statistics.median(told) * 1e3:.1f} / {p99 * 1e3:.1f} ms", end=""
-            )
-            print(f" of {len(told)}", flush=True)
+            spent = {name: cpu_s(process) - used[name] for name, process in processes.items()}
+            watcher.send("over")
+            seen = receive(watcher, "what was seen")
+        assert state(admin, job) == "completed"
+        print(f"install on {count} workers, {take_s:g} s each    {took_s:.2f} s (limit {limit_s:g} s,", end=" ")
+        print(f"one after another {count * take_s:.0f} s; admitted in {admitted_s:.2f} s)")
+        print(f"  processor time                     {', '.join(f'{n} {s:.1f} s' for n, s in spent.items())}")
+        show(seen, rss)
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    await asyncio.to_thread(wait_until, condition, what=what, within_s=90)
+def show(seen: Seen, rss_before: int) -> None:
+    told = sorted(seen.latencies_s)
+    p99 = told[min(len(told) - 1, int(len(told) * 0.99))]
+    grown = (seen.most_rss - rss_before) / (1 << 20)
+    print(f"  frontend's memory grew by          {grown:.0f} MiB, to {seen.most_rss / (1 << 20):.0f} MiB")
+    print(f"  /api/operations p50 / p99 / max    {statistics.median(told) * 1e3:.1f} / {p99 * 1e3:.1f} /", end=" ")
+    print(f"{told[-1] * 1e3:.1f} ms of {len(told)} (limit 50 ms)", flush=True)
 
 
 def healthy(admin: Admin) -> int:
@@ -235,7 +184,12 @@ def main() -> None:
         try:
             admin = Admin(f"http://127.0.0.1:{port}", ADMIN_KEY)
             wait_until(lambda: call("GET", f"{admin.url}/readyz").status == 200, what="ready", within_s=30)
-            asyncio.run(fan_out(nats, admin, psutil.Process(frontend.pid), port))
+            with beside(run, Place(nats.url, nats.credentials(None), port)) as (workers, workers_pid):
+                processes = {
+                    "frontend": psutil.Process(frontend.pid), "simulated workers": psutil.Process(workers_pid),
+                    "PostgreSQL": psutil.Process(postgres.pid), "bus": psutil.Process(nats.pid),
+                }  # fmt: skip
+                fan_out(admin, port, workers, processes)
         except BaseException:
             print(frontend.output()[-4000:])
             raise

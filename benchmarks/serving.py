@@ -14,6 +14,7 @@ be had is left out, and said so.
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
 import statistics
@@ -32,7 +33,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ROOT / "benchmarks" / "serving_parts"
-KEY = "corral-bench-key"
+# Long and by chance: LiteLLM does not start with a key that could be guessed.
+KEY = f"sk-{secrets.token_hex(32)}"
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = (1, 32, 256)
 STREAMS = (100, 500)
@@ -45,6 +47,7 @@ class Contestant:
     name: str
     port: int
     process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
     few: bool = False
     """So slow that one round of less tells enough."""
     measured: dict[str, list[dict[str, float]]] = field(default_factory=dict)
@@ -83,16 +86,25 @@ def find_litellm() -> Path | None:
     return program if program.exists() else None
 
 
+LITELLM_SETTINGS = {
+    # It looks for nothing on the network and writes no log line for each request.
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MASTER_KEY": KEY,
+}
+
+
 def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **LITELLM_SETTINGS}
     with log.open("wb") as output:
         return subprocess.Popen(
             ["taskset", "-c", core, *command], stdout=output, stderr=subprocess.STDOUT, env=environment
         )
 
 
-def answers(port: int, within_s: float = 120.0) -> str:
-    """Empty when it does; else what was wrong last."""
+def answers(port: int, process: subprocess.Popen[bytes] | None = None, *, within_s: float = 120.0) -> str:
+    """Empty when it does; else what was wrong last. Who has ended is not waited for."""
     deadline_s = time.monotonic() + within_s
     body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": "hi"}]}).encode()
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
@@ -101,6 +113,8 @@ def answers(port: int, within_s: float = 120.0) -> str:
             request = urllib.request.Request(f"http://127.0.0.1:{port}{PATH}", data=body, headers=headers)
             urllib.request.urlopen(request, timeout=10).read()
         except (OSError, urllib.error.URLError) as error:
+            if process is not None and process.poll() is not None:
+                return f"its process ended with {process.returncode}"
             if time.monotonic() > deadline_s:
                 return str(error)
             time.sleep(0.2)
@@ -112,6 +126,10 @@ def wait_for(port: int, what: str) -> None:
     problem = answers(port)
     if problem:
         raise SystemExit(f"{what} does not answer on port {port}: {problem}")
+
+
+def last_lines(log: Path | None, most: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-most:]) if log is not None else ""
 
 
 NGINX = """daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error warn;
@@ -156,15 +174,18 @@ def contestants(directory: Path, wanted: set[str], base: int) -> Iterator[list[C
                 "model_list:\n  - model_name: bench\n    litellm_params:\n      model: openai/bench\n"
                 f"      api_base: http://{address}/v1\n      api_key: none\n"
             )
-            command = [str(litellm), "--config", str(config), "--host", "127.0.0.1", "--port", str(base + 4)]
-            found.append(Contestant("litellm", base + 4, start(command, directory / "litellm.log"), few=True))
+            command = [str(litellm), "--config", str(config), "--host", "127.0.0.1", "--port", str(base + 4),
+                       "--num_workers", "1", "--telemetry", "False"]  # fmt: skip
+            log = directory / "litellm.log"
+            found.append(Contestant("litellm", base + 4, start(command, log), log=log, few=True))
         elif "litellm" in wanted:
             note("LiteLLM could not be installed: it is left out")
         ready = []
         for contestant in found:
-            problem = answers(contestant.port)
+            problem = answers(contestant.port, contestant.process, within_s=300.0 if contestant.few else 60.0)
             if problem:
                 note(f"{contestant.name} does not answer ({problem}): it is left out")
+                note(last_lines(contestant.log))
             elif contestant.name in wanted:
                 ready.append(contestant)
         yield ready

@@ -306,6 +306,9 @@ class FrontendSettings(WatchSettings, StorageSettings):
     """How long a request may wait for a replica before it is told to come again (503)."""
     response_timeout_s: Duration = 600.0
     """How long a replica may send nothing before its request is given up (504)."""
+    probe_after_s: Duration = 10.0
+    """How long a replica may be silent about a request before it is asked for a sign of life. One that gives none loses
+    what it has not begun to answer to other replicas."""
     expose_node_header: Annotated[bool, LocalAiName("LOCALAI_EXPOSE_NODE_HEADER")] = False
     """Tell in the headers X-Corral-Node and X-LocalAI-Node which node answered."""
     metrics_public: bool = False
@@ -317,6 +320,13 @@ class FrontendSettings(WatchSettings, StorageSettings):
     serve on, so this is also the longest outage of all frontends that no model notices."""
     model_idle_ttl_s: Duration | None = None
     """Unload a model that no scheduling keeps after so long without a request. Default: never."""
+    scale_cool_down_s: Duration = 30.0
+    """The least time between two changes of a model's number of replicas because of load, and between two tries to
+    place what finds no room because machines come and go."""
+    scale_down_after_s: Duration = 300.0
+    """After how long without a request a replica above a model's minimum is ended."""
+    orphan_grace_s: Duration = 20.0
+    """How long a process that belongs to no replica may run before it is ended: its row may come a moment later."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
     """Scheduling to set at every start, as JSON: `[{"model_name": "tiny", "min_replicas": 2}]`."""
     model_scheduling_config: Annotated[Path | None, LocalAiName("LOCALAI_MODEL_SCHEDULING_CONFIG")] = None

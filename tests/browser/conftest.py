@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from harness.programs import Admin, Program
-from harness.waiting import free_port
+from harness.corral import Corral, running_corral
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
@@ -35,47 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
-
-
-class Corral:
-    """`corral up` in a directory of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self._bus_port = free_port()
-        self._up: Program | None = None
-        self._workers: list[Program] = []
-
-    def start(self) -> None:
-        arguments = ["up", "--data-dir", str(self.directory / "up"), "--listen", self.url.removeprefix("http://")]
-        arguments += ["--bus-port", str(self._bus_port), "--name", "home", "--heartbeat-interval", "1s"]
-        log = self.directory / f"up-{uuid.uuid4().hex}.log"
-        self._up = Program(*arguments, log=log)
-        self._up.wait_for_output("Ready in", within_s=60)
-
-    def stop(self) -> None:
-        if self._up is not None:
-            self._up.stop()
-
-    def close(self) -> None:
-        for worker in self._workers:
-            worker.stop()
-        self.stop()
-
-    def start_worker(self, name: str, join_command: str) -> Program:
-        """Runs the command the UI shows, with what a second worker on one machine needs beside it."""
-        program, *arguments = join_command.split()
-        assert program == "corral"
-        directory = self.directory / f"worker-{name}"
-        arguments += ["--data-dir", str(directory), "--name", name, "--port", str(free_port())]
-        worker = Program(*arguments, log=self.directory / f"{name}.log")
-        self._workers.append(worker)
-        return worker
-
-    @property
-    def admin(self) -> Admin:
-        return Admin(self.url, (self.directory / "up" / "keys" / "admin.key").read_text().strip())
 
 
 @pytest.fixture(scope="session")
@@ -116,14 +73,16 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
-    corral = Corral(tmp_path_factory.mktemp("corral"))
-    try:
-        corral.start()
+@pytest.fixture(scope="session")
+def one_corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
+    with running_corral(tmp_path_factory.mktemp("corral")) as corral:
         yield corral
-    finally:
-        corral.close()
+
+
+@pytest.fixture(scope="module")
+def corral(one_corral: Corral) -> Corral:
+    """The same for most modules, each of which leaves `home` healthy; those that need another herd have their own."""
+    return one_corral
 
 
 class Complaints:
@@ -169,11 +128,16 @@ def open_page(chromium: Browser, corral: Corral, complaints: Complaints) -> Iter
     """Opens the UI in a browser profile of its own, signed in unless told otherwise."""
     contexts = []
 
-    def open_page(address: str = "#/nodes", *, signed_in: bool = True, **context_options: Any) -> Page:
+    def open_page(
+        address: str = "#/nodes", *, signed_in: bool = True, at_first: str = "", **context_options: Any
+    ) -> Page:
+        """`at_first`: a script to run in the page before its own."""
         context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **context_options})
         contexts.append(context)
         page = context.new_page()
         complaints.watch(page)
+        if at_first:
+            page.add_init_script(at_first)
         if signed_in:
             context.request.post(f"{corral.url}/api/session", data={"api_key": corral.admin.key})
         page.goto(f"{corral.url}/{address}")

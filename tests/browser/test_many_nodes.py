@@ -1,9 +1,14 @@
 """A thousand nodes and fifty operations: found, filtered and scrolled without making the page wait."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
 from harness.burst import EventBurst
+from harness.corral import Corral, running_corral
 from harness.programs import call
 
 COUNT = 1000
@@ -14,9 +19,16 @@ SHOWN_WITHIN_MS = 4000
 
 
 @pytest.fixture(scope="module")
+def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
+    with running_corral(tmp_path_factory.mktemp("herd")) as corral:
+        yield corral
+
+
+@pytest.fixture(scope="module")
 def herd(corral):
     token = corral.admin.call("GET", "/api/join-command").json()["token"]
-    for number in range(COUNT):
+
+    def register(number: int) -> None:
         host = f"10.0.{number // 250}.{number % 250}"
         node = {
             "name": f"node-{number}",
@@ -28,12 +40,16 @@ def herd(corral):
             "labels": {"rack": str(number % 40)},
         }
         assert call("POST", f"{corral.url}/api/node/register", key=token, body=node).status == 201
-    by_name = corral.admin.nodes()
-    for number in range(OPERATIONS):
-        node = by_name[f"node-{number}"]["id"]
+
+    def occupy(node: str) -> None:
         assert corral.admin.call("POST", f"/api/nodes/{node}/approve").status == 200
         answer = corral.admin.call("POST", f"/api/nodes/{node}/backends/install", body={"backend": "llama-cpp"})
         assert answer.status == 202, answer.body
+
+    with ThreadPoolExecutor(8) as several:
+        list(several.map(register, range(COUNT)))
+        by_name = corral.admin.nodes()
+        list(several.map(occupy, [by_name[f"node-{number}"]["id"] for number in range(OPERATIONS)]))
     return corral
 
 
@@ -56,13 +72,64 @@ def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, he
     assert page.get_by_role("row").count() < 60
 
 
-def test_the_roster_is_there_soon_after_the_page_is_opened(open_page, herd) -> None:
+def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(open_page, herd) -> None:
+    page = open_page(at_first=NOTE_FIRST_PAINT)
+    page.wait_for_function("() => window.nodesShownMs && window.operationsShownMs")
+    nodes_ms, operations_ms = page.evaluate("[window.nodesShownMs, window.operationsShownMs]")
+    print(f"painted after the page was asked for: {COUNT} nodes {nodes_ms:.0f} ms, operations {operations_ms:.0f} ms")
+    print("\n".join(page.evaluate(LIST_REQUESTS)))
+    assert max(nodes_ms, operations_ms) < SHOWN_WITHIN_MS
+    expect(page.get_by_role("region", name="Operations")).to_contain_text(f"{OPERATIONS - 3} more operations")
+
+
+# After the frame that shows it: that is when a person sees it.
+NOTE_FIRST_PAINT = """
+    const wanted = { nodesShownMs: "a[data-node]", operationsShownMs: "section[aria-label=Operations]" };
+    new MutationObserver(() => {
+        for (const [name, selector] of Object.entries(wanted)) {
+            if (document.querySelector(selector) === null) continue;
+            delete wanted[name];
+            requestAnimationFrame(() => setTimeout(() => { window[name] = performance.now(); }));
+        }
+    }).observe(document, { childList: true, subtree: true });
+"""
+LIST_REQUESTS = """() => performance.getEntriesByType("resource").map((one) => {
+    const times = [one.startTime, one.responseStart, one.responseEnd].map((at) => at.toFixed(0).padStart(6));
+    return `${times.join("")} ms ${(one.transferSize / 1000).toFixed(0).padStart(5)} kB  ${new URL(one.name).pathname}`;
+})"""
+
+
+def test_scrolling_through_a_thousand_nodes_stays_smooth(open_page, herd) -> None:
     page = open_page()
     expect(page.get_by_role("link", name="node-0", exact=True)).to_be_visible()
-    took_ms = page.evaluate("performance.now()")
-    print(f"{COUNT} nodes shown {took_ms:.0f} ms after the page was asked for")
-    assert took_ms < SHOWN_WITHIN_MS
-    expect(page.get_by_role("region", name="Operations")).to_contain_text(f"{OPERATIONS - 3} more operations")
+    page.get_by_role("table", name="Nodes").hover()
+    page.evaluate(NOTE_FRAMES)
+    last = page.get_by_role("link", name=f"node-{COUNT - 1}", exact=True)
+    for _ in range(400):
+        page.mouse.wheel(0, 600)
+        if last.is_visible():
+            break
+    expect(last).to_be_visible()
+    frames_ms = sorted(page.evaluate("window.framesMs"))
+    middle_ms, most_ms, longest_ms = (frames_ms[int(len(frames_ms) * share)] for share in (0.5, 0.95, 0.9999))
+    print(
+        f"{len(frames_ms)} frames: half within {middle_ms:.0f} ms, 95 % within {most_ms:.0f} ms, all {longest_ms:.0f}"
+    )
+    assert middle_ms < JERKY_MS
+    assert longest_ms < FROZEN_MS
+
+
+JERKY_MS = 100
+NOTE_FRAMES = """() => {
+    window.framesMs = [];
+    let last = performance.now();
+    requestAnimationFrame(function note() {
+        const now = performance.now();
+        window.framesMs.push(now - last);
+        last = now;
+        requestAnimationFrame(note);
+    });
+}"""
 
 
 def test_fifty_operations_and_a_thousand_nodes_are_shown_in_all(open_page, herd) -> None:

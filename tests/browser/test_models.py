@@ -1,9 +1,12 @@
 """A model from the gallery, loaded on a real machine and talked to; keys; every page in both themes and widths."""
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import Page, expect
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from harness.pages import PHONE, check_width, check_with_axe
 
@@ -62,6 +65,17 @@ def test_the_overview_counts_what_was_answered(open_page) -> None:
     )
 
 
+def test_a_node_shows_its_last_hour(open_page) -> None:
+    page = open_page("#/nodes")
+    page.get_by_role("link", name="home", exact=True).click()
+    panel = page.get_by_role("complementary", name="Node details")
+    charts = panel.get_by_role("img")
+    expect(charts.and_(panel.get_by_label(re.compile(r"^RAM in use, last hour: most [\d.]+ [GM]iB")))).to_be_visible()
+    answered = panel.get_by_label(re.compile(r"^Requests/s, last hour: most 0\.0[1-9]"))
+    expect(charts.and_(answered)).to_be_visible(timeout=60_000)
+    expect(charts.and_(panel.get_by_label(re.compile("^Requests at work, last hour: most 0")))).to_be_visible()
+
+
 def test_logs_of_a_process_are_followed(open_page) -> None:
     page = open_page("#/nodes")
     page.get_by_role("link", name="home", exact=True).click()
@@ -83,6 +97,43 @@ def test_logs_of_a_process_are_followed(open_page) -> None:
     page.wait_for_function(
         "before => document.querySelector('[role=log]').innerText.split('\\n').length > before + 1", arg=before
     )
+
+
+def log_address(url: str, node: str) -> str:
+    return f"ws{url.removeprefix('http')}/ws/nodes/{node}/backend-logs/smollm2"
+
+
+def test_logs_are_followed_over_a_websocket_as_localais_pages_do(corral) -> None:
+    home = corral.admin.nodes()["home"]["id"]
+    allowed = {"Authorization": f"Bearer {corral.admin.key}"}
+    with connect(log_address(corral.url, home), additional_headers=allowed, proxy=None) as socket:
+        first = json.loads(socket.recv(timeout=20))
+        assert first["type"] == "initial"
+        assert any("init" in line["text"] for line in first["lines"])
+        question = {"model": "smollm2", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
+        assert corral.admin.call("POST", "/v1/chat/completions", body=question).status == 200
+        line = json.loads(socket.recv(timeout=20))
+        assert (line["type"], line["line"]["text"] != "") == ("line", True)
+
+
+def test_a_log_socket_is_refused_to_whom_the_logs_are_none_of_their_business(corral, open_page) -> None:
+    home = corral.admin.nodes()["home"]["id"]
+    (session,) = [one for one in open_page().context.cookies() if one["name"] == "corral_session"]
+    cookie = f"corral_session={session['value']}"
+    bearer = {"Authorization": f"Bearer {corral.admin.key}"}
+
+    def status(node: str = home, **headers: str) -> int:
+        try:
+            with connect(log_address(corral.url, node), additional_headers=headers, proxy=None):
+                return 101
+        except InvalidStatus as refused:
+            return refused.response.status_code
+
+    assert status() == 401
+    assert status(Authorization="Bearer corral-wrong") == 401
+    assert status("no-such-node", **bearer) == 404
+    assert status(Cookie=cookie, Origin="http://127.0.0.1:1") == 403
+    assert status(Cookie=cookie, Origin=corral.url) == 101
 
 
 def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, corral, complaints) -> None:

@@ -13,6 +13,7 @@ from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry, Trickle
 from harness.programs import Admin
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.registry
 
@@ -34,9 +35,12 @@ class FleetCorral:
         return self.fleet.admin()
 
     def offer(self, name: str, version: str, *, extra: dict[str, bytes] | None = None) -> None:
+        """Known to the frontend when this returns: a page opened afterwards shows it."""
         files = {**localai_files(version), **(extra or {})}
         description = f"Says what it hears ({name})."
         self.fleet.offer_image(name, files, uri=f"127.0.0.1:{self.line.port}/{name}:latest", description=description)
+        self.admin.refresh_galleries()
+        assert name in self.admin.backends_on_offer()
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +115,15 @@ def test_an_install_is_watched_on_every_node_through_the_yellow_state_to_the_end
         expect(table.get_by_role("row").filter(has_text=name)).not_to_contain_text("not installed")
 
 
-def test_a_cancelled_install_stops_and_says_so(open_page, corral) -> None:
+def test_a_gallery_that_is_being_looked_at_shows_what_comes_in(open_page, corral) -> None:
+    page = open_page("#/backends?tab=gallery")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Install slow", exact=True)).to_be_visible()
     corral.offer("large", "1", extra={"weights": os.urandom(4 * SLOW_BYTES)})
+    expect(page.get_by_role("button", name="Install large", exact=True)).to_be_visible()
+
+
+def test_a_cancelled_install_stops_and_says_so(open_page, corral) -> None:
     page = open_page("#/backends")
     shown = install(page, "large")
     expect(node_rows(shown).filter(has_text=re.compile(r"\d+ %")).first).to_be_visible()
@@ -171,6 +182,27 @@ def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_pag
     expect(notice).to_contain_text("on 1 node")
 
 
+def test_a_backend_that_no_gallery_has_is_installed_from_where_it_is(open_page, corral) -> None:
+    corral.fleet.registry.push("homemade", localai_files("1"))
+    page = open_page("#/backends?tab=gallery")
+    page.get_by_role("button", name="Install from a URI").click()
+    dialog = page.get_by_role("dialog", name="Install from a URI")
+    dialog.get_by_label("URI").fill(f"oci://{corral.fleet.registry.host}/homemade:latest")
+    dialog.get_by_label("Name").fill("homemade")
+    dialog.get_by_label("These nodes only").check()
+    dialog.get_by_role("button", name="Install", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Choose at least one node")
+    dialog.get_by_label("n2").check()
+    dialog.get_by_role("button", name="Install", exact=True).click()
+    expect(operation(page, "Install homemade")).to_contain_text("1 of 1 node done")
+    page.get_by_role("button", name="On the nodes").click()
+    expect(page.get_by_role("button", name="homemade on n2")).to_be_visible()
+
+
+def read_table(page: Page) -> str:
+    return page.get_by_role("table", name="Backends by node").inner_text()
+
+
 def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
     other = corral.fleet.start_frontend("b", *FLAGS)
     page = open_page("#/backends")
@@ -182,8 +214,8 @@ def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
     for shown in (page, second):
         for name in names:
             expect(shown.get_by_role("columnheader").filter(has_text=name)).to_be_visible()
-    here, there = (shown.get_by_role("table", name="Backends by node").inner_text() for shown in (page, second))
-    assert here == there
+    # Upgrades and drift are marked when their lists have come, in the one page perhaps a little later.
+    wait_until(lambda: len({read_table(shown) for shown in (page, second)}) == 1, what="both tables are the same")
 
     # What is ordered at one is seen at the other, live.
     page.get_by_role("button", name="Actions for slow").click()

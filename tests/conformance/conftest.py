@@ -86,6 +86,15 @@ def node_client(node_modules: Path) -> Client:
     return lambda *arguments: _run(str(_node()[0]), str(node_modules / "client.mjs"), *arguments)
 
 
+@pytest.fixture
+def langchain_client() -> Client:
+    """LangChain brings more packages than all of Corral: it is no dependency of these tests."""
+    python = os.environ.get("CORRAL_TEST_LANGCHAIN")
+    if not python:
+        pytest.skip("CORRAL_TEST_LANGCHAIN names no Python that has langchain-openai")
+    return lambda *arguments: _run(python, str(HERE / "langchain_client.py"), *arguments)
+
+
 def _run(*command: str) -> list[str]:
     """The names of the checks that passed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=clean_environment())

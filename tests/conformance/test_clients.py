@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -9,6 +10,7 @@ from harness.fleet import ADMIN_KEY, OperationFleet
 from harness.programs import call, clean_environment, run_cli
 from harness.waiting import wait_until
 
+Client = Callable[..., list[str]]
 EVERYTHING = ("chat", "echo", "tools", "embeddings", "errors")
 CHECKS = {
     "models_are_listed",
@@ -19,6 +21,14 @@ CHECKS = {
     "an_unknown_model_is_not_found_and_near_names_are_told",
     "a_wrong_key_is_refused",
     "wrong_input_is_refused",
+}
+LANGCHAIN_CHECKS = {
+    "messages_are_answered",
+    "messages_are_streamed",
+    "a_chain_is_answered_in_batches",
+    "tools_are_bound_and_called",
+    "texts_are_embedded",
+    "an_unknown_model_is_an_error",
 }
 MORE_CHECKS = CHECKS | {
     "every_character_arrives",
@@ -42,6 +52,12 @@ def test_the_official_client_works_unchanged(
     if backend == "echo-grpc":
         assert client(url, key, f"{backend}-model", "media") == ["sound_and_pictures_pass"]
     assert_used(fleet, f"{backend}-model")
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
+def test_langchain_works_unchanged(fleet: OperationFleet, backend: str, langchain_client: Client) -> None:
+    assert set(langchain_client(fleet.admin().url, make_key(fleet), f"{backend}-model")) == LANGCHAIN_CHECKS
 
 
 def make_key(fleet: OperationFleet) -> str:
@@ -146,7 +162,7 @@ def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: Oper
     code, said = models("unload", "echo-openai-model")
     assert (code, "corral models scale echo-openai-model --min 0" in said) == (1, True)
     assert models("scale", "echo-openai-model", "--min", "0")[0] == 0
-    assert models("unload", "echo-openai-model")[0] == 0
+    assert models("unload", "echo-openai-model") == (0, "echo-openai-model: unloaded\n")
     assert models("scale", "echo-openai-model")[0] == 2
     code, said = models("scale", "echo-openai-modle", "1")
     assert (code, "echo-openai-model" in said) == (1, True)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.observed import ObservedProcess
+from corral.core.observed import ObservedProcess, ProcessTable
 from corral.core.presence import Presence
-from corral.core.repair import Orphan, Table, plan_repair
+from corral.core.repair import Orphan, plan_repair
 from corral.core.replicas import Replica, ReplicaState
 
 NOW = 1_000_000
@@ -36,12 +36,12 @@ def node(**changes: object) -> Node:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def table(*states: str, epoch: int = 3) -> Table:
+def table(*states: str, epoch: int = 3) -> ProcessTable:
     processes = tuple(
         ObservedProcess(process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=state)
         for slot, state in enumerate(states)
     )
-    return Table(epoch=epoch, age_s=1, processes=processes)
+    return ProcessTable(epoch=epoch, processes=processes)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def table(*states: str, epoch: int = 3) -> Table:
         pytest.param(replace(ROW, missed=1, state=ReplicaState.STARTING), node(), table(), 0, 0, id="its-load-owns-it"),
     ],
 )
-def test_what_ends_a_row(row: Replica, where: Node | None, told: Table | None, lost: int, missed: int) -> None:
+def test_what_ends_a_row(row: Replica, where: Node | None, told: ProcessTable | None, lost: int, missed: int) -> None:
     nodes = {"n": where} if where is not None else {}
     tables = {"n": told} if told is not None else {}
     plan = plan_repair([row], nodes, tables, loading=frozenset(), now_ms=NOW)
@@ -89,5 +89,5 @@ def test_a_process_that_nobody_wants_is_an_orphan() -> None:
         pytest.param(node(), table("ready", epoch=2), frozenset(), id="told-in-an-earlier-life"),
     ],
 )
-def test_what_is_no_orphan(where: Node, told: Table, loading: frozenset[tuple[str, str]]) -> None:
+def test_what_is_no_orphan(where: Node, told: ProcessTable, loading: frozenset[tuple[str, str]]) -> None:
     assert plan_repair([], {"n": where}, {"n": told}, loading=loading, now_ms=NOW).orphans == ()

@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 
 from corral.core.errors import InvalidInput
 from corral.core.scaling import (
-    COOL_DOWN_MS,
     DRAIN_WITHIN_MS,
-    IDLE_BEFORE_SCALE_DOWN_MS,
     Load,
     ModelView,
     ReplicaView,
+    ScalingPace,
     Scheduling,
     plan_scaling,
 )
 
-LONG_IDLE = IDLE_BEFORE_SCALE_DOWN_MS
+PACE = ScalingPace()
+LONG_IDLE = PACE.idle_ms
+TTL = ScalingPace(idle_ttl_ms=9)
 
 
 def ready(identity: str, **changes: object) -> ReplicaView:
@@ -52,13 +53,13 @@ OLD = {"why_not": "its node is drained"}
         pytest.param(view(ready("1", **BUSY), ready("2"), low=1, waiting=2), 1, [], [], id="requests-wait"),
         pytest.param(view(ready("1", **BUSY), low=1, high=1), 0, [], [], id="the-maximum-holds"),
         pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=1), 0, [], [], id="one-action-per-cool-down"),
-        pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=COOL_DOWN_MS), 1, [], [], id="cooled-down"),
+        pytest.param(view(ready("1", **BUSY), low=1, since_action_ms=PACE.cool_down_ms), 1, [], [], id="cooled-down"),
         pytest.param(view(ready("1", **BUSY), low=1, loads=loads(1)), 0, [], [], id="one-at-a-time"),
         pytest.param(view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=1), 0, [], ["2"], id="down-when-idle"),
         pytest.param(view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=2), 0, [], [], id="not-below-the-minimum"),
         pytest.param(view(ready("1", idle_ms=LONG_IDLE)), 0, [], [], id="the-last-one-stays-without-an-idle-limit"),
-        pytest.param(view(ready("1", idle_ms=9), idle_ttl_ms=9), 0, [], ["1"], id="scaled-to-zero-when-allowed"),
-        pytest.param(view(ready("1", idle_ms=9, **BUSY), idle_ttl_ms=9), 0, [], [], id="a-busy-one-is-not-idle"),
+        pytest.param(view(ready("1", idle_ms=9), pace=TTL), 0, [], ["1"], id="scaled-to-zero-when-allowed"),
+        pytest.param(view(ready("1", idle_ms=9, **BUSY), pace=TTL), 0, [], [], id="a-busy-one-is-not-idle"),
         pytest.param(view(ready("1"), ready("2"), high=1), 0, [], ["1"], id="above-the-maximum-goes-at-once"),
         pytest.param(view(ready("1", **OLD)), 1, [], [], id="a-successor-first"),
         pytest.param(
@@ -134,8 +135,8 @@ def model_views(draw: st.DrawFn) -> ModelView:
         low=low,
         high=draw(st.sampled_from([0, low + 1, low + 2])),
         loads=loads(draw(st.integers(0, 2))),
-        since_action_ms=draw(st.sampled_from([None, 0, COOL_DOWN_MS])),
-        idle_ttl_ms=draw(st.sampled_from([None, 1000])),
+        since_action_ms=draw(st.sampled_from([None, 0, PACE.cool_down_ms])),
+        pace=ScalingPace(idle_ttl_ms=draw(st.sampled_from([None, 1000]))),
     )
 
 

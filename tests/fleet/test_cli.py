@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from corral.cli.main import main
 from harness.fleet import ADMIN_KEY, OperationFleet
 from harness.localai_backend import localai_files
 from harness.oci_registry import Trickle
@@ -106,26 +107,40 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
 
 def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
     _, shell = start(fleet, "one")
-    for words, arguments in (
-        ("say what to install", ("backends", "install")),
-        ("--uri needs --name", ("backends", "install", "--uri", "quay.io/a/b")),
-        ("go with --uri", ("backends", "install", "echo", "--alias", "x")),
-        ("do not go together", ("backends", "install", "echo", "--node", "one", "--selector", "a=b")),
-        ("every machine", ("backends", "install", "echo", "--all", "--node", "one")),
-        ("is not a selector", ("backends", "install", "echo", "--selector", "fast")),
-        ("say what to upgrade", ("backends", "upgrade")),
-        ("add --yes", ("backends", "delete", "echo")),
-        ("--timeout", ("backends", "install", "echo", "--timeout", "soon")),
-    ):
-        assert words in shell.run(*arguments, code=2), arguments
     # The frontend can be reached; it is the registry that cannot.
-    shell.run("backends", "install", "--uri", "oci://foo.invalid/x:1", "--name", "x", code=1)
+    shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "x", code=1)
     assert "No gallery has a backend named nothing" in shell.run("backends", "install", "nothing", code=1)
     assert "did you mean one?" in shell.run("backends", "install", "echo", "--node", "onee", code=1)
     assert "there is no operation" in shell.run("ops", "show", "abc", code=1)
     assert "nothing is under way" in shell.run("ops", "watch", code=1)
     nowhere = Shell("http://127.0.0.1:9")
     assert "cannot reach" in nowhere.run("backends", "list", code=3)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("say what to install", "backends install"),
+        ("--uri needs --name", "backends install --uri quay.io/a/b"),
+        ("go with --uri", "backends install echo --alias x"),
+        ("do not go together", "backends install echo --node one --selector a=b"),
+        ("every machine", "backends install echo --all --node one"),
+        ("is not a selector", "backends install echo --selector fast"),
+        ("say what to upgrade", "backends upgrade"),
+        ("add --yes", "backends delete echo"),
+        ("--timeout", "backends install echo --timeout soon"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
+    words: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CORRAL_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CORRAL_API_KEY", ADMIN_KEY)
+    monkeypatch.setattr(sys, "argv", ["corral", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFleet) -> None:

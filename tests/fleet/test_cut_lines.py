@@ -51,6 +51,7 @@ def attempts(fleet: OperationFleet) -> list[tuple[str, int]]:
 def test_a_worker_cut_off_from_the_bus_costs_no_attempt_and_does_it_when_the_line_is_mended(
     fleet: OperationFleet, admin: Admin, bus_line: ProxyThread, cut: tuple[object, ...]
 ) -> None:
+    """F-23, F-24."""
     digest = fleet.offer_image("echo", localai_files("1"))
     assert admin.call("POST", "/api/galleries/refresh").status == 200
     bus_line.do(*cut)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def test_kinds_nobody_knows_are_refused(fleet: OperationFleet) -> None:
     admin = fleet.start_frontend("a")
     answer = admin.call("GET", "/api/events?kinds=weather")
     assert answer.status == 400
-    assert "the kinds are nodes, operations, backends, models, replicas" in answer.message
+    assert "the kinds are nodes, operations, backends, models, replicas, galleries" in answer.message
 
 
 def test_a_model_that_comes_and_goes_is_told(fleet: OperationFleet) -> None:
@@ -85,4 +85,26 @@ def test_a_model_that_comes_and_goes_is_told(fleet: OperationFleet) -> None:
     wait_until(
         lambda: any("tiny" in event.data["removed"] for event in page.events) or None, what="it is told to be gone"
     )
+    page.close()
+
+
+def test_what_a_gallery_offers_anew_is_told_and_a_gallery_that_says_the_same_is_not(fleet: OperationFleet) -> None:
+    admin = fleet.start_frontend("a")
+    page = Listener(admin, "galleries", "models")
+
+    def offer_another() -> bool:
+        """The first look at a kind tells nothing, and nobody says when it was."""
+        fleet.offer(f"novel-{len(fleet.gallery_path.read_bytes())}", uri="127.0.0.1:1/novel:latest")
+        admin.refresh_galleries()
+        return bool(page.things("galleries"))
+
+    wait_until(offer_another, what="a new entry is told", every_s=0.5)
+    on_offer = len(admin.backends_on_offer())
+    page.wait_for("galleries", lambda one: one == {"name": "backends", "entries": on_offer}, what="the last is told")
+    told = len(page.things("galleries"))
+    admin.refresh_galleries()
+    config = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
+    assert admin.call("POST", "/api/models", body={"config": config}).status == 201
+    page.wait_for("models", lambda one: one["name"] == "tiny", what="a later event")
+    assert len(page.things("galleries")) == told
     page.close()

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.registry
 
 
 def test_each_node_gets_what_fits_it_now_later_or_never(fleet: OperationFleet) -> None:
+    """With F-42: one that lost its disk."""
     digest = fleet.offer_image("cpu-echo", localai_files("1"))
     fleet.offer("echo", capabilities={"default": "cpu-echo", "nvidia": "cuda-echo"})
     fleet.offer("cuda-echo", uri=f"{fleet.registry.host}/cuda-echo:latest", alias="echo")
@@ -19,11 +20,9 @@ def test_each_node_gets_what_fits_it_now_later_or_never(fleet: OperationFleet) -
     fleet.registry.push("cuda-echo", localai_files("1"), architecture="arm64")
     admin = fleet.start_frontend("a")
     healthy = ("one", "two", "away", "other")
-    for name in healthy:
+    for name in (*healthy, "pending"):
         fleet.start_worker(name, *(("--capability", "nvidia") if name == "other" else ()))
-    for name in healthy:
-        approve(admin, name)
-    fleet.start_worker("pending")
+    approve(admin, *healthy)
     admin.wait_for_status("pending", "pending")
     agent = {"name": "agent", "node_type": "agent", "token": TOKEN}
     assert call("POST", f"{admin.url}/api/node/register", key=TOKEN, body=agent).status in (200, 201)
@@ -59,16 +58,16 @@ def test_each_node_gets_what_fits_it_now_later_or_never(fleet: OperationFleet) -
 
     # A delete while one is away stays a delete when it is back.
     fleet.workers["two"].kill()
-    admin.wait_for_status("two", "offline")
+    admin.wait_for_status("two", "unhealthy")
     gone = fleet.begin("/api/backends/delete/echo")
     fleet.wait_for_statuses(gone, {"one": "success", "away": "success", "pending": "success", "two": "queued"})
     assert (fleet.worker_dir("two") / "backends" / "cpu-echo").exists()
     fleet.start_worker("two")
+    fleet.start_worker("late")
     fleet.wait_for_operation(gone)
     fleet.wait_for_digests("echo", {})
     assert not (fleet.worker_dir("two") / "backends" / "cpu-echo").exists()
     # And a machine that was never there when it was deleted, but has it, loses it too; a new one does not get it.
-    fleet.start_worker("late")
     approve(admin, "late")
     policies = admin.call("GET", "/api/policies").json()
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "absent")]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -234,3 +234,21 @@ async def test_what_a_whole_reading_lacks_is_gone() -> None:
         before = models.reads
         await until(lambda: models.reads > before)
         assert len(page.events) == 1
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_nothing_is_missed_after_the_first_bytes(is_whole: bool) -> None:
+    models = Table("models", is_whole=is_whole)
+    async with running(models) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
+        await anext(stream)
+        models.put("a", 1)
+        feed.poke("models")
+        async with asyncio.timeout(5):
+            assert b'"key":"a"' in await anext(stream)
+
+
+async def test_a_stream_begins_although_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "BEGIN_WITHIN_S", 0.05)
+    async with running(Table("models", broken=True)) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
+        async with asyncio.timeout(5):
+            assert await anext(stream) == b"retry: 1000\n\n"

@@ -205,7 +205,9 @@ class OperationFleet:
         return found
 
 
-def approve(admin: Admin, name: str) -> None:
-    node = admin.wait_for_status(name, "pending")
-    assert admin.call("POST", f"/api/nodes/{node['id']}/approve").status == 200
-    admin.wait_for_status(name, "healthy")
+def approve(admin: Admin, *names: str) -> None:
+    for name in names:
+        node = admin.wait_for_status(name, "pending")
+        assert admin.call("POST", f"/api/nodes/{node['id']}/approve").status == 200
+    for name in names:
+        admin.wait_for_status(name, "healthy")

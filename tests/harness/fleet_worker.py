@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,17 @@ from harness.waiting import is_listening, wait_until
 
 class FleetWorker:
     def __init__(
-        self, directory: Path, nats: Nats, *flags: str, corral: bool = True, node: str = NODE, **environment: str
+        self,
+        directory: Path,
+        nats: Nats,
+        *flags: str,
+        corral: bool = True,
+        node: str = NODE,
+        inside: Sequence[str] = (),
+        **environment: str,
     ) -> None:
+        """`inside`: words to put before the command."""
+        self.inside = inside
         self.nats, self.directory, self._corral, self._node = nats, directory, corral, node
         self.data_dir = directory / "worker"
         self.registrar = Registrar(nats, corral=corral, node=node)
@@ -39,7 +48,7 @@ class FleetWorker:
             "worker", "--join", self.registrar.url, "--token", TOKEN, "--name", "worker-1", *bus,
             "--data-dir", str(self.data_dir), "--port", str(self.port), "--trusted-hosts", "127.0.0.1",
             "--plain-http-hosts", "127.0.0.1", "--heartbeat-interval", "0.5", *self._flags,
-            log=self.directory / "worker.log", environment=clean_environment(**self._environment),
+            log=self.directory / "worker.log", environment=clean_environment(**self._environment), inside=self.inside,
         )  # fmt: skip
 
     @property

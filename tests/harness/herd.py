@@ -8,14 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
+import psutil
 
 from corral.worker.processes.tree import find_marked
+from harness.engine import give_engine
 from harness.fleet_worker import end_marked
 from harness.nats import Nats
 from harness.ports import take_ports
 from harness.programs import Admin, Answer, Program, call, clean_environment
+from harness.proxy import ProxyThread
 from harness.waiting import free_port, wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
@@ -25,8 +29,11 @@ TOKEN = "test-registration-token"
 class Herd:
     """Short intervals, so that minutes of a real fleet pass in seconds."""
 
-    def __init__(self, directory: Path, nats: Nats, store: str | None = None) -> None:
+    def __init__(self, directory: Path, nats: Nats, store: str | None = None, *, engine: Path | None = None) -> None:
+        """`engine`: an installed llama.cpp for workers to begin with."""
         self.directory, self.nats, self._store = directory, nats, store or f"sqlite://{directory}/corral.db"
+        self._engine = engine
+        self._reached = self._store
         self.frontends: dict[str, Program] = {}
         self.workers: dict[str, Program] = {}
         self._ports: dict[str, int] = {}
@@ -38,13 +45,27 @@ class Herd:
             "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4", "--health-interval", "0.5",
             *flags, log=self.directory / f"{name}.log",
             environment=clean_environment(
-                **self.nats.secrets(), CORRAL_STORE=self._store, CORRAL_ADMIN_KEY=ADMIN_KEY,
+                **self.nats.secrets(), CORRAL_STORE=self._reached, CORRAL_ADMIN_KEY=ADMIN_KEY,
                 CORRAL_REGISTRATION_TOKEN=TOKEN, **environment,
             ),
         )  # fmt: skip
         admin = self.admin(name)
         wait_until(lambda: call("GET", f"{admin.url}/readyz").status == 200, what=f"{name} is ready", within_s=30)
         return admin
+
+    @property
+    def store_file(self) -> str:
+        """Of SQLite."""
+        return self._store.removeprefix("sqlite://")
+
+    def put_line_before_store(self) -> ProxyThread | None:
+        """Frontends started from now on reach PostgreSQL through it. SQLite is a file, and needs none."""
+        if self._store.startswith("sqlite://"):
+            return None
+        address = urlsplit(self._store)
+        line = ProxyThread(address.port or 5432)
+        self._reached = self._store.replace(f":{address.port}", f":{line.port}", 1)
+        return line
 
     def admin(self, name: str = "a") -> Admin:
         return Admin(f"http://127.0.0.1:{self._ports[name]}", ADMIN_KEY)
@@ -55,8 +76,12 @@ class Herd:
         *flags: str,
         frontend: str = "a",
         wait: bool = True,
+        bare: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Program:
+        """A `bare` one has to install what it runs."""
+        if self._engine is not None and not bare and not (self.directory / name).exists():
+            give_engine(self._engine, self.directory / name)
         key = f"worker {name}"
         port = self._ports[key] = self._ports.get(key) or take_ports(100)
         self.workers[name] = Program(
@@ -90,6 +115,13 @@ class Herd:
         root = self.directory / worker / "run" / "processes"
         return [pid for path in root.iterdir() for pid in find_marked(path.name)] if root.is_dir() else []
 
+    def engines(self, worker: str) -> list[int]:
+        """Of these, the ones that serve: neither keepers nor helpers."""
+        listening = {
+            connection.pid for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN
+        }
+        return [pid for pid in self.processes(worker) if pid in listening]
+
     def run_sql(self, sql: str) -> None:
         """Behind everybody's back."""
         if self._store.startswith("sqlite://"):
@@ -106,6 +138,20 @@ class Herd:
                 await connection.close()
 
         asyncio.run(run())
+
+    def read_sql(self, sql: str) -> list[tuple[Any, ...]]:
+        if self._store.startswith("sqlite://"):
+            with closing(sqlite3.connect(self._store.removeprefix("sqlite://"), timeout=10)) as connection:
+                return connection.execute(sql).fetchall()
+
+        async def read() -> list[tuple[Any, ...]]:
+            connection = await asyncpg.connect(self._store)
+            try:
+                return [tuple(row) for row in await connection.fetch(sql)]
+            finally:
+                await connection.close()
+
+        return asyncio.run(read())
 
     def stop(self) -> None:
         for program in (*self.workers.values(), *self.frontends.values()):

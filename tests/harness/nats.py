@@ -32,6 +32,11 @@ class Nats:
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         with (self.directory / "nats.log").open("ab") as log:
             self._process = subprocess.Popen([str(NATS_SERVER), "-c", str(self.files.config)], stdout=log, stderr=log)

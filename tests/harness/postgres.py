@@ -56,6 +56,11 @@ class Postgres:
         )
         assert done.returncode == 0, f"{program}: {done.stderr}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         flags = [part for flag in FLAGS for part in ("-c", flag)]
         with self._log.open("ab") as log:

@@ -144,6 +144,15 @@ class Admin:
         assert answer.status == 200, answer.body
         return {node["name"]: node for node in answer.json()}
 
+    def refresh_galleries(self) -> None:
+        answer = self.call("POST", "/api/galleries/refresh")
+        assert answer.status == 200, answer.body
+
+    def backends_on_offer(self) -> set[str]:
+        answer = self.call("GET", "/api/backends/available?everything=true")
+        assert answer.status == 200, answer.body
+        return {backend["name"] for backend in answer.json()["backends"]}
+
     def wait_for_status(self, name: str, status: str, *, within_s: float = 30.0) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             node = self.nodes().get(name)

@@ -45,6 +45,11 @@ class Proxy:
         self._answers_flow.set()
         self._requests_flow.set()
 
+    def refuse(self) -> None:
+        """Nobody gets through, and who was through is cut off."""
+        self.refusing = True
+        self.cut()
+
     def cut(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
@@ -122,11 +127,12 @@ class Proxy:
 class ProxyThread:
     """The same for tests without an event loop: `line.do(Proxy.cut)`."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target: int | Proxy) -> None:
+        """To a port, or by way of a proxy with habits of its own."""
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
         self._ready = threading.Event()
-        self.proxy = Proxy(target_port)
+        self.proxy = target if isinstance(target, Proxy) else Proxy(target)
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()), daemon=True)
         self._thread.start()
         assert self._ready.wait(10)

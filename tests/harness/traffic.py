@@ -44,6 +44,8 @@ class Traffic:
     def __init__(self, url: str, key: str, model: str, *, per_s: float) -> None:
         self._url, self._key, self._model, self._every_s = url, key, model, 1 / per_s
         self.fates: Counter[str] = Counter()
+        self.sent = 0
+        self._began_s = self._ended_s = 0.0
         self.slowest_s = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -55,8 +57,14 @@ class Traffic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended_s = time.monotonic()
         self._stop.set()
         self._thread.join(120)
+
+    @property
+    def sent_per_s(self) -> float:
+        """So far; afterwards, while it ran."""
+        return self.sent / max(0.001, (self._ended_s or time.monotonic()) - self._began_s)
 
     @property
     def errors(self) -> dict[str, int]:
@@ -64,9 +72,10 @@ class Traffic:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            due_s = time.monotonic()
+            due_s = self._began_s = time.monotonic()
             while not self._stop.is_set():
                 tasks.create_task(self._ask())
+                self.sent += 1
                 due_s = max(due_s + self._every_s, time.monotonic() - 1)
                 await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 

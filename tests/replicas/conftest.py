@@ -6,15 +6,22 @@ from pathlib import Path
 import pytest
 
 from harness.databases import BOTH
+from harness.engine import installed_engine
 from harness.herd import Herd
 from harness.nats import Nats
+from harness.proxy import ProxyThread
 from harness.tiny_model import Shelf, tiny_weights
 
 
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed_engine(tmp_path_factory)
+
+
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, engine: Path) -> Iterator[Herd]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Herd(tmp_path, nats, store, engine=engine)
     yield running
     running.stop()
 
@@ -25,3 +32,15 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     running = Shelf(tiny_weights(tmp_path_factory.mktemp("tiny")).read_bytes())
     yield running
     running.close()
+
+
+@pytest.fixture
+def lines(herd: Herd) -> Iterator[dict[str, ProxyThread]]:
+    """All that leads from one worker to the fleet."""
+    herd.start_frontend()
+    port = int(herd.admin().url.rpartition(":")[2])
+    running = {"http": ProxyThread(port), "bus": ProxyThread(herd.nats.port)}
+    herd.frontends["a"].stop()
+    yield running
+    for line in running.values():
+        line.stop()

@@ -5,7 +5,7 @@ from harness.herd import Herd, stream_chat
 
 def test_a_question_to_a_cold_model_is_answered(herd: Herd) -> None:
     admin = herd.start_frontend()
-    herd.start_worker("w1")
+    herd.start_worker("w1", bare=True)
     assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
     said = "".join(stream_chat(admin.url, "smollm2", "Say hello."))
     assert said.strip()

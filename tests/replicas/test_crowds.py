@@ -18,8 +18,8 @@ async def crowd(urls: list[str], model: str, count: int) -> list[int]:
 def test_a_hundred_requests_at_three_frontends_make_one_load(herd: Herd, shelf: Shelf) -> None:
     """F-41."""
     admins = [herd.start_frontend(name) for name in ("a", "b", "c")]
-    herd.start_worker("w1", "--max-replicas-per-model", "4")
-    herd.start_worker("w2", "--max-replicas-per-model", "4")
+    herd.start_worker("w1", "--max-replicas-per-model", "4", bare=True)
+    herd.start_worker("w2", "--max-replicas-per-model", "4", bare=True)
     assert admins[0].call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     for admin in admins:
         wait_until(lambda: admin.call("GET", "/v1/models").json()["data"], what="every frontend knows the model")  # noqa: B023
@@ -45,7 +45,7 @@ def told_of_at_another_frontend(asked: Admin, other: Admin) -> None:
 def test_a_load_outlives_the_frontend_that_began_it(herd: Herd, shelf: Shelf) -> None:
     first = herd.start_frontend("a")
     second = herd.start_frontend("b")
-    herd.start_worker("w1", frontend="b")
+    herd.start_worker("w1", frontend="b", bare=True)
     assert first.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
     assert first.call("POST", "/api/models/tiny/load").status == 202
     wait_until(lambda: herd.replicas("tiny", "b"), what="it has its place", within_s=30)

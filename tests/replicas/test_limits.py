@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from harness.herd import Herd, ask
+from harness.herd import ADMIN_KEY, Herd, ask
 from harness.programs import Admin
 from harness.tiny_model import Shelf
+from harness.traffic import Traffic
 from harness.waiting import wait_until
 
 
@@ -89,6 +90,7 @@ def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, sh
 
 
 def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(herd: Herd, shelf: Shelf) -> None:
+    """Whoever asks meanwhile waits for that replica: no other is loaded, and every request is answered."""
     admin = herd.start_frontend()
     herd.start_worker("w1")
     add_model(admin, shelf)
@@ -98,16 +100,20 @@ def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(h
     assert herd.workers["w1"].stop() == 0
     admin.wait_for_status("w1", "offline")
 
-    def rows() -> list[dict[str, Any]]:
-        return herd.replicas("tiny")
-
-    herd.start_worker("w1", wait=False)
+    seen: set[tuple[str, ...]] = set()
 
     def is_back() -> bool:
-        assert [row["id"] for row in rows()] == [before["id"]], "nothing was started elsewhere"
-        assert why(admin)["loads"] == []
+        seen.add(tuple(row["id"] for row in herd.replicas("tiny")))
+        seen.update((load["cause"],) for load in why(admin)["loads"])
         return bool(admin.nodes()["w1"]["status"] == "healthy")
 
-    wait_until(is_back, what="w1 is back", within_s=60)
-    wait_until(lambda: ask(admin, "tiny").status == 200, what="it serves from there", within_s=15)
-    assert [row["id"] for row in rows()] == [before["id"]]
+    herd.start_worker("w1", wait=False)
+    with Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
+        wait_until(is_back, what="w1 is back", within_s=60)
+        answered = traffic.fates["200"]
+        wait_until(lambda: is_back() and traffic.fates["200"] > answered + 20, what="it serves", within_s=30)
+    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    assert traffic.errors == {}
+    assert is_back()
+    assert seen == {(before["id"],)}, "nothing was loaded, nowhere, at any time"
+    assert "process.launched" not in (herd.directory / "w2.log").read_text()

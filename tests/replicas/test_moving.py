@@ -79,8 +79,10 @@ def test_a_drain_is_not_noticed(herd: Herd, shelf: Shelf) -> None:
         wait_until(lambda: [row["node_id"] for row in herd.replicas("tiny")] == [w2], what="moved", within_s=90)
         seen = traffic.fates["200"]
         wait_until(lambda: traffic.fates["200"] > seen + 50, what="requests are answered there", within_s=60)
-    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    print(f"{traffic.sent_per_s:.1f} requests/s, {traffic.fates['200']} answers, slowest {traffic.slowest_s:.2f} s")
     assert traffic.errors == {}
+    assert traffic.fates["200"] == traffic.sent
+    assert traffic.sent_per_s > 48
     assert not herd.processes("w1")
 
 
@@ -133,5 +135,7 @@ def test_a_rolling_upgrade_is_not_noticed(herd: Herd, shelf: Shelf, gallery: Gal
             return len(rows) == 2 and len(digests) == 1 and digests != before
 
         wait_until(upgraded, what="both run from the new version", within_s=180)
-    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    print(f"{traffic.sent_per_s:.1f} requests/s, {traffic.fates['200']} answers, slowest {traffic.slowest_s:.2f} s")
     assert traffic.errors == {}
+    assert traffic.fates["200"] == traffic.sent
+    assert traffic.sent_per_s > 48

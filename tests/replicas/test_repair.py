@@ -55,23 +55,6 @@ def test_a_dead_machines_replica_is_rebuilt_elsewhere(herd: Herd, shelf: Shelf) 
     print(f"rebuilt {time.monotonic() - began:.1f} s after the death")
 
 
-def test_a_worker_that_was_only_asleep_is_fenced_and_ends_what_was_given_to_others(herd: Herd, shelf: Shelf) -> None:
-    """F-08, with short limits."""
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
-    add_model(admin, shelf, replicas=1)
-    herd.wait_for_ready("tiny", 1)
-    herd.start_worker("w2")
-    w2 = admin.nodes()["w2"]["id"]
-    os.kill(herd.workers["w1"].pid, signal.SIGSTOP)
-    wait_until(lambda: [row["node_id"] for row in herd.ready("tiny")] == [w2], what="replaced", within_s=60)
-    os.kill(herd.workers["w1"].pid, signal.SIGCONT)
-    admin.wait_for_status("w1", "healthy")
-
-    wait_until(lambda: not herd.processes("w1"), what="the process that was given away is ended", within_s=60)
-    assert ask(admin, "tiny").status == 200
-
-
 def test_a_process_that_is_gone_is_noticed_and_replaced(herd: Herd, shelf: Shelf) -> None:
     """Killed with its keeper, so that nobody starts it again: the worker's own table is the evidence."""
     admin = herd.start_frontend()
@@ -88,8 +71,37 @@ def test_a_process_that_is_gone_is_noticed_and_replaced(herd: Herd, shelf: Shelf
     assert before["model_name"] == "tiny"
 
 
+def test_a_killed_process_is_off_the_routes_within_a_second_and_nobody_is_refused(herd: Herd, shelf: Shelf) -> None:
+    """F-10: started again by its worker, which tells at once; requests wait for it meanwhile."""
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    add_model(admin, shelf, replicas=1, max_replicas=1)
+    [before] = herd.wait_for_ready("tiny", 1)
+
+    def shown() -> tuple[str, str]:
+        [replica] = admin.call("GET", "/api/why/models/tiny").json()["replicas"]
+        return replica["corral_state"], replica.get("reason", "")
+
+    def routed() -> bool:
+        return bool(admin.call("GET", "/api/nodes/models").json())
+
+    assert shown() == ("ready", "")
+    assert routed()
+    [engine] = herd.engines("w1")
+    os.kill(engine, signal.SIGKILL)
+    killed_s = time.monotonic()
+    wait_until(lambda: shown()[0] != "ready" and not routed(), what="it is seen", within_s=1)
+    seen_s = time.monotonic() - killed_s
+    assert shown() == ("loading", "its process on w1 is being started again")
+    answer = ask(admin, "tiny")
+    print(f"seen after {seen_s:.2f} s, answered again after {time.monotonic() - killed_s:.2f} s")
+    assert answer.status == 200, answer.body
+    [after] = herd.replicas("tiny")
+    assert after["id"] == before["id"], "the same replica, not another one"
+
+
 def test_silence_is_not_death(herd: Herd, shelf: Shelf) -> None:
-    """F-26: the bus comes and goes; nothing is reaped, nothing is loaded again."""
+    """F-19: the bus comes and goes; nothing is reaped, nothing is loaded again."""
     admin = herd.start_frontend()
     herd.start_worker("w1")
     add_model(admin, shelf, replicas=1)

@@ -9,15 +9,17 @@ import pytest
 from corral.core.errors import Conflict, Fenced, InvalidInput
 from corral.core.load_jobs import LoadProgress, LoadState
 from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.observed import Observation, ObservedProcess
 from corral.core.placement import GIB, Decision, Need, Placed, place
 from corral.core.presence import Presence
 from corral.core.process_leases import NodeShare
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.routing import ReplicaId
 from corral.core.scaling import Add, Scheduling
+from corral.core.standing import Standing
 from corral.store.database import Tx
 from corral.store.given_away import FORGET_AFTER_MS
-from corral.store.load_jobs import Loaded, LoadJob
+from corral.store.load_jobs import Loaded, LoadJob, Patience
 from corral.store.load_memory import LoadInfo
 from corral.store.node_rows import insert_node
 from corral.store.stores import Stores
@@ -91,6 +93,12 @@ async def start(stores: Stores, model: str = "tiny", text: str = TINY, owner: st
     return job
 
 
+async def ask(stores: Stores, revision: str, cause: str = "a request") -> LoadJob:
+    job = await stores.load_jobs.ask("tiny", revision, cause=cause, ids=IDS)
+    assert isinstance(job, LoadJob), job
+    return job
+
+
 async def decide(stores: Stores, need: Need) -> Decision:
     return place(need, (await stores.replicas.read_fleet(nobody)).rooms)
 
@@ -109,6 +117,7 @@ def loaded(**changes: object) -> Loaded:
         backend="llama-cpp",
         backend_digest="sha256:1",
         epoch=1,
+        pid=4711,
         capacity=4,
         load_options='{"context":2048}',
         load_ms=1500,
@@ -165,9 +174,7 @@ async def test_a_load_becomes_a_route(stores: Stores) -> None:
 async def test_all_who_ask_get_the_same_load(stores: Stores, rig: Rig) -> None:
     revision = (await stores.models.save(TINY, "ann")).revision
     others = [Stores(await rig.open()) for _ in range(4)]
-    jobs = await asyncio.gather(
-        *(others[number % 4].load_jobs.ask("tiny", revision, cause="r", ids=IDS) for number in range(40))
-    )
+    jobs = await asyncio.gather(*(ask(others[number % 4], revision) for number in range(40)))
     assert len({job.id for job in jobs}) == 1
     claims = await asyncio.gather(*(one.load_jobs.claim(f"f{n}", lease_s=9, most=9) for n, one in enumerate(others)))
     assert [len(claim) for claim in claims if claim] == [1], "one frontend does the work"
@@ -200,12 +207,12 @@ async def test_a_failed_load_is_answered_with_its_cause_and_not_tried_before_it_
     job = await start(stores)
     await reserve(stores, job)
     await stores.load_jobs.fail(job, "no space left", again_in_s=60, stop=False)
-    again = await stores.load_jobs.ask("tiny", job.revision, cause="another request", ids=IDS)
+    again = await ask(stores, job.revision, "another request")
     assert (again.id, again.state, again.last_error) == (job.id, LoadState.FAILED, "no space left")
     assert await stores.load_jobs.claim("f1", lease_s=LEASE_S, most=9) == []
     assert await stores.replicas.read_all() == []
     await rig.advance(61)
-    fresh = await stores.load_jobs.ask("tiny", job.revision, cause="another request", ids=IDS)
+    fresh = await ask(stores, job.revision, "another request")
     assert (fresh.state, fresh.attempts) == (LoadState.PENDING, 1)
 
 
@@ -213,7 +220,7 @@ async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: 
     job = await start(stores)
     await stores.load_jobs.fail(job, "bad weights", again_in_s=300, stop=False)
     revision = (await stores.models.save(TINY + "threads: 2\n", "ann")).revision
-    fresh = await stores.load_jobs.ask("tiny", revision, cause="r", ids=IDS)
+    fresh = await ask(stores, revision)
     assert (fresh.state, fresh.revision, fresh.attempts) == (LoadState.PENDING, revision, 0)
 
 
@@ -452,3 +459,113 @@ async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: St
     await stores.load_jobs.forget("tiny", [job.id, waiting.id])
     assert [left.id for left in await stores.load_jobs.read_of_model("tiny")] == [job.id]
     await stores.load_jobs.finish(job, loaded())
+
+
+def told(*states: str, epoch: int = 1, sequence: int = 1, pid: int = 4711) -> Observation:
+    processes = tuple(
+        ObservedProcess(
+            process_key=f"tiny#{slot}", model="tiny", replica=slot, backend="b", digest="d", state=state, pid=pid
+        )
+        for slot, state in enumerate(states)
+    )
+    return Observation(
+        node_id=NodeId("a"), instance="i", epoch=epoch, sequence=sequence, backends=(), processes=processes
+    )
+
+
+async def settled(stores: Stores) -> Replica:
+    """Served for longer than a report may be on its way."""
+    replica = await serve(stores)
+
+    async def body(tx: Tx) -> None:
+        await tx.execute("UPDATE replicas SET ready_at = ready_at - 60000")
+
+    await stores.database.write(body)
+    return replica
+
+
+async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", key_hash="k"))
+    replica = await settled(stores)
+    assert (await stores.observed.record([told("ready")])).routes
+    assert await routed(stores) == ["a"]
+    for sequence, state in enumerate(("backing_off", "starting", "failed"), 2):
+        before = await stores.replicas.read_version()
+        recorded = await stores.observed.record([told(state, sequence=sequence)])
+        assert await routed(stores) == [], state
+        assert recorded.changed == ("a",)
+        assert recorded.routes == (state == "backing_off"), "only what begins or ceases to serve is a change of routes"
+        assert (await stores.replicas.read_version() > before) == recorded.routes
+    # The key is the same, the process another: until its token is known nothing is sent there.
+    assert (await stores.observed.record([told("ready", sequence=9, pid=4712)])).routes
+    assert await routed(stores) == []
+    assert await stores.replicas.read_unlearned() == ["a"]
+    await stores.replicas.note_seen(replica.id, epoch=1, pid=4712, address="10.0.0.1:9001", token="new")
+    assert await routed(stores) == ["a"]
+    assert await stores.replicas.read_unlearned() == []
+    [found] = await stores.replicas.read_standing()
+    assert found.stands is not None
+    assert found.stands.standing is Standing.SERVES
+
+
+async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", key_hash="k"), make_node("b", key_hash="l"))
+    replica = await settled(stores)
+    await stores.observed.record([told("ready")])
+
+    async def restart(tx: Tx) -> None:
+        await tx.execute("UPDATE nodes SET epoch = 2 WHERE id = 'a'")
+
+    await stores.database.write(restart)
+    assert await routed(stores) == [], "the new worker has not told yet"
+    waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
+    assert waits == Patience("a has not told yet what it runs")
+    await stores.observed.record([told("ready", epoch=2)])
+    assert await routed(stores) == ["a"]
+    waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
+    assert waits == Patience("a replica is ready")
+    await stores.observed.record([told(epoch=2, sequence=2)])
+    assert (await ask(stores, replica.revision)).active, "it is not there any more"
+
+
+async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", key_hash="k"), make_node("b", key_hash="l"))
+    await stores.models.save(TINY, "ann")
+    await stores.scheduling.save(Scheduling(model="tiny", max_replicas=1), actor="ann", ids=IDS)
+    replica = await settled(stores)
+    await stores.observed.record([told()])
+    asked = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
+    assert asked == Patience("no more than 1 may run, and a does not run it any more")
+
+
+async def test_a_load_asked_for_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    stored = await stores.models.save(TINY, "ann")
+    await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
+    two = [Add(why="2 are wanted at least")] * 2
+    made = await stores.load_jobs.ask_more("tiny", stored.revision, two, ids=IDS, known=())
+    assert len(made) == 1
+    assert len(await stores.load_jobs.read_of_model("tiny")) == 2
+
+
+async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) -> None:
+    """INV-32: a controller that slept through its lease has an old picture of the herd."""
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    late = await stores.leases.hold("replicas", "f1", ttl_s=0.0)
+    assert late is not None
+    assert await stores.leases.hold("replicas", "f2", ttl_s=30.0) is not None
+    with pytest.raises(Fenced):
+        await stores.replicas.drop([replica.id], why="its node is gone", lease=late)
+    with pytest.raises(Fenced):
+        await stores.replicas.want_stopped([replica.id], why="too many", lease=late)
+    with pytest.raises(Fenced):
+        await stores.replicas.drain([replica.id], why="too many", lease=late)
+    with pytest.raises(Fenced):
+        await stores.replicas.note_missed([replica.id], lease=late)
+    with pytest.raises(Fenced):
+        await stores.load_jobs.ask_more("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
+    with pytest.raises(Fenced):
+        await stores.load_jobs.forget("tiny", [], lease=late)
+    assert await routed(stores) == ["a"]
+    assert await stores.load_jobs.read_all() == []

@@ -36,7 +36,7 @@ from corral.artifacts.errors import (
     disk_errors,
 )
 from corral.artifacts.fill import Filler, layer_key
-from corral.artifacts.flush import settle
+from corral.artifacts.flush import settling
 from corral.artifacts.galleries.yaml import load_yaml
 from corral.artifacts.huggingface import check_git_oid
 from corral.artifacts.layers import Layer, LayerDamaged, LayerStore, assemble
@@ -189,15 +189,23 @@ class Installer:
             self._doubt(resolved, present, cancel)
             present = None
         if present is None:
-            present = self._build(request, uri, resolved, cancel, meter, started_s)
+            version = self._switch_to_new(self._build(request, uri, resolved, cancel, meter, started_s))
         else:
             self._describe_again(request, resolved, present)
-        version = self.versions.switch(request.name, digest)
+            version = self.versions.switch(request.name, digest)
         if not self.settings.keep_blobs:
             self._drop_blobs(resolved)
         meter.finish()
         log.info("artifact.installed", backend=request.name, digest=digest, source=resolved.source)
         return version
+
+    def _switch_to_new(self, built: InstalledVersion) -> InstalledVersion:
+        try:
+            return self.versions.switch(built.name, Digest(built.digest))
+        except (DiskFull, DiskFault):
+            with _as_far_as_possible():
+                self.versions.remove_version(built)
+            raise
 
     def _doubt(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
         """Before a version is built once more: nothing may run from it, and damaged layers are not used again."""
@@ -252,14 +260,17 @@ class Installer:
         traces = _Traces(pieces=resolved.pieces)
         staged = self.staging.new_path()
         try:
-            with self.ledger.promise(self._needed(resolved), request.name, self.reclaim):
+            with (
+                settling(self.settings.data_dir) as settle,
+                self.ledger.promise(self._needed(resolved), request.name, self.reclaim),
+            ):
                 layers = self._assembled(resolved, staged, cancel, meter, traces)
                 manifest = self._finish_tree(request, resolved, staged, digest)
                 cancel.check()
                 metadata = self._metadata(request, uri, resolved, layers, manifest, started_s)
                 self.versions.write_metadata(staged, metadata)
                 # Everything the version is made of must be on the disk before its name is.
-                settle(self.settings.data_dir)
+                settle()
             path = self.versions.add(request.name, digest, staged)
             return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
@@ -267,6 +278,8 @@ class Installer:
                 remove_tree(staged)
                 if not (isinstance(error, Cancelled) and error.keep_partials):
                     self._take_away(traces)
+                if isinstance(error, DiskFault):
+                    self._distrust(traces.pieces)
             raise
         except BaseException:
             with _as_far_as_possible():
@@ -427,6 +440,16 @@ class Installer:
                 self.blobs.remove(piece.blob.digest)
         for key in traces.layers:
             self.layers.remove(key)
+
+    def _distrust(self, pieces: Sequence[Piece]) -> None:
+        """What a disk failed to write, it does not tell twice: the next install must not find it here. Layers that
+        some version was made of have been flushed with it, and stay."""
+        flushed = {
+            key for backend in self.versions.list() for version in backend.versions for key in version.metadata.layers
+        }
+        for key in filter(None, map(layer_key, pieces)):
+            if key not in flushed:
+                self.layers.remove(key)
 
     def reclaim(self, missing: int) -> None:
         """Room for an install at the cost of packed bytes whose content is unpacked already."""

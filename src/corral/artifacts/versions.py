@@ -10,14 +10,15 @@ LocalAI (`backends/<name>/run.sh`) are listed too.
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from corral.artifacts.digests import Digest, hex_of
-from corral.artifacts.errors import BadReference, NotInstalled, VersionInUse, disk_errors
+from corral.artifacts.errors import ArtifactError, BadReference, NotInstalled, VersionInUse, disk_errors
 from corral.artifacts.flush import exchange, settle_directory
 from corral.artifacts.manifest import LOCALAI_RUN, Manifest
 from corral.artifacts.signatures import SignaturePolicy
@@ -140,16 +141,18 @@ class VersionStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 exchange(staged, path)  # `current` may point here, and must never point at nothing
-                settle_directory(path.parent)
+                with _taken_back(lambda: exchange(staged, path)):
+                    settle_directory(path.parent)
                 self._staging.discard(staged)
             else:
                 staged.rename(path)
-                settle_directory(path.parent)
+                with _taken_back(lambda: path.rename(staged)):
+                    settle_directory(path.parent)
         return path
 
     def write_metadata(self, path: Path, metadata: Metadata) -> None:
         staged = path / f".{METADATA}.{self._ids.uuid()}"
-        with disk_errors(f"describing {metadata.name}"):
+        with disk_errors(f"describing {metadata.name}"), _taken_back(lambda: staged.unlink(missing_ok=True)):
             with staged.open("wb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(metadata), indent=2))
                 file.flush()
@@ -161,12 +164,20 @@ class VersionStore:
         path = self.path(name, digest)
         if not (path / METADATA).is_file():
             raise NotInstalled(f"Backend {name} has no version {digest} here.")
-        staged = path.parent / f".{POINTER}.{self._ids.uuid()}"
-        with disk_errors(f"switching {name}"):
-            os.symlink(path.name, staged)
-            staged.replace(path.parent / POINTER)
+        before = _read_pointer(path.parent)
+        with disk_errors(f"switching {name}"), _taken_back(lambda: self._point(path.parent, before)):
+            self._point(path.parent, path.name)
             settle_directory(path.parent)
         return self._read(path.parent.name, path)
+
+    def _point(self, home: Path, version: str | None) -> None:
+        if version is None:
+            (home / POINTER).unlink(missing_ok=True)
+            return
+        staged = home / f".{POINTER}.{self._ids.uuid()}"
+        with _taken_back(lambda: staged.unlink(missing_ok=True)):
+            os.symlink(version, staged)
+            staged.replace(home / POINTER)
 
     def rollback(self, name: str, to: Digest | None) -> InstalledVersion:
         backend = self.backend(name)
@@ -244,11 +255,9 @@ class VersionStore:
 
     def _read(self, name: str, path: Path) -> InstalledVersion:
         metadata = _decode((path / METADATA).read_bytes())
-        try:
-            pointed = os.readlink(path.parent / POINTER)
-        except OSError:
-            pointed = ""
-        return InstalledVersion(name=name, path=path, metadata=metadata, current=pointed == path.name)
+        return InstalledVersion(
+            name=name, path=path, metadata=metadata, current=_read_pointer(path.parent) == path.name
+        )
 
     def _read_localai(self, path: Path) -> InstalledVersion:
         file = path / METADATA
@@ -260,3 +269,21 @@ class VersionStore:
 
 
 _TEMPORARY = LOCALAI_LEFTOVERS + LOCALAI_BACKUPS
+
+
+def _read_pointer(home: Path) -> str | None:
+    try:
+        return os.readlink(home / POINTER)
+    except OSError:
+        return None
+
+
+@contextmanager
+def _taken_back(undo: Callable[[], object]) -> Iterator[None]:
+    """What failed has changed nothing, as far as the disk lets us."""
+    try:
+        yield
+    except (OSError, ArtifactError):
+        with suppress(OSError):  # the first failure is the one to tell
+            undo()
+        raise

@@ -9,8 +9,15 @@ from corral.artifacts.blobs import Blob, BlobStream, place
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, sha256_digest
-from corral.artifacts.errors import DigestMismatch, PolicyRefused, SourceRejected, SourceUnavailable, UnsafeArchive
-from corral.artifacts.flush import settle
+from corral.artifacts.errors import (
+    DigestMismatch,
+    DiskFault,
+    PolicyRefused,
+    SourceRejected,
+    SourceUnavailable,
+    UnsafeArchive,
+)
+from corral.artifacts.flush import settling
 from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.install import Installer
 from corral.artifacts.locks import held
@@ -52,14 +59,29 @@ def install_files(
         sizes = [blob.size for blob in blobs]
         meter.expect(None if any(size is None for size in sizes) else sum(size or 0 for size in sizes))
         missing = sum(installer.blobs.bytes_missing(blob) for blob in blobs)
-        with installer.ledger.promise(missing, "These weights", installer.reclaim):
+        with (
+            settling(installer.settings.data_dir) as settle,
+            installer.ledger.promise(missing, "These weights", installer.reclaim),
+        ):
             meter.enter(Phase.DOWNLOADING)
             ready = [(item, _fetch(installer, item, cancel, meter)) for item in wanted]
             meter.enter(Phase.EXTRACTING)
-            settle(installer.settings.data_dir)
+            try:
+                settle()
+            except DiskFault:
+                _distrust(installer, [digest for _, digest in ready])
+                raise
             placed = [_place(installer, item, digest, ids) for item, digest in ready]
     meter.finish()
     return placed
+
+
+def _distrust(installer: Installer, digests: Sequence[Digest]) -> None:
+    """What a disk failed to write, it does not tell twice. Blobs that are placed already were flushed before that."""
+    for digest in digests:
+        path = installer.blobs.find(digest)
+        if path is not None and path.stat().st_nlink == 1:
+            installer.blobs.remove(digest)
 
 
 def _wanted(installer: Installer, file: ModelFile, target_dir: Path, cancel: CancelToken) -> Iterator[_Wanted]:

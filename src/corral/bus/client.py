@@ -35,6 +35,7 @@ CONFIRM_AGAIN_S = 1.0
 PING_EVERY_S = 8.0
 PINGS_OUTSTANDING = 2
 RECONNECT_WAIT_S = 0.25
+IN_TURN_AT_ONCE = 32
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
 
@@ -321,7 +322,8 @@ class Bus:
         answers: Callable[[CorralError], bytes] | None = None,
         may_reply: Callable[[str], bool] = lambda reply: True,
     ) -> None:
-        """Run `handler` for each message in a task of its own, at most `concurrency` at a time.
+        """Run `handler` for each message in a task of its own, at most `concurrency` at a time; with 1, one after the
+        other and without tasks, which for many small messages is several times cheaper.
 
         A failing handler still answers, through `answers`; without it an error is only logged. A reply address that
         `may_reply` does not accept is not used."""
@@ -341,6 +343,8 @@ class Bus:
             raise
 
     async def _subscribe(self, service: _Service) -> Subscription:
+        if service.concurrency == 1:
+            return await self._listen(service.subject, self._in_turn(service))
         limit = asyncio.Semaphore(service.concurrency)
 
         async def receive(message: Msg) -> None:
@@ -352,6 +356,18 @@ class Bus:
             task.add_done_callback(lambda _: limit.release())
 
         return await self._listen(service.subject, receive)
+
+    def _in_turn(self, service: _Service) -> Callable[[Msg], Awaitable[None]]:
+        handled = itertools.count(1)
+
+        async def receive(message: Msg) -> None:
+            if self._closing:
+                return
+            await self._handle(service, message)
+            if next(handled) % IN_TURN_AT_ONCE == 0:
+                await asyncio.sleep(0)  # nats-py hands over all that has arrived without a pause
+
+        return receive
 
     async def _listen(self, subject: str, receive: Callable[[Msg], Awaitable[None]]) -> Subscription:
         try:

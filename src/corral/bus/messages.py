@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from corral.core.errors import InvalidInput
+from corral.core.node_history import NodeShare
 
 # Requests
 
@@ -409,6 +410,8 @@ class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_out: int = 0
     first_byte: tuple[int, ...] = ()
     """Answers by the time to their first byte."""
+    nodes: dict[str, NodeShare] = {}
+    """By name, those that answered."""
 
 
 Message = TypeVar("Message", bound=msgspec.Struct)

@@ -4,6 +4,7 @@ Byte counts are whole numbers; None is unknown. LocalAI's workers send 0 for a G
 nothing for a disk they could not measure.
 """
 
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -131,4 +132,4 @@ decode_register = msgspec.json.Decoder(RegisterRequest).decode
 decode_register_reply = msgspec.json.Decoder(RegisterReply).decode
 decode_heartbeat = msgspec.json.Decoder(HeartbeatRequest).decode
 decode_heartbeat_reply = msgspec.json.Decoder(HeartbeatReply).decode
-decode_facts = msgspec.json.Decoder(NodeFacts).decode
+decode_facts = lru_cache(maxsize=4096)(msgspec.json.Decoder(NodeFacts).decode)  # read often, told once

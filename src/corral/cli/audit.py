@@ -4,7 +4,7 @@ import json
 
 import click
 
-from corral.cli.client import Api, client_command, print_json, print_table
+from corral.cli.client import Api, client_command, print_json, print_table, show_time
 
 
 @click.command("audit")
@@ -25,7 +25,7 @@ def audit_command(api: Api, limit: int, since: str | None) -> None:
         ("TIME (UTC)", "WHO", "ACTION", "ON", "DETAIL"),
         [
             (
-                entry["at"][:19].replace("T", " "),
+                show_time(entry["at"]),
                 entry["actor"],
                 entry["action"],
                 entry["subject"],

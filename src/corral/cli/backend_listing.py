@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
 from corral.core.sizes import format_bytes
 
@@ -173,7 +173,7 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
         click.echo("There are no policies. An install on all machines, or with --selector, makes one.")
         return
     print_table(
-        ("POLICY", "BACKEND", "WANTED", "WHERE", "ON DRIFT", "SINCE", "BY"),
+        ("POLICY", "BACKEND", "WANTED", "WHERE", "ON DRIFT", "SINCE (UTC)", "BY"),
         [
             (
                 policy["id"],
@@ -181,7 +181,7 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
                 policy["ensure"],
                 " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "everywhere",
                 policy["on_drift"],
-                policy["created_at"][:19].replace("T", " "),
+                show_time(policy["created_at"]),
                 policy["created_by"],
             )
             for policy in policies

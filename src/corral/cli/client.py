@@ -140,6 +140,11 @@ def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) ->
     return fitted
 
 
+def show_time(rfc3339: str) -> str:
+    """UTC, to the second, as every listing shows it; `--json` tells it in full."""
+    return rfc3339[:19].replace("T", " ")
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = ()) -> None:
     """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
     lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]

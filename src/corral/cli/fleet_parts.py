@@ -16,8 +16,22 @@ from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
 from corral.frontend.gallery.service import Galleries
+from corral.settings import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
+
+
+def order_limits(settings: FrontendSettings) -> OrderLimits:
+    return OrderLimits(
+        install_s=settings.backend_install_timeout_s,
+        upgrade_s=settings.backend_upgrade_timeout_s,
+        at_once=settings.orders_at_once,
+        retry=RetryLimits(
+            attempts=settings.backend_attempts,
+            base_s=settings.backend_retry_first_s,
+            cap_s=settings.backend_retry_longest_s,
+        ),
+    )
 
 
 class FleetParts:
@@ -35,7 +49,6 @@ class FleetParts:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        settings = me.settings
 
         async def changed() -> None:
             await hint("operations")
@@ -61,16 +74,7 @@ class FleetParts:
             suspicion=stores.health,
             replicas=replicas,
             peers=self.peers,
-            limits=OrderLimits(
-                install_s=settings.backend_install_timeout_s,
-                upgrade_s=settings.backend_upgrade_timeout_s,
-                at_once=settings.orders_at_once,
-                retry=RetryLimits(
-                    attempts=settings.backend_attempts,
-                    base_s=settings.backend_retry_first_s,
-                    cap_s=settings.backend_retry_longest_s,
-                ),
-            ),
+            limits=order_limits(me.settings),
             ids=ids,
             on_change=changed,
         )
@@ -89,7 +93,7 @@ class FleetParts:
             on_change=changed,
         )
         self.upgrades = UpgradeCheck(
-            fleet=self.fleet, states=self.desired, galleries=galleries, every_s=settings.upgrade_check_interval_s
+            fleet=self.fleet, states=self.desired, galleries=galleries, every_s=me.settings.upgrade_check_interval_s
         )
 
         async def observed() -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from corral.cli.client import Api, client_command, print_json, print_table
+from corral.cli.client import Api, client_command, print_json, print_table, show_time
 from corral.core.errors import InvalidInput
 
 
@@ -43,17 +43,17 @@ def list_keys(api: Api) -> None:
         print_json(keys)
         return
     print_table(
-        ("NAME", "SCOPE", "MODELS", "BEGINS WITH", "CREATED", "BY", "ID", "STATE"),
+        ("NAME", "SCOPE", "MODELS", "BEGINS WITH", "CREATED (UTC)", "BY", "ID", "STATE"),
         [
             (
                 key["name"],
                 key["scope"],
                 _shown(key["models"]),
                 key["hint"] + "...",
-                key["created_at"][:19],
+                show_time(key["created_at"]),
                 key["created_by"],
                 key["id"],
-                f"revoked {key['revoked_at'][:19]}" if key["revoked_at"] else "in use",
+                f"revoked {show_time(key['revoked_at'])}" if key["revoked_at"] else "in use",
             )
             for key in keys
         ],

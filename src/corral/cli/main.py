@@ -1,7 +1,10 @@
 """The command line. Each noun has a module, imported when its command is used: every command starts fast."""
 
+import ast
 import sys
 from importlib import import_module
+from importlib.abc import SourceLoader
+from importlib.util import find_spec
 
 import click
 
@@ -43,6 +46,22 @@ class LazyGroup(click.Group):
         module, name = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(map(len, COMMANDS))
+        room = formatter.width - 6 - widest
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short_help(*place, room)) for name, place in COMMANDS.items()])
+
+
+def short_help(module: str, function: str, width: int) -> str:
+    """From a command's docstring, read without importing it and all that it needs."""
+    spec = find_spec(module)
+    source = spec.loader.get_source(module) if spec is not None and isinstance(spec.loader, SourceLoader) else None
+    for node in ast.parse(source or "").body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return click.Command(function, help=ast.get_docstring(node)).get_short_help_str(width)
+    return ""
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from corral.cli.chat import loading_line
-from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
@@ -40,7 +40,7 @@ def list_models(api: Api) -> None:
         click.echo("  corral models install smollm2")
         return
     print_table(
-        ("NAME", "STATE", "READY", "WANTED", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED", "NOTE"),
+        ("NAME", "STATE", "READY", "WANTED", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED (UTC)", "NOTE"),
         [
             (
                 model["name"],
@@ -49,7 +49,7 @@ def list_models(api: Api) -> None:
                 ",".join(model["known_usecases"]) or "-",
                 ",".join(model["aliases"]) or "-",
                 model["revision"][:12],
-                model["changed_at"][:19],
+                show_time(model["changed_at"]),
                 _note(model),
             )
             for model in models
@@ -210,12 +210,14 @@ def show_model(api: Api, model: str, history: bool) -> None:
         print_table(
             ("REVISION", "AT", "BY", "SIZE"),
             [
-                (item["revision"][:12], item["at"][:19], item["actor"], f"{len(item['config'])} characters")
+                (item["revision"][:12], show_time(item["at"]), item["actor"], f"{len(item['config'])} characters")
                 for item in revisions
             ],
         )
         return
-    click.echo(f"# revision {found['revision'][:12]}, {found['changed_at'][:19]}, by {clean(found['changed_by'])}")
+    click.echo(
+        f"# revision {found['revision'][:12]}, {show_time(found['changed_at'])} UTC, by {clean(found['changed_by'])}"
+    )
     click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
@@ -391,5 +393,4 @@ def _say(api: Api, answer: Any, line: str) -> None:
     if api.as_json:
         print_json(answer)
     else:
-        message = answer.get("message") if isinstance(answer, dict) else None
-        click.echo(clean(str(message)) if message else line)
+        click.echo(line)

@@ -12,6 +12,7 @@ from corral.bus.request_notes import RequestNote, WhyRequest
 from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED, WHY_REQUEST
 from corral.cli.processes import Place
 from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.node_history import memory_use
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.drivers import Driver
@@ -30,6 +31,8 @@ from corral.telemetry.metrics import Metric, Registry, render
 from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_metrics, without_gauges
 
 METRICS_EVERY_S = 2.0
+MEMORY_EVERY_S = 30.0
+"""Often enough for every minute of a machine's history to have its figure."""
 REMEMBERED_WITHIN_S = 2.0
 
 
@@ -41,6 +44,7 @@ def _limits(settings: FrontendSettings) -> LaneLimits:
         queue_wait_s=settings.queue_wait_s,
         load_wait_s=settings.model_load_wait_s,
         silence_s=settings.response_timeout_s,
+        probe_after_s=settings.probe_after_s,
         show_node=settings.expose_node_header,
     )
 
@@ -94,6 +98,7 @@ class ServingParts:
             "in flight": self._tell,
             "last used": self._touch,
             "pulse": self._beat,
+            "memory": self._watch_memory,
         }
         if place.count > 1:
             self.loops["metrics"] = self._keep_metrics
@@ -168,6 +173,11 @@ class ServingParts:
             await self._bus.publish(PULSE, encode(beat))
 
         await self.pulse.keep_telling(publish)
+
+    async def _watch_memory(self) -> None:
+        while True:
+            self.pulse.note_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
+            await asyncio.sleep(MEMORY_EVERY_S)
 
     async def _tell(self) -> None:
         async def publish(message: OpenRequests) -> None:

@@ -9,7 +9,7 @@ import structlog
 
 from corral.controller.fleet import Fleet
 from corral.controller.resolve import Resolver, wish_of
-from corral.core.drift import Drift, Heal, find_drift, plan_heal
+from corral.core.drift import FleetPicture, Heal, plan_heal
 from corral.core.errors import CorralError
 from corral.core.intents import Verb, Wish
 from corral.core.nodes import Node, NodeId
@@ -42,8 +42,6 @@ ACTOR = "policy"
 
 class Nodes(Protocol):
     async def read_all(self) -> list[Node]: ...
-
-    async def now_ms(self) -> int: ...
 
 
 class Processes(Protocol):
@@ -103,9 +101,11 @@ class DesiredState:
         nodes = [node for node in await self._nodes.read_all() if takes_backends(node)]
         return await self._fleet.read_states(nodes)
 
-    async def read(self) -> list[Drift]:
-        return find_drift(
-            await self.read_states(), await self._policies.read_all(), await self._processes.read_processes()
+    async def read_picture(self) -> FleetPicture:
+        return FleetPicture(
+            states=await self.read_states(),
+            policies=await self._policies.read_all(),
+            processes=await self._processes.read_processes(),
         )
 
     async def run(self) -> None:
@@ -127,11 +127,12 @@ class DesiredState:
         if self._lease is None:
             return
         now_s = self._clock.monotonic_s()
-        nodes = [node for node in await self._worth_a_look(now_s) if takes_backends(node)]
+        now_ms, worth = await self._worth_a_look(now_s)
+        nodes = [node for node in worth if takes_backends(node)]
         policies = await self._policies.read_all()
         for start in range(0, len(nodes), NODES_AT_ONCE):
             states = await self._fleet.read_states(nodes[start : start + NODES_AT_ONCE])
-            heals = plan_heal(states, policies, now_ms=await self._nodes.now_ms(), settle_ms=SETTLE_MS)
+            heals = plan_heal(states, policies, now_ms=now_ms, settle_ms=SETTLE_MS)
             due = [heal for heal in heals if now_s >= self._not_before_s.get((heal.backend, heal.node_id), 0.0)]
             groups: dict[tuple[str, Verb], list[Heal]] = {}
             for heal in due:
@@ -141,7 +142,8 @@ class DesiredState:
                 await self._heal(backend, verb, group, by_id)
             await asyncio.sleep(0)  # a large fleet must not delay requests
 
-    async def _worth_a_look(self, now_s: float) -> list[Node]:
+    async def _worth_a_look(self, now_s: float) -> tuple[int, list[Node]]:
+        """The store's time, and the nodes."""
         now_ms, changed, policy_changed = await self._changes.read_changed(self._since_ms)
         look_at_all = self._since_ms == 0 or policy_changed or now_s >= self._all_due_s
         self._since_ms = now_ms - OVERLAP_MS
@@ -150,9 +152,9 @@ class DesiredState:
         self._restless = {node_id: until_s for node_id, until_s in self._restless.items() if until_s > now_s}
         self._restless.update(dict.fromkeys(changed, now_s + 2 * SETTLE_MS / 1000))
         if not look_at_all and not self._restless:
-            return []
+            return now_ms, []
         nodes = await self._nodes.read_all()
-        return nodes if look_at_all else [node for node in nodes if node.id in self._restless]
+        return now_ms, nodes if look_at_all else [node for node in nodes if node.id in self._restless]
 
     async def _heal(self, backend: str, verb: Verb, group: Sequence[Heal], nodes: dict[NodeId, Node]) -> None:
         orders = []

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -20,6 +21,9 @@ from corral.core.targets import Skipped, Target, pick_nodes
 from corral.core.variants import Unfit
 from corral.store.admission import Admitted
 from corral.system import Ids
+
+STATES_AT_ONCE = 100
+"""Nodes whose rows are read together: a large fleet must not delay requests."""
 
 
 class Nodes(Protocol):
@@ -46,6 +50,20 @@ class Policies(Protocol):
     async def read_all(self) -> list[Policy]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What an operation is to be, before it has an id."""
+
+    backend: str
+    orders: Sequence[Order]
+    skipped: Sequence[Skipped] = ()
+    policy: PolicyChange | None = None
+    rollout: str = ""
+
+
+W = TypeVar("W", InstallWanted, UpgradeWanted, DeleteWanted, RollbackWanted)
+
+
 class Fleet:
     def __init__(
         self,
@@ -66,9 +84,50 @@ class Fleet:
 
     async def install(self, wanted: InstallWanted, *, actor: str, key: str | None = None) -> Admitted:
         """Holds until it is deleted, also on machines that come later, unless nodes were named."""
-        mark = _hash(Verb.INSTALL, wanted)
+        return await self._admit(Verb.INSTALL, wanted, self._plan_install, actor=actor, key=key)
+
+    async def upgrade(self, wanted: UpgradeWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """To what the galleries offer now, on the nodes that have it. The old version serves until the new one does."""
+        return await self._admit(Verb.UPGRADE, wanted, self._plan_upgrade, actor=actor, key=key)
+
+    async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """Holds as well: a node that was away does not bring it back."""
+        return await self._admit(Verb.DELETE, wanted, self._plan_delete, actor=actor, key=key)
+
+    async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted:
+        """To the version before, which is still on the nodes' disks."""
+        return await self._admit(Verb.ROLLBACK, wanted, self._plan_rollback, actor=actor, key=key)
+
+    async def _admit(
+        self, verb: Verb, wanted: W, plan: Callable[[W], Awaitable[_Plan]], *, actor: str, key: str | None
+    ) -> Admitted:
+        """Planned and written down, unless the same request came before."""
+        mark = _hash(verb, wanted)
         if key is not None and (again := await self._admissions.find(key, mark)) is not None:
             return again
+        planned = await plan(wanted)
+        admission = Admission(
+            id=self._ids.uuid(),
+            verb=verb,
+            backend=planned.backend,
+            element=wanted.element or planned.backend,
+            target=wanted.target,
+            actor=actor,
+            orders=tuple(planned.orders),
+            skipped=tuple(planned.skipped),
+            node_id=wanted.scoped_to,
+            policy=planned.policy,
+            idempotency_key=key,
+            request_hash=mark,
+            plan=planned.rollout,
+        )
+        admitted = await self._admissions.admit(admission)
+        await self._on_change()
+        return admitted
+
+    # What it means for each node
+
+    async def _plan_install(self, wanted: InstallWanted) -> _Plan:
         backend = plain_name(wanted.element) if not wanted.uri else wanted.name
         if not backend:
             raise InvalidInput("say what to install: a gallery's name, or a location and a name for it")
@@ -83,28 +142,10 @@ class Fleet:
             policy = PolicyChange(
                 selector=wanted.target.selector, ensure=Ensure.PRESENT, wish=intended, on_drift=wanted.on_drift
             )
-        return await self._admit(
-            Admission(
-                id=self._ids.uuid(),
-                verb=Verb.INSTALL,
-                backend=backend,
-                element=wanted.element or backend,
-                target=wanted.target,
-                actor=actor,
-                orders=tuple(_order(node, backend, wishes[node.id]) for node in nodes if node.id in wishes),
-                skipped=tuple(skipped),
-                node_id=wanted.scoped_to,
-                policy=policy,
-                idempotency_key=key,
-                request_hash=mark,
-            )
-        )
+        orders = [_order(node, backend, wishes[node.id]) for node in nodes if node.id in wishes]
+        return _Plan(backend=backend, orders=orders, skipped=skipped, policy=policy)
 
-    async def upgrade(self, wanted: UpgradeWanted, *, actor: str, key: str | None = None) -> Admitted:
-        """To what the galleries offer now, on the nodes that have it. The old version serves until the new one does."""
-        mark = _hash(Verb.UPGRADE, wanted)
-        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
-            return again
+    async def _plan_upgrade(self, wanted: UpgradeWanted) -> _Plan:
         backend = plain_name(wanted.element)
         states = pick_upgrades(await self._states(wanted.target), backend)
         if not states:
@@ -112,59 +153,25 @@ class Fleet:
         await self._refuse_frozen(backend, states)
         await self._resolver.refresh()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
-        plan = plan_upgrade([order.node_id for order in orders])
-        return await self._admit(
-            Admission(
-                id=self._ids.uuid(),
-                verb=Verb.UPGRADE,
-                backend=backend,
-                element=wanted.element,
-                target=wanted.target,
-                actor=actor,
-                orders=tuple(orders),
-                skipped=tuple(skipped),
-                node_id=wanted.scoped_to,
-                idempotency_key=key,
-                request_hash=mark,
-                plan=msgspec.json.encode(plan).decode(),
-            )
-        )
+        rollout = plan_upgrade([order.node_id for order in orders])
+        return _Plan(backend=backend, orders=orders, skipped=skipped, rollout=msgspec.json.encode(rollout).decode())
 
-    async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted:
-        """Holds as well: a node that was away does not bring it back."""
-        mark = _hash(Verb.DELETE, wanted)
-        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
-            return again
+    async def _plan_delete(self, wanted: DeleteWanted) -> _Plan:
         backend = plain_name(wanted.element)
         states = await self._states(wanted.target)
-        orders = plan_deletes(states, backend)
         known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
             state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
         )
         if not known:
             raise NotFound(f"no node has the backend {backend}, and none was told to have it")
         change = PolicyChange(selector=wanted.target.selector, ensure=Ensure.ABSENT, wish=Wish(element=backend))
-        return await self._admit(
-            Admission(
-                id=self._ids.uuid(),
-                verb=Verb.DELETE,
-                backend=backend,
-                element=wanted.element,
-                target=wanted.target,
-                actor=actor,
-                orders=tuple(orders),
-                node_id=wanted.scoped_to,
-                policy=change if wanted.target.is_lasting else None,
-                idempotency_key=key,
-                request_hash=mark,
-            )
+        return _Plan(
+            backend=backend,
+            orders=plan_deletes(states, backend),
+            policy=change if wanted.target.is_lasting else None,
         )
 
-    async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted:
-        """To the version before, which is still on the nodes' disks."""
-        mark = _hash(Verb.ROLLBACK, wanted)
-        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
-            return again
+    async def _plan_rollback(self, wanted: RollbackWanted) -> _Plan:
         backend = plain_name(wanted.element)
         states = pick_upgrades(await self._states(wanted.target), backend)
         if not states:
@@ -175,38 +182,25 @@ class Fleet:
         orders, skipped = plan_rollbacks(states, backend, to=wanted.to, wishes=wishes)
         if not orders:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
-        return await self._admit(
-            Admission(
-                id=self._ids.uuid(),
-                verb=Verb.ROLLBACK,
-                backend=backend,
-                element=wanted.element,
-                target=wanted.target,
-                actor=actor,
-                orders=tuple(orders),
-                skipped=tuple(skipped),
-                node_id=wanted.scoped_to,
-                idempotency_key=key,
-                request_hash=mark,
-            )
-        )
+        return _Plan(backend=backend, orders=orders, skipped=skipped)
 
     # Parts
-
-    async def _admit(self, admission: Admission) -> Admitted:
-        admitted = await self._admissions.admit(admission)
-        await self._on_change()
-        return admitted
 
     async def _states(self, target: Target) -> list[NodeState]:
         nodes = pick_nodes(await self._nodes.read_all(), target)
         return await self.read_states(nodes)
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
-        ids = [node.id for node in nodes]
-        observed = await self._observed.read_backends(ids)
-        newest = newest_by_node(await self._intents.read_newest(ids))
-        return [NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in nodes]
+        states: list[NodeState] = []
+        for start in range(0, len(nodes), STATES_AT_ONCE):
+            part = nodes[start : start + STATES_AT_ONCE]
+            ids = [node.id for node in part]
+            observed = await self._observed.read_backends(ids)
+            newest = newest_by_node(await self._intents.read_newest(ids))
+            states += [
+                NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in part
+            ]
+        return states
 
     async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:
         policies = await self._policies.read_all()
@@ -229,20 +223,20 @@ class Fleet:
         else:
             found = await self._resolver.resolve(wanted.element, nodes)
         galleries = "" if wanted.uri else self._resolver.galleries_text()
+        by_build = {
+            build: wish_of(
+                build, element=wanted.element or backend, uri=wanted.uri, galleries=galleries, force=wanted.force
+            )
+            for build in {one for one in found.values() if not isinstance(one, Unfit)}
+        }
         wishes: dict[NodeId, Wish] = {}
         skipped = []
         for node in nodes:
             resolution = found[node.id]
             if isinstance(resolution, Unfit):
-                skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=resolution.reason))
+                skipped.append(_skip(node, resolution.reason))
             else:
-                wishes[node.id] = wish_of(
-                    resolution,
-                    element=wanted.element or backend,
-                    uri=wanted.uri,
-                    galleries=galleries,
-                    force=wanted.force,
-                )
+                wishes[node.id] = by_build[resolution]
         return wishes, skipped
 
     async def plan_upgrades(self, element: str, states: Sequence[NodeState]) -> tuple[list[Order], list[Skipped]]:

@@ -38,11 +38,16 @@ from corral.core.observed import ObservedBackend, ObservedProcess, find_backend
 from corral.core.rollout import plan_replicas
 from corral.store.intents import Claim, Result
 from corral.system import Ids
+from corral.system.pace import Pace
 
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 2.0
 LOOK_AT_MOST_EVERY_S = 0.02
+LOOK_BACK_AT_MOST_EVERY_S = 0.1
+"""At what was begun: whether it was called off, or has been seen to be done."""
+AT_ONCE_ON_THE_LOOP = 16
+"""Orders that go on in one turn of the event loop: a thousand workers that answer together hold up no request."""
 LEASE_S = 15.0
 RENEW_EVERY_S = 4.0
 FINISH_EVERY_S = 10.0
@@ -131,6 +136,9 @@ class IntentController:
         self._results: list[tuple[Result, asyncio.Future[bool]]] = []
         self._have_results = asyncio.Event()
         self._finish_s = 0.0
+        self._look_back_s = 0.0
+        self._owes_look_back = False
+        self._pace = Pace(AT_ONCE_ON_THE_LOOP)
 
     def poke(self) -> None:
         """Something may be due, or called off."""
@@ -162,18 +170,25 @@ class IntentController:
                 log.warning("intents.pass_failed", error=str(error))
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(self._rest_s()):
                     await self._poked.wait()
             self._poked.clear()
 
     async def _pass(self, tasks: asyncio.TaskGroup) -> None:
-        await self._call_off(tasks)
-        await self._settle_background()
-        await self._begin(tasks)
         now_s = asyncio.get_running_loop().time()
+        self._owes_look_back = now_s < self._look_back_s
+        if not self._owes_look_back:
+            self._look_back_s = now_s + LOOK_BACK_AT_MOST_EVERY_S
+            await self._call_off(tasks)
+            await self._settle_background()
+        await self._begin(tasks)
         if now_s >= self._finish_s:
             self._finish_s = now_s + FINISH_EVERY_S
             await self._orders.finish_idle()
+
+    def _rest_s(self) -> float:
+        now_s = asyncio.get_running_loop().time()
+        return max(0.0, self._look_back_s - now_s) if self._owes_look_back else LOOK_EVERY_S
 
     async def _begin(self, tasks: asyncio.TaskGroup) -> None:
         asked = sum(not running.answered for running in self._running.values())
@@ -233,6 +248,7 @@ class IntentController:
         intent = running.claim.intent
         self._progress.follow(intent.operation_id, intent.node_id)
         try:
+            await self._pace.turn()
             outcome = await self._attempt(running)
         except CorralError as error:
             outcome = StillRunning(str(error), UNKNOWN_AGAIN_S)
@@ -310,6 +326,7 @@ class IntentController:
             data = await self._send(intent, within_s=within_s)
             running.answered = True
             self.poke()
+            await self._pace.turn()
         except NoResponders:
             return Unreached("the node does not answer on the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
@@ -345,7 +362,9 @@ class IntentController:
     async def _confirm(self, intent: Intent) -> Outcome:
         """The worker's word is not enough: its table must show it."""
         try:
-            seen = observation_of(await self._reports.ask(intent.node_id))
+            report = await self._reports.ask(intent.node_id)
+            await self._pace.turn()
+            seen = observation_of(report)
         except CorralError as error:
             return StillRunning(f"done by the worker's word, but its report is missing: {error}", UNKNOWN_AGAIN_S)
         missing = missing_of(intent, seen.backends, answered=True)

@@ -60,6 +60,10 @@ class Traffic(Protocol):
 
     def queue_depth(self, model: str) -> int: ...
 
+    def idle_s(self, replica: Any) -> float | None:
+        """Since its latest request ended; None if nobody knows of one."""
+        ...
+
 
 class Stager(Protocol):
     async def stage(

@@ -131,6 +131,18 @@ class LoadRun:
     async def run(self) -> None:
         job = self._job
         try:
+            await self._while_leased()
+        except asyncio.CancelledError:
+            try:
+                await self._tools.stores.load_jobs.release(job)
+            except CorralError as error:  # then its lease runs out by itself
+                log.info("load.not_released", model=job.model, error=str(error))
+            raise
+        finally:
+            await self._tools.hint()
+
+    async def _while_leased(self) -> None:
+        try:
             async with asyncio.TaskGroup() as tasks:
                 keeping = tasks.create_task(self._keep_lease())
                 try:
@@ -138,12 +150,7 @@ class LoadRun:
                 finally:
                     keeping.cancel()
         except* Fenced:
-            log.info("load.taken_over", model=job.model)
-        except* asyncio.CancelledError:
-            await self._tools.stores.load_jobs.release(job)
-            raise
-        finally:
-            await self._tools.hint()
+            log.info("load.taken_over", model=self._job.model)
 
     async def _keep_lease(self) -> None:
         """Until cancelled, or until the job is another's; then everything here ends."""
@@ -278,7 +285,14 @@ class LoadRun:
         if need is None or self._weights_bytes is None or need.memory_bytes(device_class(node)) is not None:
             return True
         job, jobs = self._job, self._tools.stores.load_jobs
-        known = replace(need, weights_bytes=self._weights_bytes, staged_on=need.staged_on | {node.id})
+        # It has its place: only its size is in question.
+        known = Need(
+            model=need.model,
+            groups=need.groups,
+            weights_bytes=self._weights_bytes,
+            staged_on=frozenset({node.id}),
+            surge_on=need.surge_on,
+        )
         why = await self._write(lambda: jobs.enlarge(job, known, self._tools.traffic.total))
         if why:
             log.info("load.does_not_fit", model=job.model, node=node.name, why=why)
@@ -403,6 +417,7 @@ class LoadRun:
             backend=process.backend or backend,
             backend_digest=process.digest,
             epoch=node.epoch,
+            pid=process.pid,
             capacity=engine.slots if protocol == OPENAI else None,
             load_options=msgspec.json.encode(engine).decode(),
             load_ms=int((self._tools.clock.monotonic_s() - began_s) * 1000),

@@ -14,7 +14,7 @@ from corral.core.nodes import NodeStatus
 from corral.core.placement import count_room
 from corral.core.replicas import COMING, ReplicaState
 from corral.core.routing import RouteSnapshot
-from corral.store.load_jobs import LoadJob
+from corral.store.load_jobs import LoadJob, Patience
 
 log = structlog.get_logger()
 
@@ -37,6 +37,8 @@ class LoadRunner:
 
     async def hear(self, message: BusMessage) -> None:
         """Progress of installs and fetches; those that belong to loads of ours are signs of life."""
+        if not self._runs:
+            return
         progress = decode(message.data, InstallProgress)
         run = self._runs.get(progress.op_id)
         if run is not None:
@@ -154,29 +156,13 @@ class LoadDesk:
             del self._watches[model]
 
     async def _until_settled(self, model: str, watch: _Watch, cause: str) -> Settled:
-        for _ in range(ROUNDS):
-            revision = (await self._tools.stores.models.read(model)).revision
-            asked = await self._tools.stores.load_jobs.ask(model, revision, cause=cause, ids=self._tools.ids)
-            if not asked.active:
-                return Settled(cause=asked.last_error)
-            self._runner.poke()
-            outcome = await self._until_over(model, watch)
-            if outcome is not None:
-                return outcome
-        return Settled(cause=f"{model} was loaded {ROUNDS} times and each time taken away again; look at its events")
-
-    async def _until_over(self, model: str, watch: _Watch) -> Settled | None:
-        """None when the load is over and yet nothing serves: it was overtaken."""
-        while True:
+        """Looks again and again: a replica that was to return may be lost, a load overtaken by an edit."""
+        followed: set[str] = set()
+        while len(followed) <= ROUNDS:
             watch.poked.clear()
-            if _serves(await self._tools.stores.replicas.read_routes(), model):
-                return Settled()
-            jobs = await self._tools.stores.load_jobs.read_of_model(model)
-            active = [job for job in jobs if job.active]
-            if not active:
-                failed = max((job for job in jobs), key=lambda job: job.changed_at, default=None)
-                return Settled(cause=failed.last_error) if failed is not None else None
-            watch.progress = _foremost(active) or watch.progress
+            settled = await self._step(model, watch, cause, followed)
+            if settled is not None:
+                return settled
             try:
                 async with asyncio.timeout(WATCH_EVERY_S):
                     await watch.poked.wait()
@@ -185,6 +171,29 @@ class LoadDesk:
             if not watch.waiters:
                 # Nobody is here any more; the load goes on without us.
                 return Settled(cause="nobody waits for it here any more")
+        return Settled(cause=f"{model} was loaded {ROUNDS} times and each time taken away again; look at its events")
+
+    async def _step(self, model: str, watch: _Watch, cause: str, followed: set[str]) -> Settled | None:
+        stores = self._tools.stores
+        if _serves(await stores.replicas.read_routes(), model):
+            return Settled()
+        jobs = await stores.load_jobs.read_of_model(model)
+        failed = [job for job in jobs if not job.active and job.id in followed]
+        if failed and not any(job.active for job in jobs):
+            return Settled(cause=max(failed, key=lambda job: job.changed_at).last_error)
+        if not any(job.active for job in jobs):
+            revision = (await stores.models.read(model)).revision
+            asked = await stores.load_jobs.ask(model, revision, cause=cause, ids=self._tools.ids)
+            if isinstance(asked, Patience):
+                watch.progress = LoadProgress(model=model, state=LoadState.PENDING, reason=asked.reason)
+                return None
+            if not asked.active:
+                return Settled(cause=asked.last_error)
+            jobs = [asked]
+            self._runner.poke()
+        followed.update(job.id for job in jobs if job.active)
+        watch.progress = _foremost(jobs) or watch.progress
+        return None
 
 
 def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:

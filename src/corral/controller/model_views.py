@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.controller.load_ports import Traffic
-from corral.core.labels import effective_labels
+from corral.core.labels import matches
 from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
-from corral.core.scaling import Load, ModelView, ReplicaView, Scheduling
+from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling
 from corral.store.load_jobs import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -21,7 +21,7 @@ class ViewBuilder:
     jobs: Sequence[LoadJob]
     backends: Mapping[str, Sequence[ObservedBackend]]
     traffic: Traffic
-    idle_ttl_ms: int | None
+    pace: ScalingPace
 
     def build(
         self, model: StoredModel, scheduling: Scheduling, rows: Sequence[Replica], *, acted_at: int | None
@@ -42,7 +42,7 @@ class ViewBuilder:
             matching_nodes=tuple(
                 node.id
                 for node in self.fleet.nodes
-                if node.status is NodeStatus.HEALTHY and _matches(node, scheduling.selector)
+                if node.status is NodeStatus.HEALTHY and matches(node, scheduling.selector)
             ),
             away_nodes=frozenset(
                 node.id for node in self.fleet.nodes if node.status in (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
@@ -56,7 +56,7 @@ class ViewBuilder:
             loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
             waiting=self.traffic.queue_depth(model.name),
             since_action_ms=now_ms - acted_at if acted_at is not None else None,
-            idle_ttl_ms=self.idle_ttl_ms,
+            pace=self.pace,
         )
 
     def _replica(
@@ -68,12 +68,17 @@ class ViewBuilder:
             slot=row.slot,
             state=row.state.value,
             in_flight=self.traffic.total(row.id),
-            idle_ms=max(0, self.fleet.now_ms - row.last_used),
+            idle_ms=self._idle_ms(row),
             why_not=self._why_not(row, node, model, scheduling),
-            routed=row.revision == model.revision and _matches(node, scheduling.selector),
+            routed=row.revision == model.revision and matches(node, scheduling.selector),
             successor=successor,
             draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
         )
+
+    def _idle_ms(self, row: Replica) -> int:
+        """Rows are told of requests every few seconds only; frontends know of those since."""
+        written_ms, heard_s = max(0, self.fleet.now_ms - row.last_used), self.traffic.idle_s(row.id)
+        return written_ms if heard_s is None else min(written_ms, int(heard_s * 1000))
 
     def _why_not(self, row: Replica, node: Node, model: StoredModel, scheduling: Scheduling) -> str:
         if row.revision != model.revision:
@@ -82,7 +87,7 @@ class ViewBuilder:
             return ""
         if node.status is NodeStatus.DRAINING and not just_left(node, now_ms=self.fleet.now_ms):
             return f"its node {node.name} is being drained"
-        if not _matches(node, scheduling.selector):
+        if not matches(node, scheduling.selector):
             return f"its node {node.name} does not match the selector any more"
         current = find_backend(self.backends.get(node.id, ()), row.backend)
         if current is not None and current.digest and row.backend_digest and current.digest != row.backend_digest:
@@ -109,8 +114,3 @@ def _spare_leaving(views: Iterable[ReplicaView], nodes: Mapping[str, Node]) -> I
     for view in found:
         leaving = not view.fits and nodes[view.node_id].status is NodeStatus.DRAINING
         yield replace(view, routed=False) if leaving and others_serve else view
-
-
-def _matches(node: Node, selector: Mapping[str, str]) -> bool:
-    labels = effective_labels(node) if selector else {}
-    return all(labels.get(key) == value for key, value in selector.items())

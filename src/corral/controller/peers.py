@@ -1,7 +1,8 @@
 """Nodes that have a version already, with what opens their blobs. Tokens come from answers and stay in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -26,7 +27,15 @@ class Nodes(Protocol):
 
 
 class ObservedBackends(Protocol):
-    async def read_backends(self, ids: Iterable[NodeId] | None = None) -> dict[NodeId, list[ObservedBackend]]: ...
+    async def read_holding(self, digest: str) -> dict[NodeId, list[ObservedBackend]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    nodes: tuple[Node, ...]
+    ours: frozenset[str]
+    """Who may be told of them: a LocalAI worker knows no peers, and is shown nobody's token."""
+    until_s: float
 
 
 class Peers:
@@ -41,10 +50,7 @@ class Peers:
     ) -> None:
         self._nodes, self._observed, self._ask_report = nodes, observed, ask_report
         self._clock, self._ids = clock, ids
-        self._ours: frozenset[str] = frozenset()
-        self._able: list[Node] = []
-        self._holders: Mapping[str, tuple[Node, ...]] = {}
-        self._look_after_s = float("-inf")
+        self._holders: dict[str, _Holders] = {}
         self._looking = asyncio.Lock()
         self._tokens: dict[tuple[str, int], str] = {}
         self._asking: dict[str, asyncio.Lock] = {}
@@ -52,19 +58,30 @@ class Peers:
 
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
         """For an install of that version on the node `besides`. Whatever goes wrong, the order goes out without."""
-        if not digest or not await self._has_looked():
+        if not digest:
             return []
-        return await self._pick(self._holders.get(digest, ()), besides)
+        try:
+            found = await self._find_holders(digest)
+        except CorralError as error:
+            log.info("peers.look_failed", error=str(error))
+            return []
+        return await self._name(found.nodes, besides) if besides in found.ours else []
 
     async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
-        """Those of `nodes` that can be asked for blobs, for the node `besides`. Which they have is not known."""
-        if not nodes or not await self._has_looked():
+        """Those of `nodes` that can be asked for blobs, for the node `besides`. What they have is not known."""
+        if not nodes:
             return []
-        return await self._pick([node for node in self._able if node.id in nodes], besides)
+        try:
+            known = {str(node.id): node for node in await self._nodes.read_all()}
+        except CorralError as error:
+            log.info("peers.look_failed", error=str(error))
+            return []
+        if besides not in known or known[besides].key_hash is None:
+            return []
+        able = [node for identity, node in known.items() if identity in nodes and can_hand_out(node)]
+        return await self._name(able, besides)
 
-    async def _pick(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
-        if besides not in self._ours or not any(node.id != besides for node in holders):
-            return []
+    async def _name(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
         chosen = pick_peers(holders, besides=besides, draw=self._ids.draw())
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
         return [
@@ -73,26 +90,26 @@ class Peers:
             if token
         ]
 
-    async def _has_looked(self) -> bool:
-        try:
-            await self._look()
-        except CorralError as error:
-            log.info("peers.look_failed", error=str(error))
-            return False
-        return True
-
-    async def _look(self) -> None:
+    async def _find_holders(self, digest: str) -> _Holders:
+        known = self._holders.get(digest)
+        if known is not None and self._clock.monotonic_s() < known.until_s:
+            return known
         async with self._looking:
-            if self._clock.monotonic_s() < self._look_after_s:
-                return
-            nodes = await self._nodes.read_all()
-            self._able = [node for node in nodes if can_hand_out(node)]
-            self._holders = find_holders(self._able, await self._observed.read_backends())
-            # A LocalAI worker knows no peers: it is shown nobody's token.
-            self._ours = frozenset(node.id for node in nodes if node.key_hash is not None)
+            now_s = self._clock.monotonic_s()
+            self._holders = {key: found for key, found in self._holders.items() if now_s < found.until_s}
+            if digest not in self._holders:
+                self._holders[digest] = await self._look(digest)
+            return self._holders[digest]
+
+    async def _look(self, digest: str) -> _Holders:
+        holding = await self._observed.read_holding(digest)
+        nodes = await self._nodes.read_all() if holding else []
+        found = find_holders(nodes, holding).get(digest, ())
+        if nodes:
             current = {(str(node.id), node.epoch) for node in nodes}
             self._tokens = {key: token for key, token in self._tokens.items() if key in current}
-            self._look_after_s = self._clock.monotonic_s() + LOOK_AT_MOST_EVERY_S
+        ours = frozenset(node.id for node in nodes if node.key_hash is not None)
+        return _Holders(found, ours, self._clock.monotonic_s() + LOOK_AT_MOST_EVERY_S)
 
     async def _token(self, node: Node) -> str:
         """Asked for once in each life of the node's worker: it keeps its token on disk."""

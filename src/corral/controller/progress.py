@@ -46,7 +46,7 @@ class LiveProgress:
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        await self._bus.serve(EVERY_PROGRESS, self._on_progress, concurrency=64)
+        await self._bus.serve(EVERY_PROGRESS, self._on_progress, concurrency=1)
 
     def of(self, operation_id: str) -> Mapping[NodeId, NodeProgress]:
         return self._operations.get(operation_id, {})

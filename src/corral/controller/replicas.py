@@ -2,29 +2,24 @@
 lease; every look begins with the whole truth, so nothing depends on a message having arrived."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
-from corral.bus.messages import (
-    DoneReply,
-    ModelDeleteRequest,
-    ModelStopRequest,
-    NodeReport,
-    decode,
-    encode,
-)
-from corral.bus.subjects import MODEL_DELETE, MODEL_STOP, node_subject
-from corral.controller.load_ports import Link, Traffic
+from corral.bus.messages import NodeReport
+from corral.controller.leftovers import Leftovers
+from corral.controller.load_ports import Traffic
 from corral.controller.model_views import ViewBuilder
 from corral.controller.stops import Stops
-from corral.core.errors import CorralError, Unavailable
+from corral.core.errors import CorralError
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeStatus
-from corral.core.repair import Orphan, Repair, Table, plan_repair
+from corral.core.nodes import Node, NodeId, NodeStatus
+from corral.core.repair import plan_repair
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.room import device_class
-from corral.core.scaling import ScalingPlan, Scheduling, plan_scaling
+from corral.core.scaling import ScalingPace, ScalingPlan, Scheduling, plan_scaling
+from corral.core.wakes import Offer, Wakes, first_look, plan_wake
+from corral.store.leases import Lease
 from corral.store.load_jobs import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -37,9 +32,7 @@ LEASE = "replicas"
 LEASE_TTL_S = 15.0
 LOOK_EVERY_S = 2.0
 LOOK_AT_MOST_EVERY_S = 0.1
-ORPHAN_GRACE_S = 20.0
-DELETE_WITHIN_S = 30.0
-DELETE_LEASE_MS = 60_000
+ASK_AT_ONCE = 32
 REBUILD_IF_USED_WITHIN_MS = 30 * 60_000
 """A model nobody schedules is brought back after its node died only if somebody uses it."""
 
@@ -50,26 +43,25 @@ class ReplicaController:
         *,
         holder: str,
         stores: Stores,
-        bus: Link,
         stops: Stops,
         traffic: Traffic,
         ask_report: Callable[[str], Awaitable[NodeReport]],
         loads_changed: Callable[[], None],
         hint: Callable[[], Awaitable[None]],
-        idle_ttl_s: float | None,
+        pace: ScalingPace,
+        leftovers: Leftovers,
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._holder, self._stores, self._bus, self._stops, self._traffic = holder, stores, bus, stops, traffic
+        self._holder, self._stores, self._stops, self._traffic = holder, stores, stops, traffic
         self._ask_report, self._loads_changed, self._hint = ask_report, loads_changed, hint
-        self._idle_ttl_ms = int(idle_ttl_s * 1000) if idle_ttl_s is not None else None
+        self._pace, self._leftovers = pace, leftovers
         self._clock, self._ids = clock, ids
         self._poked = asyncio.Event()
         self._started = False
-        self._capacity: object = None
-        self._orphans: dict[Orphan, float] = {}
-        self._pids: dict[tuple[str, str], int | None] = {}
-        self._renewed: set[str] = set()
+        self._lease: Lease | None = None
+        self._wakes: Wakes | None = None
+        self._capacities: dict[str, tuple[Node, Offer | None]] = {}
         self.passes = 0
 
     def poke(self) -> None:
@@ -80,7 +72,7 @@ class ReplicaController:
             lease = await self._stores.leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S, fresh=not self._started)
             self._started = True
             if lease is not None:
-                await self.look()
+                await self.look(lease)
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -89,7 +81,9 @@ class ReplicaController:
                 pass
             self._poked.clear()
 
-    async def look(self) -> None:
+    async def look(self, lease: Lease) -> None:
+        """What it decides is void when the lease has gone to another meanwhile: that one has seen newer things."""
+        self._lease = lease
         await self._learn()
         fleet = await self._stores.replicas.read_fleet(self._traffic.total)
         jobs = await self._stores.load_jobs.read_all()
@@ -98,13 +92,13 @@ class ReplicaController:
         lost = await self._repair(fleet, jobs)
         gone = {replica.id for replica in lost}
         alive = [replica for replica in fleet.replicas if replica.id not in gone]
-        backends = await self._stores.observed.read_backends()
+        backends = await self._stores.observed.read_backends({NodeId(replica.node_id) for replica in alive})
         builder = ViewBuilder(
             fleet=fleet,
             jobs=jobs,
             backends={str(node): found for node, found in backends.items()},
             traffic=self._traffic,
-            idle_ttl_ms=self._idle_ttl_ms,
+            pace=self._pace,
         )
         records = {record.scheduling.model: record for record in await self._stores.scheduling.read_all()}
         loading = {job.model for job in jobs}
@@ -121,54 +115,51 @@ class ReplicaController:
                 continue
             acted_at = record.state.acted_at if record is not None else None
             view = builder.build(model, scheduling, rows, acted_at=acted_at)
-            await self._apply(model, plan_scaling(view))
+            await self._apply(model, plan_scaling(view), known={job.id for job in jobs})
         await self._rebuild(lost, models, records)
-        await self._delete_files()
         self.passes += 1
 
     # What waits for room
 
     async def _wake(self, fleet: FleetView) -> None:
         """New machines, labels, limits: what could not be placed may be now."""
-        capacity = frozenset(
-            (
-                node.id,
-                node.epoch,
-                node.max_replicas_per_model,
-                node.vram_budget,
-                *sorted(effective_labels(node).items()),
-            )
-            for node in fleet.nodes
-            if node.status is NodeStatus.HEALTHY
-        )
-        if capacity != self._capacity:
-            if self._capacity is not None:
-                await self._stores.load_jobs.wake()
-                self._loads_changed()
-            self._capacity = capacity
+        self._capacities = {node.id: (node, self._capacity_of(node)) for node in fleet.nodes}
+        capacity = frozenset(found for _, found in self._capacities.values() if found is not None)
+        now_s = self._clock.monotonic_s()
+        if self._wakes is None:
+            self._wakes = first_look(capacity, now_s=now_s)
+            return
+        is_time, self._wakes = plan_wake(self._wakes, capacity, now_s=now_s, pause_s=self._pace.cool_down_ms / 1000)
+        if is_time:
+            await self._stores.load_jobs.wake()
+            self._loads_changed()
+
+    def _capacity_of(self, node: Node) -> Offer | None:
+        known = self._capacities.get(node.id)
+        if known is not None and known[0] is node:
+            return known[1]
+        if node.status is not NodeStatus.HEALTHY:
+            return None
+        labels = sorted(effective_labels(node).items())
+        return (node.id, node.epoch, node.max_replicas_per_model, node.vram_budget, *labels)
 
     # Repair
 
     async def _repair(self, fleet: FleetView, jobs: Iterable[LoadJob]) -> list[Replica]:
-        ages = await self._stores.observed.read_ages_s()
-        processes = await self._stores.observed.read_processes()
-        tables = {
-            str(node): Table(epoch=epoch, age_s=age_s, processes=processes.get(node, ()))
-            for node, (epoch, age_s) in ages.items()
-        }
+        tables = await self._stores.observed.read_tables()
         loading = frozenset(
             (job.node_id, f"{job.model}#{job.slot}") for job in jobs if job.node_id is not None and job.slot is not None
         )
         nodes: dict[str, Node] = {node.id: node for node in fleet.nodes}
         plan = plan_repair(fleet.replicas, nodes, tables, loading=loading, now_ms=fleet.now_ms)
         if plan.missed:
-            await self._stores.replicas.note_missed(plan.missed)
-        await self._end_orphans(plan)
+            await self._stores.replicas.note_missed(plan.missed, lease=self._lease)
+        self._leftovers.note(plan.orphans)
         lost = []
         for why in dict.fromkeys(entry.why for entry in plan.lost):
             ids = [entry.replica.id for entry in plan.lost if entry.why == why]
             log.warning("replicas.lost", why=why, models=sorted({e.replica.model for e in plan.lost if e.why == why}))
-            lost += await self._stores.replicas.drop(ids, why=why)
+            lost += await self._stores.replicas.drop(ids, why=why, lease=self._lease)
         if lost:
             await self._hint()
         return lost
@@ -186,38 +177,26 @@ class ReplicaController:
             await self._stores.load_jobs.ask(model.name, model.revision, cause="its node is gone", ids=self._ids)
             self._loads_changed()
 
-    async def _end_orphans(self, plan: Repair) -> None:
-        """Not at once: whoever starts a process writes its row a moment before or after."""
-        now_s = self._clock.monotonic_s()
-        self._orphans = {orphan: self._orphans.get(orphan, now_s) for orphan in plan.orphans}
-        for orphan in [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= ORPHAN_GRACE_S]:
-            request = ModelStopRequest(process_key=orphan.process_key, model_name=orphan.model)
-            subject = node_subject(orphan.node_id, MODEL_STOP)
-            try:
-                await self._bus.request(subject, encode(request), within_s=DELETE_WITHIN_S)
-                log.info("replicas.orphan_stopped", node=orphan.node_id, process=orphan.process_key)
-            except CorralError as error:
-                log.warning("replicas.orphan_not_stopped", process=orphan.process_key, error=str(error))
-            del self._orphans[orphan]
-
     # Numbers
 
-    async def _apply(self, model: StoredModel, plan: ScalingPlan) -> None:
+    async def _apply(self, model: StoredModel, plan: ScalingPlan, *, known: Collection[str]) -> None:
         replicas = self._stores.replicas
         if plan.forget:
             log.info("replicas.loads_forgotten", model=model.name, loads=len(plan.forget))
-            await self._stores.load_jobs.forget(model.name, plan.forget)
+            await self._stores.load_jobs.forget(model.name, plan.forget, lease=self._lease)
         if plan.add:
-            made = await self._stores.load_jobs.ask_more(model.name, model.revision, plan.add, ids=self._ids)
+            made = await self._stores.load_jobs.ask_more(
+                model.name, model.revision, plan.add, ids=self._ids, known=known, lease=self._lease
+            )
             for job in made:
                 log.info("replicas.add", model=model.name, why=job.cause)
             if made:
                 self._loads_changed()
         for remove in plan.drain:
-            await replicas.drain([remove.replica_id], why=remove.why)
+            await replicas.drain([remove.replica_id], why=remove.why, lease=self._lease)
         for remove in plan.stop:
             log.info("replicas.stop", model=model.name, why=remove.why)
-            await replicas.want_stopped([remove.replica_id], why=remove.why)
+            await replicas.want_stopped([remove.replica_id], why=remove.why, lease=self._lease)
         if plan.by_load:
             await self._stores.scheduling.note_action(model.name)
         if plan.drain or plan.stop:
@@ -235,42 +214,23 @@ class ReplicaController:
             and not self._traffic.total(row.id)
         ]
         if ready:
-            await self._stores.replicas.drain(ready, why=why)
+            await self._stores.replicas.drain(ready, why=why, lease=self._lease)
         if over:
-            await self._stores.replicas.want_stopped(over, why=why)
+            await self._stores.replicas.want_stopped(over, why=why, lease=self._lease)
         if ready or over:
             self._stops.poke()
             await self._hint()
 
-    # Files
-
-    async def _delete_files(self) -> None:
-        await self._stores.load_memory.want_deleted_with_models()
-        for deletion in await self._stores.load_memory.claim_deletions(lease_ms=DELETE_LEASE_MS):
-            try:
-                for name in deletion.files:
-                    await self._delete_file(deletion.node_id, name)
-                await self._stores.load_memory.deleted(deletion)
-            except CorralError as error:
-                delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
-                await self._stores.load_memory.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
-
-    async def _delete_file(self, node_id: str, name: str) -> None:
-        request = encode(ModelDeleteRequest(model_name=name))
-        data = await self._bus.request(node_subject(node_id, MODEL_DELETE), request, within_s=DELETE_WITHIN_S)
-        reply = decode(data, DoneReply)
-        if not reply.success:
-            raise Unavailable(reply.error)
-
     # What reports tell beyond the table
 
     async def hear(self, report: NodeReport) -> None:
-        """Peak memory, and processes that were started anew behind the same key."""
+        """Peak memory, for placement."""
+        if not report.processes:
+            return
         rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(report.node)}
         if not rows:
             return
         node = await self._stores.nodes.read_one(report.node)
-        renewed = False
         for process in report.processes:
             row = rows.get(process.process_key)
             if row is None or row.state is not ReplicaState.READY or process.state != "ready":
@@ -280,22 +240,23 @@ class ReplicaController:
                 await self._stores.load_memory.note_peak(
                     row.model, row.revision, row.backend_digest, device_class(node), peak
                 )
-            key = (report.node, process.process_key)
-            if self._pids.get(key, process.pid) != process.pid or (process.address and process.address != row.address):
-                renewed = True
-            self._pids[key] = process.pid
-        if renewed:
-            self._renewed.add(report.node)  # asked at the next look: who tells us of reports must not wait for one
-            self.poke()
 
     async def _learn(self) -> None:
-        """Tokens travel only in answers."""
-        while self._renewed:
-            node_id = self._renewed.pop()
-            try:
-                await self._learn_of(node_id)
-            except CorralError as error:  # its next report brings it back
-                log.warning("replicas.not_learned", node=node_id, error=str(error))
+        """Where processes that were started again, or whose worker was, are reached now: tokens travel only in
+        answers."""
+        nodes = await self._stores.replicas.read_unlearned()
+        limit = asyncio.Semaphore(ASK_AT_ONCE)
+
+        async def learn(node_id: str) -> None:
+            async with limit:
+                try:
+                    await self._learn_of(node_id)
+                except CorralError as error:  # the next look finds it again
+                    log.warning("replicas.not_learned", node=node_id, error=str(error))
+
+        await asyncio.gather(*(learn(node_id) for node_id in nodes))
+        if nodes:
+            await self._hint()
 
     async def _learn_of(self, node_id: str) -> None:
         rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(node_id)}
@@ -304,6 +265,5 @@ class ReplicaController:
             row = rows.get(process.process_key)
             if row is not None and process.state == "ready" and process.address is not None:
                 await self._stores.replicas.note_seen(
-                    row.id, epoch=report.epoch, address=process.address, token=process.token
+                    row.id, epoch=report.epoch, pid=process.pid, address=process.address, token=process.token
                 )
-        await self._hint()

@@ -8,12 +8,14 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
+from corral.controller.leftovers import Leftovers
 from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
 from corral.controller.load_run import LoadTools
 from corral.controller.loads import LoadDesk, LoadRunner
 from corral.controller.needs import Needs
 from corral.controller.replicas import ReplicaController
 from corral.controller.stops import Stops
+from corral.core.scaling import ScalingPace
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
@@ -41,7 +43,8 @@ class Replication:
         shared_models: bool,
         ask_report: Callable[[str], Awaitable[NodeReport]],
         hint: Callable[[], Awaitable[None]],
-        idle_ttl_s: float | None,
+        pace: ScalingPace,
+        orphan_grace_s: float,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -65,23 +68,29 @@ class Replication:
         )
         self.runner = LoadRunner(holder, tools)
         self.desk = LoadDesk(tools, self.runner)
+        leftovers = Leftovers(stores.load_memory, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
             holder=holder,
             stores=stores,
-            bus=bus,
             stops=self.stops,
             traffic=traffic,
             ask_report=ask_report,
             loads_changed=self.runner.poke,
             hint=self.changed,
-            idle_ttl_s=idle_ttl_s,
+            pace=pace,
+            leftovers=leftovers,
             clock=clock,
             ids=ids,
         )
-        self.loops = {"loads": self.runner.run, "stops": self.stops.run, "replicas": self.controller.run}
+        self.loops = {
+            "loads": self.runner.run,
+            "stops": self.stops.run,
+            "replicas": self.controller.run,
+            "leftovers": leftovers.run,
+        }
 
     async def start(self) -> None:
-        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=8)
+        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
 
     def poke(self) -> None:

@@ -33,6 +33,7 @@ LOCALAI = "localai"
 """Stands for the process of a worker that does not tell which one it is."""
 
 Listener = Callable[[NodeReport], Awaitable[None]]
+React = Callable[[], Awaitable[None]]
 
 
 class Link(Protocol):
@@ -46,8 +47,16 @@ class Link(Protocol):
     def on_reconnect(self, listener: Callable[[], Awaitable[None]]) -> None: ...
 
 
+class Recorded(Protocol):
+    @property
+    def changed(self) -> Sequence[NodeId]: ...
+
+    @property
+    def routes(self) -> bool: ...
+
+
 class Observed(Protocol):
-    async def record(self, observations: Sequence[Observation]) -> list[NodeId]: ...
+    async def record(self, observations: Sequence[Observation]) -> Recorded: ...
 
     async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]: ...
 
@@ -60,7 +69,8 @@ class Reports:
     def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, clock: Clock) -> None:
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
         self._listeners: list[Listener] = []
-        self._reactions: list[Callable[[], Awaitable[None]]] = []
+        self._reactions: list[React] = []
+        self._route_reactions: list[React] = []
         self._newest: dict[str, tuple[int, int]] = {}
         self._waiting: dict[str, NodeReport] = {}
         self._taken_in: asyncio.Future[None] | None = None
@@ -71,9 +81,13 @@ class Reports:
         """Called with every report that is news, after it has been written down."""
         self._listeners.append(listener)
 
-    def on_change(self, react: Callable[[], Awaitable[None]]) -> None:
+    def on_change(self, react: React) -> None:
         """Called when some node has something else than before, by the word of its report."""
         self._reactions.append(react)
+
+    def on_routes(self, react: React) -> None:
+        """Called when processes have begun or ceased to serve, first of all."""
+        self._route_reactions.append(react)
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_REPORT, self._on_report, concurrency=64)
@@ -130,7 +144,7 @@ class Reports:
             batch, self._waiting = self._waiting, {}
             waiter, self._taken_in = self._taken_in, None
             try:
-                changed = await self._observed.record([observation_of(report) for report in batch.values()])
+                recorded = await self._observed.record([observation_of(report) for report in batch.values()])
             except BaseException as error:
                 for node, report in batch.items():
                     self._waiting.setdefault(node, report)
@@ -141,9 +155,11 @@ class Reports:
                 raise
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
+            for react in self._route_reactions if recorded.routes else ():
+                await react()
             for report in batch.values():
                 await self._tell(report)
-            for react in self._reactions if changed else ():
+            for react in self._reactions if recorded.changed else ():
                 await react()
 
     async def _tell(self, report: NodeReport) -> None:
@@ -266,4 +282,5 @@ def _process(process: ReportedProcess) -> ObservedProcess:
         digest=process.digest,
         state=process.state,
         protocol=process.protocol,
+        pid=process.pid,
     )

@@ -89,16 +89,17 @@ class Resolver:
                 entries[resolution.name] = catalogue.chosen_entry(element, resolution)
         requests = {name: self._request(entry) for name, entry in entries.items()}
         pins = await self._pin_all(requests)
+        builds = {
+            resolution: _resolved(requests[resolution.name], pins[resolution.name], resolution.reason)
+            for resolution in {one for one in chosen.values() if isinstance(one, Chosen)}
+        }
         found: dict[NodeId, Resolution] = {}
         for node in nodes:
             resolution = chosen[node.id]
             if isinstance(resolution, Unfit):
                 found[node.id] = resolution
-                continue
-            request = requests[resolution.name]
-            found[node.id] = _fitting(
-                node, _resolved(request, pins[resolution.name], resolution.reason), pins[resolution.name]
-            )
+            else:
+                found[node.id] = _fitting(node, builds[resolution], pins[resolution.name])
         return found
 
     async def resolve_location(

@@ -1,7 +1,7 @@
 """What the galleries offer to each node now, against what it has at this moment."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -34,6 +34,7 @@ class UpgradeCheck:
         self._fleet, self._states, self._galleries, self._every_s = fleet, states, galleries, every_s
         self._offers: dict[tuple[str, NodeId], Offered | Unfit] = {}
         self._not_before_s: dict[str, float] = {}
+        self._looks = 0
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
 
@@ -41,14 +42,24 @@ class UpgradeCheck:
         self._asked.set()
 
     async def read(self) -> Mapping[str, Upgrade]:
-        """Only what was never looked up is looked up now; the rest is compared with what nodes have now."""
+        """Against what nodes have now."""
         states = await self._states.read_states()
-        if self._unknown(states):
+        return find_upgrades(states, await self.read_offers(states))
+
+    async def read_offers(self, states: Sequence[NodeState]) -> Mapping[tuple[str, NodeId], Offered | Unfit]:
+        """By backend and node. Only what was never looked up for these is looked up now."""
+        installed = await asyncio.to_thread(installed_names, states)
+        if self._unknown(installed):
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_LOOK_WITHIN_S):
                     async with self._looking:
-                        await self._look(self._unknown(states))
-        return find_upgrades(states, self._offers)
+                        await self._look(self._unknown(installed))
+        return dict(self._offers)
+
+    @property
+    def looks(self) -> int:
+        """Counts up with every answer of a gallery."""
+        return self._looks
 
     async def run(self) -> None:
         while True:
@@ -60,10 +71,10 @@ class UpgradeCheck:
             async with self._looking:
                 await self._look(installed_names(await self._states.read_states()))
 
-    def _unknown(self, states: list[NodeState]) -> dict[str, list[NodeState]]:
+    def _unknown(self, installed: Mapping[str, list[NodeState]]) -> dict[str, list[NodeState]]:
         unknown = {
             name: [state for state in holders if (name, state.node.id) not in self._offers]
-            for name, holders in installed_names(states).items()
+            for name, holders in installed.items()
         }
         now_s = asyncio.get_running_loop().time()
         return {
@@ -80,6 +91,7 @@ class UpgradeCheck:
                 log.warning("upgrades.not_known", backend=name, error=str(error))
                 continue
             del self._not_before_s[name]
+            self._looks += 1
             for order in orders:
                 wish = order.wish
                 self._offers[name, order.node_id] = Offered(variant=wish.name, digest=wish.digest, version=wish.version)

@@ -1,6 +1,6 @@
 """Where a node differs from what was wanted of it, why, and what to do: against the wish, never the majority."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,6 +28,18 @@ class Drift:
     detail: str
     on_drift: OnDrift
     process_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPicture:
+    """What nodes have and what is wanted of them, read together."""
+
+    states: Sequence[NodeState]
+    policies: Sequence[Policy]
+    processes: Mapping[NodeId, Sequence[ObservedProcess]]
+
+    def find_drift(self) -> list[Drift]:
+        return find_drift(self.states, self.policies, self.processes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +84,7 @@ def _backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
 
 
 def find_drift(
-    states: Iterable[NodeState], policies: Sequence[Policy], processes: dict[NodeId, tuple[ObservedProcess, ...]]
+    states: Iterable[NodeState], policies: Sequence[Policy], processes: Mapping[NodeId, Sequence[ObservedProcess]]
 ) -> list[Drift]:
     """Only of nodes that have told what they have, and of orders that are not being carried out."""
     found: list[Drift] = []

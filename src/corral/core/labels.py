@@ -49,3 +49,8 @@ def effective_labels(node: Node) -> dict[str, str]:
     """An administrator's word goes before the worker's. What was derived goes before both: LocalAI's workers send some
     of it themselves, so it cannot be refused."""
     return {**node.worker_labels, **node.operator_labels, **derived_labels(node)}
+
+
+def matches(node: Node, selector: Mapping[str, str]) -> bool:
+    labels = effective_labels(node) if selector else {}
+    return all(labels.get(key) == value for key, value in selector.items())

@@ -1,6 +1,6 @@
 """What a node was last seen to have: told by the node itself, complete, never guessed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from corral.core.nodes import NodeId
@@ -36,6 +36,18 @@ class ObservedProcess:
     """Of the version it was started from; empty from a worker that does not tell."""
     state: str
     protocol: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    """The newest complete table of a node's processes."""
+
+    epoch: int
+    processes: tuple[ObservedProcess, ...]
+
+    def find(self, process_key: str) -> ObservedProcess | None:
+        return next((process for process in self.processes if process.process_key == process_key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +66,11 @@ class Observation:
 
 
 def find_backend(backends: Iterable[ObservedBackend], *names: str) -> ObservedBackend | None:
+    return find_named({backend.name: backend for backend in backends}, *names)
+
+
+def find_named(by_name: Mapping[str, ObservedBackend], *names: str) -> ObservedBackend | None:
     """The installed build behind any of these names: a directory, a family, or an alias, in this order."""
-    by_name = {backend.name: backend for backend in backends}
     wanted = [name for name in names if name]
     for name in wanted:
         found = by_name.get(name)

@@ -2,15 +2,16 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from corral.core.intents import Intent, Wish
 from corral.core.nodes import Node, NodeId
-from corral.core.observed import ObservedBackend, family_of, find_backend
+from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
 from corral.core.targets import Skipped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeState:
     """What is known of one node when an operation is admitted."""
 
@@ -28,9 +29,20 @@ class NodeState:
         return family if family in self.newest or family != name else name
 
     def find(self, name: str) -> ObservedBackend | None:
-        key = self.key_of(name)
-        wanted = self.newest.get(key)
-        return find_backend(self.backends or (), wanted.wish.name if wanted is not None else "", key, name)
+        if name not in self._found:
+            key = self.key_of(name)
+            wanted = self.newest.get(key)
+            self._found[name] = find_named(self._by_name, wanted.wish.name if wanted is not None else "", key, name)
+        return self._found[name]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, ObservedBackend]:
+        return {backend.name: backend for backend in self.backends or ()}
+
+    @cached_property
+    def _found(self) -> dict[str, ObservedBackend | None]:
+        """Who lists a whole fleet asks for each backend several times."""
+        return {}
 
 
 def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:

@@ -5,23 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from corral.core.nodes import Node, NodeStatus, just_left
-from corral.core.observed import ObservedProcess
+from corral.core.observed import ProcessTable
 from corral.core.replicas import COMING, Replica, ReplicaState
+from corral.core.standing import ALIVE, SETTLED_AFTER_MS
 
 MISSES = 2
-SETTLED_AFTER_MS = 5_000
-"""A report that was on its way when a replica became ready may not have it yet."""
 _THERE = (NodeStatus.HEALTHY, NodeStatus.DRAINING)
-_ALIVE = ("starting", "ready", "backing_off")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """The newest complete table of a node's processes."""
-
-    epoch: int
-    age_s: float
-    processes: tuple[ObservedProcess, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +39,7 @@ class Repair:
 def plan_repair(
     replicas: Iterable[Replica],
     nodes: Mapping[str, Node],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, ProcessTable],
     *,
     loading: frozenset[tuple[str, str]],
     now_ms: int,
@@ -73,22 +62,24 @@ def plan_repair(
     return Repair(lost=tuple(lost), missed=tuple(missed), orphans=tuple(_orphans(nodes, tables, wanted)))
 
 
-def _is_missing(replica: Replica, node: Node, table: Table | None, now_ms: int) -> bool:
+def _is_missing(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> bool:
     if table is None or table.epoch != node.epoch or replica.state in COMING:
         return False
     since = replica.ready_at if replica.state is ReplicaState.READY else replica.changed_at
     if now_ms - (since or replica.created_at) < SETTLED_AFTER_MS:
         return False
-    alive = {process.process_key for process in table.processes if process.state in _ALIVE}
+    alive = {process.process_key for process in table.processes if process.state in ALIVE}
     return replica.process_key not in alive
 
 
-def _orphans(nodes: Mapping[str, Node], tables: Mapping[str, Table], wanted: set[tuple[str, str]]) -> Iterable[Orphan]:
+def _orphans(
+    nodes: Mapping[str, Node], tables: Mapping[str, ProcessTable], wanted: set[tuple[str, str]]
+) -> Iterable[Orphan]:
     for node_id, table in tables.items():
         node = nodes.get(node_id)
         # A LocalAI worker may serve other frontends; only what Corral's own workers run is ours to end.
         if node is None or node.key_hash is None or table.epoch != node.epoch or node.status not in _THERE:
             continue
         for process in table.processes:
-            if process.state in _ALIVE and process.model and (node_id, process.process_key) not in wanted:
+            if process.state in ALIVE and process.model and (node_id, process.process_key) not in wanted:
                 yield Orphan(node_id, process.process_key, process.model)

@@ -36,6 +36,8 @@ class Replica:
     backend_digest: str = ""
     epoch: int = 0
     generation: int = 0
+    pid: int | None = None
+    """Of the process that `address` and `token` lead to; None where nobody tells."""
     capacity: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int = 0

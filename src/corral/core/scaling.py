@@ -6,10 +6,6 @@ from typing import Literal
 
 from corral.core.errors import InvalidInput
 
-COOL_DOWN_MS = 30_000
-"""Between two changes of one model by load; keeping to a minimum or a selector does not wait for it."""
-IDLE_BEFORE_SCALE_DOWN_MS = 5 * 60_000
-UNSATISFIABLE_MS = 5 * 60_000
 DRAIN_WITHIN_MS = 10 * 60_000
 """A replica that is being replaced may finish what it is answering, but not for ever."""
 
@@ -52,6 +48,16 @@ class Scheduling:
     @property
     def is_managed(self) -> bool:
         return self.spread_all or self.min_replicas > 0 or self.max_replicas > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPace:
+    cool_down_ms: int = 30_000
+    """Between two changes of one model by load; keeping to a minimum or a selector does not wait for it."""
+    idle_ms: int = 5 * 60_000
+    """Without a request for this long, a replica above the minimum goes."""
+    idle_ttl_ms: int | None = None
+    """The same for the last one; None keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +116,7 @@ class ModelView:
     waiting: int = 0
     """Requests that wait for a free replica."""
     since_action_ms: int | None = None
-    idle_ttl_ms: int | None = None
-    """After how long without a request the last replica may go; None keeps it."""
+    pace: ScalingPace = ScalingPace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +214,7 @@ def _is_busy(view: ModelView, serving: list[ReplicaView]) -> bool:
 
 
 def _cooled(view: ModelView) -> bool:
-    return view.since_action_ms is None or view.since_action_ms >= COOL_DOWN_MS
+    return view.since_action_ms is None or view.since_action_ms >= view.pace.cool_down_ms
 
 
 def _idle_first(serving: list[ReplicaView]) -> list[ReplicaView]:
@@ -231,12 +236,12 @@ def _idle(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
     scheduling, idle = view.scheduling, _idle_first(serving)
     if not _cooled(view):
         return ()
-    ttl_ms = view.idle_ttl_ms
+    ttl_ms = view.pace.idle_ttl_ms
     if scheduling.min_replicas == 0 and len(serving) == 1:
         unused = ttl_ms is not None and all(replica.idle_ms >= ttl_ms for replica in idle)
         return tuple(Remove(replica.id, "nobody used it for longer than its idle limit") for replica in idle if unused)
     if len(serving) > max(scheduling.min_replicas, 1):
-        unused_long = [replica for replica in idle if replica.idle_ms >= IDLE_BEFORE_SCALE_DOWN_MS]
+        unused_long = [replica for replica in idle if replica.idle_ms >= view.pace.idle_ms]
         return tuple(Remove(replica.id, "the others serve what there is to serve") for replica in unused_long[:1])
     return ()
 

@@ -9,13 +9,15 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
-from corral.frontend.admin.logs import Logs, log_routes
+from corral.frontend.admin.loads import Desk, load_routes
+from corral.frontend.admin.logs import Logs, log_routes, log_socket_routes
 from corral.frontend.admin.metrics import metrics_routes
 from corral.frontend.admin.model_sources import model_source_routes
 from corral.frontend.admin.models import model_routes
 from corral.frontend.admin.nodes import node_routes
 from corral.frontend.admin.overview import Pulses, overview_routes
-from corral.frontend.admin.replicas import Desk, InFlight, replica_routes
+from corral.frontend.admin.replica_view import InFlight
+from corral.frontend.admin.replicas import replica_routes
 from corral.frontend.admin.scheduling import scheduling_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.admin.usage import usage_routes
@@ -26,7 +28,10 @@ from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import LiveFeed
 from corral.frontend.fleet.backends import backend_routes
-from corral.frontend.fleet.nodes import DriftSource, node_backend_routes
+from corral.frontend.fleet.jobs import job_routes
+from corral.frontend.fleet.listing import FleetListing
+from corral.frontend.fleet.nodes import node_backend_routes
+from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operations import operation_routes
 from corral.frontend.fleet.policies import policy_routes
 from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
@@ -69,7 +74,8 @@ class Parts:
     """The same of another kind of rows."""
     fleet: FleetService
     progress: Progress
-    drift: DriftSource
+    listing: FleetListing
+    open_operations: OpenOperations
     upgrades: UpgradeChecks
     desk: Desk
     in_flight: InFlight
@@ -104,9 +110,11 @@ def build_api(parts: Parts) -> FastAPI:
         ).router
     )
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
-    api.include_router(replica_routes(stores, parts.desk, parts.in_flight, parts.hint_routes))
+    api.include_router(replica_routes(stores, parts.in_flight, parts.hint_routes))
+    api.include_router(load_routes(stores, parts.desk, parts.hint_routes))
     api.include_router(why_routes(stores, parts.in_flight, parts.explain))
     api.include_router(log_routes(stores, parts.logs))
+    api.include_router(log_socket_routes(stores, parts.logs))
     api.include_router(
         node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)
     )
@@ -116,10 +124,11 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(usage_routes(stores))
     api.include_router(metrics_routes(parts.metrics))
     api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
-    api.include_router(overview_routes(parts.pulse))
-    api.include_router(operation_routes(stores, parts.progress, parts.hint_of))
+    api.include_router(overview_routes(parts.pulse, stores.nodes))
+    api.include_router(operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of))
+    api.include_router(job_routes(stores.operations, parts.progress))
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
-    api.include_router(node_backend_routes(stores, parts.fleet, parts.drift, parts.upgrades))
+    api.include_router(node_backend_routes(stores, parts.fleet, parts.listing))
     api.include_router(policy_routes(stores, parts.hint_of))
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
     api.include_router(gallery_routes(desk))

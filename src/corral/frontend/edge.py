@@ -1,10 +1,13 @@
 """The edge every request passes: who calls, how large the body may be, and what a browser may do with the answer."""
 
 import asyncio
+from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge
 from corral.core.sizes import format_bytes
@@ -39,6 +42,9 @@ class Edge:
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._open_socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -67,6 +73,20 @@ class Edge:
         changes = path.startswith("/api/") and method not in ("GET", "HEAD")
         told = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
         await self._app(scope, receive, told)
+
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Who opens one is known before it is open; afterwards nobody asks again."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            cookies = _read_cookies(headers.get("cookie", ""))
+            principal = await self._gate.admit("GET", scope["path"], headers, cookies, client_address(scope))
+            if principal is not None and principal.by_cookie and not _is_own_page(headers):
+                raise Forbidden("a browser session may be used by Corral's own pages only")
+        except CorralError as error:
+            await WebSocket(scope, receive, send).send_denial_response(corral_error_response(scope["path"], error))
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._app(scope, receive, send)
 
     async def _read_body(self, headers: dict[str, str], receive: Receive) -> Receive:
         """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
@@ -117,6 +137,11 @@ def _logged(send: Send, principal: Principal, what: str) -> Send:
         await send(message)
 
     return send_and_tell
+
+
+def _is_own_page(headers: Mapping[str, str]) -> bool:
+    """A page of another port of this host is of the same site to a browser, which then sends our cookie along."""
+    return urlsplit(headers.get("origin", "")).netloc == headers.get("host", "")
 
 
 def client_address(scope: Scope) -> str:

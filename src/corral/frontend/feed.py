@@ -21,6 +21,7 @@ LEAST_BETWEEN_S = 0.2
 REST, REST_MOST_S = 5.0, 3.0
 """After a look, as many times as long nobody looks: a large fleet is told less often, and other work goes on."""
 PING_EVERY_S = 15.0
+BEGIN_WITHIN_S = 5.0
 # A transaction may commit a little after the time it wrote: look back this far, and skip what was already told.
 OVERLAP_MS = 5000
 QUEUE_MOST = 256
@@ -65,6 +66,8 @@ _REMOVED: Hashable = object()
 class _Watch:
     kind: Kind
     poked: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """There is a look to compare the next one with."""
     cursor_ms: int | None = None
     told: dict[str, Hashable] = field(default_factory=dict)
     all_due_s: float = 0.0
@@ -72,6 +75,7 @@ class _Watch:
     def rest(self) -> None:
         """Nobody listens. Who comes next reads what is there by itself, and is told what changes from then on."""
         self.cursor_ms, self.told = None, {}
+        self.begun.clear()
 
     def take_news(self, found: Changes) -> Changes:
         """What of it was not told yet. Only the last look is remembered: anything older cannot come again unchanged."""
@@ -134,11 +138,14 @@ class LiveFeed:
         return frozenset(names) or frozenset(self._watches)
 
     async def follow(self, last_event_ms: int | None, kinds: frozenset[str]) -> AsyncIterator[bytes]:
-        """One page's stream. A page that does not read fast enough is dropped and resumes by its last id."""
+        """One page's stream. A page that does not read fast enough is dropped and resumes by its last id.
+
+        It begins when every later change will be told: what a page reads after its first bytes misses nothing."""
         page = _Page(kinds)
         self._pages.add(page)
         self.poke(*kinds)
         try:
+            await self._until_begun(kinds)
             yield b"retry: 1000\n\n"
             if last_event_ms is not None:
                 async for event in self._read_missed(last_event_ms, kinds):
@@ -155,6 +162,15 @@ class LiveFeed:
                 yield queued
         finally:
             self._pages.discard(page)
+
+    async def _until_begun(self, kinds: frozenset[str]) -> None:
+        """Not for ever: while the store is away a page should know at least that we are here."""
+        try:
+            async with asyncio.timeout(BEGIN_WITHIN_S):
+                for name in kinds:
+                    await self._watches[name].begun.wait()
+        except TimeoutError:
+            log.info("feed.begun_late", kinds=sorted(kinds))
 
     async def _read_missed(self, last_event_ms: int, kinds: frozenset[str]) -> AsyncIterator[bytes]:
         """In the order in which the kinds are listed, each as soon as it is read."""
@@ -197,12 +213,15 @@ class LiveFeed:
         # Without a cursor only the time is wanted: what was there before, a page reads by itself.
         since_ms = watch.cursor_ms if watch.cursor_ms is not None else (await kind.read_since(1 << 62)).now_ms
         found = await kind.read_since(since_ms - OVERLAP_MS)
+        if watch.cursor_ms is None:
+            watch.all_due_s = now_s + kind.read_all_every_s
         news = watch.take_news(found)
         if kind.read_all is not None and now_s >= watch.all_due_s:
             watch.all_due_s = now_s + kind.read_all_every_s
             everything = await kind.read_all()
             news = Changes(now_ms=found.now_ms, changed=everything.changed, removed=news.removed)
         watch.cursor_ms = found.now_ms
+        watch.begun.set()
         if news.changed or news.removed:
             self._send(kind.name, _event(kind.name, news, id_ms=self._told_until_ms(found.now_ms)))
 

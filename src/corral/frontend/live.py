@@ -1,6 +1,5 @@
 """The kinds of things that `/api/events` tells, read from the stores that own them."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -11,12 +10,14 @@ from corral.core.operations import Operation
 from corral.core.replicas import Replica
 from corral.frontend.admin.models import model_view
 from corral.frontend.admin.node_view import count_loads, view_node
-from corral.frontend.admin.replicas import InFlight, node_model
+from corral.frontend.admin.replica_view import InFlight, node_model
 from corral.frontend.feed import Change, Changes, Kind
-from corral.frontend.fleet.nodes import DriftSource, view_fleet
+from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.operation_view import view_operation, with_live
-from corral.frontend.fleet.service import Progress, UpgradeChecks
+from corral.frontend.fleet.service import Progress
+from corral.frontend.gallery.service import Edition
 from corral.store.models import StoredModel
+from corral.store.replicas import StandingReplica
 
 
 class NodeChanges(Protocol):
@@ -39,6 +40,12 @@ class Models(Protocol):
 
 class Replicas(Protocol):
     async def read_all(self) -> list[Replica]: ...
+
+    async def read_standing(self) -> list[StandingReplica]: ...
+
+
+class Editions(Protocol):
+    def editions(self) -> list[Edition]: ...
 
 
 Now = Callable[[], Awaitable[int]]
@@ -82,18 +89,14 @@ def operation_kind(operations: OperationChanges, live: Progress) -> Kind:
     return Kind(name="operations", read_since=read_since)
 
 
-def backend_kind(drift: DriftSource, upgrades: UpgradeChecks, now_ms: Now) -> Kind:
+def backend_kind(listing: FleetListing, now_ms: Now) -> Kind:
     """What `/api/fleet/backends` lists. It is put together from all nodes, so not as often as the others."""
 
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
-        states, drifts, lagging = await drift.read_states(), await drift.read(), await upgrades.read()
-
-        def show() -> list[Change]:
-            return [_by_content(backend["name"], backend) for backend in view_fleet(states, drifts, lagging)]
-
-        # Thousands of rows: not on the loop, where requests would wait for it.
-        return Changes(now_ms=at_ms, changed=await asyncio.to_thread(show))
+        listed = await listing.read()
+        changed = [Change(name, content, msgspec.Raw(content)) for name, content in listed.items()]
+        return Changes(now_ms=at_ms, changed=changed)
 
     return Kind(name="backends", read_since=read_since, is_whole=True, look_every_s=10.0, least_between_s=1.0)
 
@@ -118,9 +121,26 @@ def model_kind(models: Models, now_ms: Now) -> Kind:
 def replica_kind(replicas: Replicas, in_flight: InFlight, now_ms: Now) -> Kind:
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
-        rows = await replicas.read_all()
+        found = await replicas.read_standing()
         return Changes(
-            now_ms=at_ms, changed=[_by_content(row.id, node_model(row, in_flight.total(row.id))) for row in rows]
+            now_ms=at_ms,
+            changed=[_by_content(one.row.id, node_model(one, in_flight.total(one.row.id))) for one in found],
         )
 
     return Kind(name="replicas", read_since=read_since, is_whole=True)
+
+
+def gallery_kind(galleries: Editions, now_ms: Now) -> Kind:
+    """That there is something new to choose from, not what: a gallery is large, and who shows it reads it again."""
+
+    async def read_since(_since_ms: int) -> Changes:
+        at_ms = await now_ms()
+        return Changes(
+            now_ms=at_ms,
+            changed=[
+                Change(edition.name, edition.number, {"name": edition.name, "entries": edition.entries})
+                for edition in galleries.editions()
+            ],
+        )
+
+    return Kind(name="galleries", read_since=read_since, is_whole=True, look_every_s=10.0)

@@ -8,7 +8,7 @@ Times are milliseconds by the store's own clock, through the SQL function `now_m
 do not depend on any host's clock.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from corral.core.errors import Conflict
@@ -18,6 +18,10 @@ T = TypeVar("T")
 
 class Row(Protocol):
     def __getitem__(self, column: str, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Its values, in the order in which the statement names them."""
+        ...
 
 
 class Tx(Protocol):

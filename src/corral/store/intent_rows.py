@@ -1,6 +1,7 @@
 """Intent rows: between the table and the value `Intent`; and what every change of them owes the operations."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -9,16 +10,17 @@ from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgressStatus, conclude
 from corral.store.database import Row, Tx
 from corral.store.operation_rows import read_progress_rows
-from corral.store.rows import places
+from corral.store.rows import in_list, places
 
 COLUMNS = (
     "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "wish", "state", "newest", "attempts",
     "due_at", "last_error", "cancel_wanted", "claim_token", "fence", "finished_at",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
-decode_wish = msgspec.json.Decoder(Wish).decode
+decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(Wish).decode)  # one for all nodes of an operation
 
 
+@lru_cache(maxsize=256)
 def encode_wish(wish: Wish) -> str:
     return msgspec.json.encode(wish).decode()
 
@@ -104,8 +106,16 @@ async def touch_operations(tx: Tx, ids: Iterable[str]) -> None:
 
 async def show_ended(tx: Tx, ends: Iterable[tuple[str, str]], *, status: NodeProgressStatus, error: str) -> None:
     """Of (operation, node) pairs whose order has ended by itself."""
-    await tx.execute_many(
-        "UPDATE operation_nodes SET status = $3, error = $4, next_attempt_at = NULL, changed_at = now_ms()"
-        " WHERE operation_id = $1 AND node_id = $2",
-        [(operation_id, node_id, status.value, error) for operation_id, node_id in ends],
-    )
+    ended: dict[str, list[str]] = {}
+    for operation_id, node_id in ends:
+        ended.setdefault(operation_id, []).append(node_id)
+    for operation_id, nodes in ended.items():
+        ids = in_list(nodes)
+        await tx.execute(
+            "UPDATE operation_nodes SET status = $2, error = $3, next_attempt_at = NULL, changed_at = now_ms()"  # noqa: S608
+            f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=4)})",
+            operation_id,
+            status.value,
+            error,
+            *ids,
+        )

@@ -20,7 +20,7 @@ from corral.store.intent_rows import (
 )
 from corral.store.observed import read_node_backends
 from corral.store.prune import has_prunable, prune_intents
-from corral.store.rows import places
+from corral.store.rows import in_list, places
 
 _HEALTHY = (
     "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL AND nodes.approved"
@@ -58,7 +58,7 @@ class IntentStore:
             )
             if not due:
                 return []
-            ids = [row["id"] for row in due]
+            ids = in_list(row["id"] for row in due)
             rows = await tx.fetch(
                 "UPDATE intents SET state = CASE WHEN state = 'pending' THEN 'running' ELSE state END,"  # noqa: S608
                 " claim_token = $1, fence = fence + 1, lease_until = now_ms() + $2, changed_at = now_ms()"
@@ -75,7 +75,7 @@ class IntentStore:
 
     async def renew(self, token: str, ids: Iterable[str], *, lease_s: float) -> set[str]:
         """Keeps these claims; answers which of them are still ours."""
-        ordered = sorted(ids)
+        ordered = in_list(ids)
         if not ordered:
             return set()
 
@@ -114,10 +114,11 @@ class IntentStore:
 
         async def body(tx: Tx) -> set[str]:
             await lock_operations(tx, [result.intent.operation_id for result in results])
+            ids = in_list(by_id)
             held = await tx.fetch(
                 "SELECT id, claim_token, fence FROM intents"  # noqa: S608
-                f" WHERE live AND id IN ({places(len(by_id))}) ORDER BY id FOR UPDATE",
-                *sorted(by_id),
+                f" WHERE live AND id IN ({places(len(ids))}) ORDER BY id FOR UPDATE",
+                *ids,
             )
             valid = [by_id[row["id"]] for row in held if _is_held(row, by_id[row["id"]].intent)]
             await _write_results(tx, valid)
@@ -141,7 +142,7 @@ class IntentStore:
 
     async def read_newest(self, ids: Iterable[NodeId] | None = None) -> list[Intent]:
         """The last wish for every backend, open or ended, on every node or on these."""
-        chosen = None if ids is None else sorted(set(ids))
+        chosen = None if ids is None else in_list(ids)
         where = "" if chosen is None else f" AND node_id IN ({places(len(chosen))})"
 
         async def body(tx: Tx) -> list[Intent]:
@@ -166,6 +167,21 @@ class IntentStore:
             policy = await tx.fetch_one("SELECT max(changed_at) AS at, now_ms() AS now FROM backend_policies")
             assert policy is not None
             return policy["now"], {NodeId(row["node_id"]) for row in rows}, (policy["at"] or 0) >= since_ms
+
+        return await self._database.read(body)
+
+    async def read_mark(self) -> tuple[int, ...]:
+        """Differs when nodes, what they have or what is wanted of them has changed."""
+
+        async def body(tx: Tx) -> tuple[int, ...]:
+            row = await tx.fetch_one(
+                "SELECT (SELECT max(changed_at) FROM nodes) AS nodes,"
+                " (SELECT max(changed_at) FROM observed_nodes) AS observed,"
+                " (SELECT max(changed_at) FROM intents) AS intents,"
+                " (SELECT max(changed_at) FROM backend_policies) AS policies"
+            )
+            assert row is not None
+            return tuple(at or 0 for at in row)
 
         return await self._database.read(body)
 
@@ -228,16 +244,24 @@ def _is_held(row: Row, intent: Intent) -> bool:
 
 
 async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
-    await tx.execute_many(
-        "UPDATE operation_nodes SET status = CASE WHEN status = 'running_on_worker' THEN status ELSE 'downloading' END,"
-        " sequence = 0, next_attempt_at = NULL, changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
-        [(intent.operation_id, intent.node_id) for intent in intents if not intent.cancel_wanted],
-    )
+    started: dict[str, list[str]] = {}
+    for intent in intents:
+        if not intent.cancel_wanted:
+            started.setdefault(intent.operation_id, []).append(intent.node_id)
+    for operation_id, nodes in started.items():
+        ids = in_list(nodes)
+        await tx.execute(
+            "UPDATE operation_nodes SET sequence = 0, next_attempt_at = NULL, changed_at = now_ms(),"  # noqa: S608
+            " status = CASE WHEN status = 'running_on_worker' THEN status ELSE 'downloading' END"
+            f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=2)})",
+            operation_id,
+            *ids,
+        )
     await touch_operations(tx, [intent.operation_id for intent in intents])
 
 
 async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[Claim]:
-    ids = sorted({intent.node_id for intent in intents})
+    ids = in_list(intent.node_id for intent in intents)
     rows = await tx.fetch(f"SELECT id, name, key_hash FROM nodes WHERE id IN ({places(len(ids))})", *ids)  # noqa: S608
     nodes = {row["id"]: row for row in rows}
     return [
@@ -256,41 +280,47 @@ async def _write_results(tx: Tx, results: Sequence[Result]) -> None:
             await tx.execute(
                 "UPDATE intents SET generation = $2 WHERE id = $1", result.intent.id, await next_generation(tx)
             )
-    await tx.execute_many(
-        "UPDATE intents SET state = $2, live = $3, attempts = $4, due_at = now_ms() + $5, last_error = $6,"
+    # A thousand nodes that did as they were told cost no more than one.
+    alike: dict[tuple[NextStep, str], list[Intent]] = {}
+    for result in results:
+        alike.setdefault((result.step, result.intent.operation_id), []).append(result.intent)
+    for (step, operation_id), intents in alike.items():
+        await _write_step(tx, step, [intent.id for intent in intents])
+        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents])
+
+
+async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
+    ids = in_list(intents)
+    await tx.execute(
+        "UPDATE intents SET state = $1, live = $2, attempts = $3, due_at = now_ms() + $4, last_error = $5,"  # noqa: S608
         " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
-        " finished_at = CASE WHEN $3 THEN NULL ELSE now_ms() END,"
-        " digest = CASE WHEN $7 = '' THEN digest ELSE $7 END WHERE id = $1",
-        [
-            (
-                result.intent.id,
-                result.step.state.value,
-                result.step.state.live,
-                result.step.attempts,
-                int(result.step.due_in_s * 1000),
-                result.step.error,
-                result.step.digest,
-            )
-            for result in results
-        ],
+        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END,"
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END"
+        f" WHERE id IN ({places(len(ids), first=7)})",
+        step.state.value,
+        step.state.live,
+        step.attempts,
+        int(step.due_in_s * 1000),
+        step.error,
+        step.digest,
+        *ids,
     )
-    await tx.execute_many(
-        "UPDATE operation_nodes SET status = $3, error = $4, attempts = $5,"
-        " next_attempt_at = CASE WHEN $6 > 0 THEN now_ms() + $6 ELSE NULL END,"
-        " percentage = CASE WHEN $3 = 'success' THEN 100 ELSE percentage END,"
-        " phase = CASE WHEN $3 = 'success' THEN 'ready' ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
-        " digest = CASE WHEN $7 = '' THEN digest ELSE $7 END, changed_at = now_ms()"
-        " WHERE operation_id = $1 AND node_id = $2",
-        [
-            (
-                result.intent.operation_id,
-                result.intent.node_id,
-                status_after(result.step).value,
-                result.step.error,
-                result.step.attempts,
-                int(result.step.due_in_s * 1000) if result.step.state.live else 0,
-                result.step.digest,
-            )
-            for result in results
-        ],
+
+
+async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str]) -> None:
+    ids = in_list(nodes)
+    await tx.execute(
+        "UPDATE operation_nodes SET status = $2, error = $3, attempts = $4,"  # noqa: S608
+        " next_attempt_at = CASE WHEN $5 > 0 THEN now_ms() + $5 ELSE NULL END,"
+        " percentage = CASE WHEN $2 = 'success' THEN 100 ELSE percentage END,"
+        " phase = CASE WHEN $2 = 'success' THEN 'ready' ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, changed_at = now_ms()"
+        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=7)})",
+        operation_id,
+        status_after(step).value,
+        step.error,
+        step.attempts,
+        int(step.due_in_s * 1000) if step.state.live else 0,
+        step.digest,
+        *ids,
     )

@@ -26,6 +26,12 @@ async def check_fence(tx: Tx, lease: Lease) -> None:
         raise Fenced(f"{lease.holder} no longer holds the lease {lease.name!r}; another frontend has taken over")
 
 
+async def check_held(tx: Tx, lease: Lease | None) -> None:
+    """The same for methods that also serve callers who need no lease."""
+    if lease is not None:
+        await check_fence(tx, lease)
+
+
 class LeaseStore:
     def __init__(self, database: Database) -> None:
         self._database = database

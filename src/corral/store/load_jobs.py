@@ -1,22 +1,25 @@
 """Load jobs: asked for once, carried out by whichever frontend holds the lease, with every write behind its fence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import msgspec
 
+from corral.core.cold import ColdPlan, plan_cold
 from corral.core.errors import Conflict, Fenced
 from corral.core.load_jobs import LoadProgress, LoadState
+from corral.core.nodes import NodeStatus
 from corral.core.placement import SCORE_NAMES, Decision, Need, Placed, Waiting, place
 from corral.core.replicas import Replica, ReplicaState
-from corral.core.scaling import Add
+from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Row, Tx
 from corral.store.given_away import note_given_away
+from corral.store.leases import Lease, check_held
 from corral.store.load_memory import upsert_load_info
 from corral.store.models import find_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
-from corral.store.replicas import read_fleet
-from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable
+from corral.store.replicas import read_fleet, read_surroundings
+from corral.store.scheduling import clear_unsatisfiable, find_scheduling, note_unsatisfiable
 from corral.store.versions import ROUTES, bump_version
 from corral.system import Ids
 
@@ -73,6 +76,13 @@ class LoadJob:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Nothing is loaded: why waiting is enough."""
+
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """What a load that succeeded found out."""
@@ -84,6 +94,7 @@ class Loaded:
     backend: str
     backend_digest: str
     epoch: int
+    pid: int | None
     capacity: int | None
     load_options: str
     load_ms: int
@@ -122,10 +133,11 @@ class LoadJobStore:
 
     # Asking
 
-    async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob:
-        """One load for all who ask: the one under way, or a new one. A failed one is answered until it is due again."""
+    async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | Patience:
+        """One load for all who ask: the one under way, or a new one. A failed one is answered until it is due again.
+        None is made where a replica is there, or no more may be."""
 
-        async def body(tx: Tx) -> LoadJob:
+        async def body(tx: Tx) -> LoadJob | Patience:
             await _lock_model(tx, model)
             jobs = await read_jobs(tx, "WHERE model = $1", model)
             for job in jobs:
@@ -134,19 +146,41 @@ class LoadJobStore:
             for job in jobs:
                 if not await _is_due(tx, job) and job.revision == revision:
                     return job
-            return await _put(tx, model, revision, Add(why=cause), {job.ordinal: job for job in jobs}, ids)
+            record = await find_scheduling(tx, model)
+            wanted = record.scheduling if record is not None else Scheduling(model=model)
+            rows = await read_replicas(tx, "WHERE model = $1", model)
+            plan = plan_cold(revision, rows, wanted, await read_surroundings(tx)) if rows else ColdPlan()
+            if plan.wait:
+                return Patience(plan.wait)
+            add = Add(why=cause, replaces=plan.replaces)
+            return await _put(tx, model, revision, add, {job.ordinal: job for job in jobs}, ids)
 
         return await self._database.write(body)
 
-    async def ask_more(self, model: str, revision: str, adds: Sequence[Add], *, ids: Ids) -> list[LoadJob]:
-        """Each beside those under way, unless one of them is for the same node or takes the same one's place."""
+    async def ask_more(
+        self,
+        model: str,
+        revision: str,
+        adds: Sequence[Add],
+        *,
+        ids: Ids,
+        known: Collection[str] | None = None,
+        lease: Lease | None = None,
+    ) -> list[LoadJob]:
+        """Each beside those under way, unless one of them is for the same node or takes the same one's place. `known`:
+        the loads that were counted; one that somebody asked for since is one of those that were missing."""
 
         async def body(tx: Tx) -> list[LoadJob]:
+            await check_held(tx, lease)
             await _lock_model(tx, model)
             jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", model)}
+            news = sum(job.active and job.id not in known for job in jobs.values()) if known is not None else 0
             made = []
             for add in adds:
                 if any(_same(job, add) for job in jobs.values()):
+                    continue
+                if news and add.replaces is None and add.node_id is None:
+                    news -= 1
                     continue
                 job = await _put(tx, model, revision, add, jobs, ids)
                 jobs[job.ordinal] = job
@@ -274,7 +308,11 @@ class LoadJobStore:
             held = await _held(tx, job)
             await tx.fetch("SELECT id FROM nodes WHERE id = $1 FOR UPDATE", held.node_id)
             rooms = [
-                replace(room, replicas=tuple(one for one in room.replicas if one.id != held.replica_id))
+                replace(
+                    room,
+                    status=NodeStatus.HEALTHY,
+                    replicas=tuple(one for one in room.replicas if one.id != held.replica_id),
+                )
                 for room in (await read_fleet(tx, in_flight)).rooms
                 if room.id == held.node_id
             ]
@@ -325,8 +363,8 @@ class LoadJobStore:
             await tx.execute(
                 "UPDATE replicas SET state = 'ready', reason = '', address = $2, protocol = $3, token = $4,"
                 " process_key = $5, backend = $6, backend_digest = $7, epoch = $8, generation = $9, capacity = $10,"
-                " load_options = $11, missed = 0, ready_at = now_ms(), last_used = now_ms(), changed_at = now_ms()"
-                " WHERE id = $1",
+                " load_options = $11, pid = $12, missed = 0, ready_at = now_ms(), last_used = now_ms(),"
+                " changed_at = now_ms() WHERE id = $1",
                 mine.id,
                 loaded.address,
                 loaded.protocol,
@@ -338,6 +376,7 @@ class LoadJobStore:
                 version,
                 loaded.capacity,
                 loaded.load_options,
+                loaded.pid,
             )
             await set_states(tx, old, ReplicaState.DRAINING, "another has taken its place")
             await upsert_load_info(
@@ -442,10 +481,11 @@ class LoadJobStore:
 
         await self._database.write(body)
 
-    async def forget(self, model: str, jobs: Sequence[str]) -> None:
+    async def forget(self, model: str, jobs: Sequence[str], *, lease: Lease | None = None) -> None:
         """They are not wanted any more. One that has got a place meanwhile goes on."""
 
         async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
             await _lock_model(tx, model)
             await tx.execute_many(
                 "DELETE FROM load_jobs WHERE id = $1"

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -22,7 +24,12 @@ def _encode_labels(labels: Mapping[str, str]) -> str:
 
 
 def read_node_row(row: Row) -> Node:
-    values = {column: row[column] for column in COLUMNS}
+    return _node_of(tuple(row))
+
+
+@lru_cache(maxsize=4096)  # Many read the whole herd, again and again; of most machines nothing has changed in between.
+def _node_of(row: tuple[Any, ...]) -> Node:
+    values = dict(zip(COLUMNS, row, strict=True))
     for column in _BOOLEANS:
         values[column] = bool(values[column])
     values["node_type"] = NodeType(values["node_type"])

@@ -2,18 +2,22 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from corral.core.nodes import NodeId
-from corral.core.observed import Observation, ObservedBackend, ObservedProcess
+from corral.core.observed import Observation, ObservedBackend, ObservedProcess, ProcessTable
 from corral.store.database import Database, Row, Tx
-from corral.store.rows import places
+from corral.store.rows import in_list, places
+from corral.store.versions import ROUTES, bump_version
 
 SEEN_EVERY_MS = 15_000
 """An unchanged report only says that the node was seen; written down at most this often."""
 
-_decode_processes = msgspec.json.Decoder(tuple[ObservedProcess, ...]).decode
+_decode_processes = lru_cache(maxsize=4096)(msgspec.json.Decoder(tuple[ObservedProcess, ...]).decode)
 _decode_versions = msgspec.json.Decoder(tuple[str, ...]).decode
 _COLUMNS = (
     "name", "is_meta", "is_system", "concrete", "alias", "version", "digest", "uri", "gallery_url", "installed_at",
@@ -29,7 +33,12 @@ def fingerprint(observation: Observation) -> str:
 
 
 def read_backend_row(row: Row) -> ObservedBackend:
-    values = {column: row[column] for column in _COLUMNS}
+    return _backend_of(tuple(row)[1:])
+
+
+@lru_cache(maxsize=16384)  # as with nodes: read far more often than they change, and alike on many machines
+def _backend_of(row: tuple[Any, ...]) -> ObservedBackend:
+    values = dict(zip(_COLUMNS, row, strict=True))
     values["is_meta"], values["is_system"] = bool(values["is_meta"]), bool(values["is_system"])
     values["versions"] = _decode_versions(values["versions"])
     return ObservedBackend(**values)
@@ -37,7 +46,7 @@ def read_backend_row(row: Row) -> ObservedBackend:
 
 async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dict[NodeId, list[ObservedBackend]]:
     """Of all nodes, or of these. A node that has never reported is not in it."""
-    chosen = None if ids is None else sorted(set(ids))
+    chosen = None if ids is None else in_list(ids)
     if chosen == []:
         return {}
     where = "" if chosen is None else f" WHERE node_id IN ({places(len(chosen))})"
@@ -49,22 +58,41 @@ async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dic
     return found
 
 
+async def read_tables(tx: Tx) -> dict[str, ProcessTable]:
+    """By node."""
+    rows = await tx.fetch("SELECT node_id, epoch, processes FROM observed_nodes")
+    return {row["node_id"]: _table(row) for row in rows}
+
+
+def _table(row: Row) -> ProcessTable:
+    return ProcessTable(epoch=row["epoch"], processes=_decode_processes(row["processes"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    changed: tuple[NodeId, ...] = ()
+    """Whose table is another than before."""
+    routes: bool = False
+    """Among what changed are processes that requests may, or may no longer, go to."""
+
+
 class ObservedStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def record(self, observations: Sequence[Observation]) -> list[NodeId]:
-        """Writes those that are newer than what is stored; answers whose table changed."""
+    async def record(self, observations: Sequence[Observation]) -> Recorded:
+        """Writes those that are newer than what is stored."""
         newest = {observation.node_id: observation for observation in sorted(observations, key=lambda o: o.order)}
         if not newest:
-            return []
+            return Recorded()
 
-        async def body(tx: Tx) -> list[NodeId]:
+        async def body(tx: Tx) -> Recorded:
             ids = sorted(newest)
+            listed = in_list(ids)
             rows = await tx.fetch(
-                "SELECT node_id, epoch, sequence, fingerprint, seen_at, now_ms() AS now FROM observed_nodes"  # noqa: S608
-                f" WHERE node_id IN ({places(len(ids))}) ORDER BY node_id FOR UPDATE",
-                *ids,
+                "SELECT node_id, epoch, sequence, fingerprint, processes, seen_at, now_ms() AS now FROM observed_nodes"  # noqa: S608
+                f" WHERE node_id IN ({places(len(listed))}) ORDER BY node_id FOR UPDATE",
+                *listed,
             )
             stored = {NodeId(row["node_id"]): row for row in rows}
             changed: list[tuple[Observation, str]] = []
@@ -80,7 +108,10 @@ class ObservedStore:
                     seen_again.append(observation)
             await _touch(tx, seen_again)
             await _replace(tx, changed)
-            return [observation.node_id for observation, _ in changed]
+            routes = any(_serving(told) != _served(stored.get(told.node_id)) for told, _ in changed)
+            if routes:
+                await bump_version(tx, ROUTES)
+            return Recorded(changed=tuple(observation.node_id for observation, _ in changed), routes=routes)
 
         return await self._database.write(body)
 
@@ -90,10 +121,32 @@ class ObservedStore:
 
         return await self._database.read(body)
 
+    async def read_holding(self, digest: str) -> dict[NodeId, list[ObservedBackend]]:
+        """Of nodes that have this version of something, current or kept from before."""
+
+        async def body(tx: Tx) -> dict[NodeId, list[ObservedBackend]]:
+            rows = await tx.fetch(
+                f"{SELECT_BACKEND} WHERE digest = $1 OR versions LIKE $2",
+                digest,
+                f"%{msgspec.json.encode(digest).decode()}%",
+            )
+            found: dict[NodeId, list[ObservedBackend]] = {}
+            for row in rows:
+                found.setdefault(NodeId(row["node_id"]), []).append(read_backend_row(row))
+            return found
+
+        return await self._database.read(body)
+
     async def read_processes(self) -> dict[NodeId, tuple[ObservedProcess, ...]]:
         async def body(tx: Tx) -> dict[NodeId, tuple[ObservedProcess, ...]]:
             rows = await tx.fetch("SELECT node_id, processes FROM observed_nodes")
             return {NodeId(row["node_id"]): _decode_processes(row["processes"]) for row in rows}
+
+        return await self._database.read(body)
+
+    async def read_tables(self) -> dict[str, ProcessTable]:
+        async def body(tx: Tx) -> dict[str, ProcessTable]:
+            return await read_tables(tx)
 
         return await self._database.read(body)
 
@@ -105,6 +158,16 @@ class ObservedStore:
             return {NodeId(row["node_id"]): (row["epoch"], row["age"] / 1000) for row in rows}
 
         return await self._database.read(body)
+
+
+def _serving(table: Observation | ProcessTable) -> tuple[int, frozenset[tuple[str, int | None]]]:
+    """What routes depend on."""
+    ready = (process for process in table.processes if process.state == "ready")
+    return table.epoch, frozenset((process.process_key, process.pid) for process in ready)
+
+
+def _served(row: Row | None) -> tuple[int, frozenset[tuple[str, int | None]]] | None:
+    return _serving(_table(row)) if row is not None else None
 
 
 async def _touch(tx: Tx, observations: Sequence[Observation]) -> None:
@@ -135,7 +198,7 @@ async def _replace(tx: Tx, changed: Sequence[tuple[Observation, str]]) -> None:
             for observation, mark in changed
         ],
     )
-    ids = [observation.node_id for observation, _ in changed]
+    ids = in_list(observation.node_id for observation, _ in changed)
     await tx.execute(f"DELETE FROM observed_backends WHERE node_id IN ({places(len(ids))})", *ids)  # noqa: S608
     columns = ("node_id", *_COLUMNS)
     await tx.execute_many(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -25,25 +27,15 @@ _STATUS = {status.value: status for status in NodeProgressStatus}
 
 
 def read_progress_row(row: Row) -> NodeProgress:
-    # Written out: an operation on a thousand nodes is read many times a second while people watch it.
-    return NodeProgress(
-        node_id=row["node_id"],
-        node_name=row["node_name"],
-        status=_STATUS[row["status"]],
-        error=row["error"],
-        phase=row["phase"],
-        file_name=row["file_name"],
-        bytes_done=row["bytes_done"],
-        bytes_total=row["bytes_total"],
-        percentage=row["percentage"],
-        rate_bytes_per_s=row["rate_bytes_per_s"],
-        eta_s=row["eta_s"],
-        sequence=row["sequence"],
-        variant=row["variant"],
-        digest=row["digest"],
-        attempts=row["attempts"],
-        next_attempt_at=row["next_attempt_at"],
-    )
+    """Of a row of exactly these columns and others behind them."""
+    return _progress_of(tuple(row)[: len(PROGRESS_COLUMNS)])
+
+
+@lru_cache(maxsize=8192)  # An operation on a thousand nodes is read many times a second while people watch it.
+def _progress_of(row: tuple[Any, ...]) -> NodeProgress:
+    values = dict(zip(PROGRESS_COLUMNS, row, strict=True))
+    values["status"] = _STATUS[values["status"]]
+    return NodeProgress(**values)
 
 
 async def read_progress_rows(tx: Tx, ids: Iterable[str]) -> Mapping[str, tuple[NodeProgress, ...]]:
@@ -52,7 +44,7 @@ async def read_progress_rows(tx: Tx, ids: Iterable[str]) -> Mapping[str, tuple[N
     if not ordered:
         return {}
     rows = await tx.fetch(
-        f"SELECT operation_id, {', '.join(PROGRESS_COLUMNS)} FROM operation_nodes"  # noqa: S608
+        f"SELECT {', '.join(PROGRESS_COLUMNS)}, operation_id FROM operation_nodes"  # noqa: S608
         f" WHERE operation_id IN ({places(len(ordered))}) ORDER BY node_name, node_id",
         *ordered,
     )

@@ -56,6 +56,11 @@ _NOW_MS = (
 )
 
 
+async def _leave_as_it_is(_connection: object) -> None:
+    """Nothing outlives a transaction here, no setting, lock or cursor: asking the server to undo it all would be one
+    more round trip for each. What was left open, by an error, is rolled back before (`_abandon`)."""
+
+
 class _PostgresTx:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -106,6 +111,7 @@ class PostgresDatabase:
                 max_size=connections,
                 command_timeout=statement_within_s + GRACE_S,
                 timeout=acquire_within_s,
+                reset=_leave_as_it_is,
                 server_settings={
                     "application_name": "corral",
                     "statement_timeout": str(int(statement_within_s * 1000)),

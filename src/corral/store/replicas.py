@@ -3,19 +3,22 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeStatus
+from corral.core.nodes import Node
 from corral.core.placement import NodeRoom
 from corral.core.process_leases import NodeShare
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
 from corral.core.scaling import Scheduling
+from corral.core.standing import Stands, Surroundings, is_another, pick_routed
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
 from corral.store.given_away import note_given_away, read_shares
+from corral.store.leases import Lease, check_held
 from corral.store.models import StoredModel, read_served_models
 from corral.store.node_rows import SELECT_NODE, read_node_row, store_now_ms
+from corral.store.observed import read_tables
 from corral.store.replica_rows import (
     InFlight,
     lock_replicas,
@@ -34,7 +37,20 @@ async def read_nodes(tx: Tx) -> list[Node]:
     return [read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL ORDER BY name")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+async def read_surroundings(tx: Tx) -> Surroundings:
+    nodes: dict[str, Node] = {node.id: node for node in await read_nodes(tx)}
+    return Surroundings(nodes=nodes, tables=await read_tables(tx), now_ms=await store_now_ms(tx))
+
+
+@dataclass(frozen=True, slots=True)
+class StandingReplica:
+    """A row, and where it stands if it is ready."""
+
+    row: Replica
+    stands: Stands | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FleetView:
     """Nodes, replicas and wishes on one snapshot."""
 
@@ -42,35 +58,45 @@ class FleetView:
     nodes: tuple[Node, ...]
     replicas: tuple[Replica, ...]
     scheduling: Mapping[str, Scheduling]
-    rooms: tuple[NodeRoom, ...]
+    groups: Mapping[str, frozenset[str]]
+    in_flight: InFlight
+
+    @cached_property
+    def rooms(self) -> tuple[NodeRoom, ...]:
+        """Only for who places something: most looks do not."""
+        ready = Counter(replica.model for replica in self.replicas if replica.state is ReplicaState.READY)
+
+        def evictable(replica: Replica) -> bool:
+            wanted = self.scheduling.get(replica.model)
+            return wanted is None or (not wanted.spread_all and ready[replica.model] > wanted.min_replicas)
+
+        by_node: dict[str, list[Replica]] = {}
+        for replica in self.replicas:
+            by_node.setdefault(replica.node_id, []).append(replica)
+        return tuple(
+            room_of(
+                node,
+                by_node.get(node.id, ()),
+                now_ms=self.now_ms,
+                in_flight=self.in_flight,
+                groups=self.groups,
+                evictable=evictable,
+            )
+            for node in self.nodes
+        )
 
 
 async def read_fleet(tx: Tx, in_flight: InFlight) -> FleetView:
     nodes, replicas = await read_nodes(tx), await read_replicas(tx)
     scheduling = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
-    ready = Counter(replica.model for replica in replicas if replica.state is ReplicaState.READY)
-    groups = await read_groups(tx)
-    now_ms = await store_now_ms(tx)
-
-    def evictable(replica: Replica) -> bool:
-        wanted = scheduling.get(replica.model)
-        return wanted is None or (not wanted.spread_all and ready[replica.model] > wanted.min_replicas)
-
-    by_node: dict[str, list[Replica]] = {}
-    for replica in replicas:
-        by_node.setdefault(replica.node_id, []).append(replica)
-    rooms = tuple(
-        room_of(
-            node,
-            by_node.get(node.id, ()),
-            now_ms=now_ms,
-            in_flight=in_flight,
-            groups=groups,
-            evictable=evictable,
-        )
-        for node in nodes
+    return FleetView(
+        now_ms=await store_now_ms(tx),
+        nodes=tuple(nodes),
+        replicas=tuple(replicas),
+        scheduling=scheduling,
+        groups=await read_groups(tx),
+        in_flight=in_flight,
     )
-    return FleetView(now_ms=now_ms, nodes=tuple(nodes), replicas=tuple(replicas), scheduling=scheduling, rooms=rooms)
 
 
 class ReplicaStore:
@@ -89,13 +115,13 @@ class ReplicaStore:
         async def body(tx: Tx) -> RouteSnapshot:
             version = await read_version(tx, ROUTES)
             models = await read_served_models(tx)
-            nodes: dict[str, Node] = {node.id: node for node in await read_nodes(tx)}
+            around = await read_surroundings(tx)
             records = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
             by_model: dict[str, list[Replica]] = {}
             for replica in await read_replicas(tx, "WHERE state = 'ready'"):
                 by_model.setdefault(replica.model, []).append(replica)
             routes = tuple(
-                _route(model, by_model.get(model.name, []), nodes, records.get(model.name)) for model in models
+                _route(model, by_model.get(model.name, []), around, records.get(model.name)) for model in models
             )
             return RouteSnapshot(version=version, routes=routes)
 
@@ -129,6 +155,35 @@ class ReplicaStore:
 
         return await self._database.read(body)
 
+    async def read_standing(self) -> list[StandingReplica]:
+        """All of them, ordered by model and node."""
+
+        async def body(tx: Tx) -> list[StandingReplica]:
+            around = await read_surroundings(tx)
+            return [
+                StandingReplica(row, around.judge(row) if row.state is ReplicaState.READY else None)
+                for row in await read_replicas(tx)
+            ]
+
+        return await self._database.read(body)
+
+    async def read_unlearned(self) -> list[str]:
+        """Nodes that run a ready replica's process again, or under a worker that was started again."""
+
+        async def body(tx: Tx) -> list[str]:
+            tables = await read_tables(tx)
+            found = set()
+            for row in await read_replicas(tx, "WHERE state = 'ready'"):
+                table = tables.get(row.node_id)
+                process = table.find(row.process_key) if table is not None and table.epoch else None
+                if table is None or process is None or process.state != "ready":
+                    continue
+                if is_another(row, process) or row.epoch != table.epoch:
+                    found.add(row.node_id)
+            return sorted(found)
+
+        return await self._database.read(body)
+
     async def read_fleet(self, in_flight: InFlight) -> FleetView:
         async def body(tx: Tx) -> FleetView:
             return await read_fleet(tx, in_flight)
@@ -148,10 +203,11 @@ class ReplicaStore:
 
     # Ending
 
-    async def drain(self, ids: Collection[str], *, why: str) -> None:
-        """They get nothing new from the next look at the routes on."""
+    async def drain(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> None:
+        """They get nothing new from the next look at the routes on. `lease`, here and below: only while it is held."""
 
         async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
             ready = [row.id for row in await lock_replicas(tx, ids) if row.state is ReplicaState.READY]
             if ready:
                 await set_states(tx, ready, ReplicaState.DRAINING, why)
@@ -159,10 +215,11 @@ class ReplicaStore:
 
         await self._database.write(body)
 
-    async def want_stopped(self, ids: Collection[str], *, why: str) -> list[Replica]:
+    async def want_stopped(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
         """A durable order: whoever is there carries it out, again and again until the node says it is gone."""
 
         async def body(tx: Tx) -> list[Replica]:
+            await check_held(tx, lease)
             rows = [row for row in await lock_replicas(tx, ids) if row.state is not ReplicaState.STOPPING]
             if rows:
                 await set_states(tx, [row.id for row in rows], ReplicaState.STOPPING, why)
@@ -212,11 +269,12 @@ class ReplicaStore:
 
         await self._database.write(body)
 
-    async def drop(self, ids: Collection[str], *, why: str) -> list[Replica]:
+    async def drop(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
         """Rows whose process cannot serve any more: the node is dead, or says so itself. One that was only away is told
         with its next heartbeat."""
 
         async def body(tx: Tx) -> list[Replica]:
+            await check_held(tx, lease)
             rows = await lock_replicas(tx, ids)
             for row in rows:
                 detail = {"node": row.node_id, "slot": row.slot, "why": why}
@@ -230,14 +288,15 @@ class ReplicaStore:
 
         return await self._database.write(body)
 
-    async def note_missed(self, ids: Iterable[str]) -> None:
+    async def note_missed(self, ids: Iterable[str], *, lease: Lease | None = None) -> None:
         async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
             await tx.execute_many("UPDATE replicas SET missed = missed + 1 WHERE id = $1", [(one,) for one in ids])
 
         await self._database.write(body)
 
-    async def note_seen(self, replica_id: str, *, epoch: int, address: str, token: str | None) -> None:
-        """The same process under a worker that was started again: what leads to it may have changed."""
+    async def note_seen(self, replica_id: str, *, epoch: int, pid: int | None, address: str, token: str | None) -> None:
+        """It was started again, or its worker was: what leads to it may have changed."""
 
         async def body(tx: Tx) -> None:
             rows = await lock_replicas(tx, [replica_id])
@@ -246,13 +305,14 @@ class ReplicaStore:
             row = rows[0]
             moved = row.address != address or (token is not None and row.token != token)
             await tx.execute(
-                "UPDATE replicas SET missed = 0, epoch = $2, address = $3, token = $4 WHERE id = $1",
+                "UPDATE replicas SET missed = 0, epoch = $2, address = $3, token = $4, pid = $5 WHERE id = $1",
                 replica_id,
                 epoch,
                 address,
                 row.token if token is None else token,
+                pid,
             )
-            if moved:
+            if moved or row.pid != pid:
                 version = await bump_version(tx, ROUTES)
                 await tx.execute("UPDATE replicas SET generation = $2 WHERE id = $1", replica_id, version)
 
@@ -264,9 +324,8 @@ async def _wake_loads(tx: Tx) -> None:
     await tx.execute("UPDATE load_jobs SET due_at = now_ms() WHERE state = 'pending' AND due_at > now_ms()")
 
 
-def _route(
-    model: StoredModel, replicas: list[Replica], nodes: Mapping[str, Node], wanted: Scheduling | None
-) -> ModelRoute:
+def _route(model: StoredModel, replicas: list[Replica], around: Surroundings, wanted: Scheduling | None) -> ModelRoute:
+    selector = wanted.selector if wanted is not None else {}
     return ModelRoute(
         model=model.name,
         aliases=model.aliases,
@@ -276,7 +335,7 @@ def _route(
             RouteReplica(
                 id=ReplicaId(replica.id),
                 node_id=replica.node_id,
-                node_name=nodes[replica.node_id].name,
+                node_name=around.nodes[replica.node_id].name,
                 slot=replica.slot,
                 address=replica.address,
                 protocol=replica.protocol,
@@ -285,34 +344,10 @@ def _route(
                 capacity=replica.capacity,
                 revision=replica.revision,
             )
-            for replica in _routable(model, replicas, nodes, wanted)
+            for replica in pick_routed(model.revision, replicas, selector, around)
         ),
         policy=_policy(wanted),
     )
-
-
-def _routable(
-    model: StoredModel, replicas: list[Replica], nodes: Mapping[str, Node], wanted: Scheduling | None
-) -> list[Replica]:
-    """On healthy nodes that match. One on a node that is being drained serves only until another can."""
-    selector = wanted.selector if wanted is not None else {}
-    good, leaving = [], []
-    for replica in replicas:
-        node = nodes.get(replica.node_id)
-        if node is None or replica.revision != model.revision or not _matches(node, selector):
-            continue
-        if node.status is NodeStatus.HEALTHY:
-            good.append(replica)
-        elif node.status is NodeStatus.DRAINING and not node.worker_draining:
-            leaving.append(replica)
-    return good or leaving
-
-
-def _matches(node: Node, selector: Mapping[str, str]) -> bool:
-    if not selector:
-        return True
-    labels = effective_labels(node)
-    return all(labels.get(key) == value for key, value in selector.items())
 
 
 def _policy(wanted: Scheduling | None) -> RoutePolicy:

@@ -6,13 +6,17 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 import httpx
+import structlog
 
-from corral.core.errors import OutcomeUnknown, TooLarge, Unavailable
+from corral.core.errors import CorralError, OutcomeUnknown, TooLarge, Unavailable
 from corral.core.sizes import format_bytes
 from corral.system.ids import Ids
 
+log = structlog.get_logger()
+
 ANSWER_MOST_BYTES = 512 << 20
 STEP_WITHIN_S = 60.0
+DROP_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,20 @@ class WorkerFiles:
         except httpx.HTTPError as error:
             raise _failure(server, error) from error
         return b"".join(parts)
+
+    async def drop(self, node_id: str, path: str) -> None:
+        """Where this cannot be done the worker does it, later."""
+        key = "/".join(PurePosixPath(path).parts[-3:])
+        try:
+            server = await self._find(node_id)
+            answer = await self._client.delete(
+                f"{server.url}/v1/files/{quote(key)}", headers=_headers(server), timeout=DROP_WITHIN_S
+            )
+        except (CorralError, httpx.HTTPError) as error:
+            log.info("files.not_dropped", node=node_id, error=str(error) or type(error).__name__)
+        else:
+            if answer.status_code not in (204, 404):
+                log.info("files.not_dropped", node=node_id, error=f"it answered {answer.status_code}")
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -30,6 +30,10 @@ class Histogram:
         """By bucket, not summed up; the last is for what lies above all bounds."""
         return tuple(self._counts)
 
+    @property
+    def sum_s(self) -> float:
+        return self._sum
+
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(SECONDS, seconds)] += 1
         self._sum += seconds

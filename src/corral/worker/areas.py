@@ -111,6 +111,20 @@ class Area:
         except NotFound:
             return False
 
+    def remove_older(self, key: str, *, before_s: float) -> int:
+        """Regular files below a directory that were last written before that time. How many went."""
+        removed = 0
+        try:
+            names = self.read_names(key)
+        except NotFound:
+            return 0
+        for name in names:
+            with contextlib.suppress(NotFound, FileNotFoundError), self.parent(f"{key}/{name}") as (directory, last):
+                if os.stat(last, dir_fd=directory, follow_symlinks=False).st_mtime < before_s:
+                    os.unlink(last, dir_fd=directory)
+                    removed += 1
+        return removed
+
 
 def open_regular(directory: int, name: str, flags: int) -> FileIO:
     try:

@@ -5,8 +5,8 @@ installed is kept in memory, so that a process that runs already is found withou
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +20,7 @@ from corral.core.processes import ProcessKey, ProcessView
 from corral.worker.grpc_backend import free_model
 from corral.worker.jobs import Jobs, Listener, Result, Work
 from corral.worker.ledger import Ledger
+from corral.worker.named_locks import NamedLocks
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.requests import RequestReader, plain_name
 from corral.worker.system_backends import SystemBackend, is_system
@@ -38,12 +39,6 @@ class Stopped:
     keys: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Lock:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
-
-
 class Backends:
     def __init__(
         self,
@@ -60,7 +55,7 @@ class Backends:
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
         self._reader, self._changed, self._read_system = reader, changed, read_system
         self._table: dict[str, InstalledBackend] = {}
-        self._locks: dict[str, _Lock] = {}
+        self._locks = NamedLocks()
         self._ended: dict[bytes, Stopped] = {}
 
     # What is there
@@ -106,6 +101,8 @@ class Backends:
     def listed(self) -> list[ListedBackend]:
         rows = []
         for backend in self._table.values():
+            if backend.current is None and not backend.problem:
+                continue  # a version that never became the current one: as good as not there
             rows.append(_listed(backend, self.generation(backend.name)))
             rows += [
                 _family_row(family, backend, self._ledger.applied(family))
@@ -146,7 +143,7 @@ class Backends:
             return present
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
-            async with self._locked(request.backend or request.name):
+            async with self.held(request.backend or request.name):
                 await self.accept(request)  # a newer order may have come while we waited
                 if not request.force and (present := self._satisfied(request)) is not None:
                     await self.note_applied(request)
@@ -171,7 +168,7 @@ class Backends:
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             try:
-                async with self._locked(request.backend or request.name):
+                async with self.held(request.backend or request.name):
                     await self.accept(request)
                     if extras.strategy != ROLLING:
                         await self._stop_users(request.backend, stopped, reason="its backend is being upgraded")
@@ -184,7 +181,7 @@ class Backends:
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
         """A switch of the pointer. What runs goes on until it is told otherwise."""
         await self._ledger.accept(plain_name(request.backend), request.generation)
-        async with self._locked(request.backend):
+        async with self.held(request.backend):
             await self._ledger.accept(plain_name(request.backend), request.generation)
             name = self._installed_name(request.backend)
             version = await self._artifacts.rollback(name, to=request.to)
@@ -197,7 +194,7 @@ class Backends:
         generation = request.corral.generation if request.corral is not None else None
         await self._ledger.accept(plain_name(request.backend), generation)
         self._jobs.cancel(backend=self._lock_name(request.backend))
-        async with self._locked(request.backend):
+        async with self.held(request.backend):
             await self._ledger.accept(plain_name(request.backend), generation)
             await self.refresh()
             backend = self.find(request.backend)
@@ -222,11 +219,9 @@ class Backends:
     def cancel(self, *, op_id: str, backend: str) -> int:
         return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "")
 
-    @asynccontextmanager
-    async def held(self, backend: str) -> AsyncIterator[None]:
-        """For a start: nobody removes or replaces the backend between choosing its version and launching it."""
-        async with self._locked(backend):
-            yield
+    def held(self, backend: str) -> AbstractAsyncContextManager[None]:
+        """Nobody else changes the backend meanwhile: a start chooses its version and launches it."""
+        return self._locks.held(self._lock_name(backend))
 
     # Processes of a backend
 
@@ -253,8 +248,7 @@ class Backends:
 
     def _is_changing(self, request: InstallRequest) -> bool:
         """Somebody has the backend's lock: what is there now may be gone in a moment."""
-        entry = self._locks.get(self._lock_name(request.backend or request.name))
-        return entry is not None and entry.lock.locked()
+        return self._locks.is_held(self._lock_name(request.backend or request.name))
 
     def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
         """The installed version, when it is what the request asks for."""
@@ -271,9 +265,10 @@ class Backends:
         wanted = await self._reader.read(request, self.find(backend))
         cancel.check()
         version = await self._artifacts.install(wanted, on_progress=report, cancel=cancel)
+        await self.refresh()  # it is there, whether or not that can be noted
         if not request.uri:
             await self._ledger.note_concrete(backend, version.name)
-        await self.refresh()
+            self._changed()
         await self.note_applied(request)
         return version
 
@@ -300,19 +295,6 @@ class Backends:
     def _lock_name(self, name: str) -> str:
         backend = self.find(name)
         return backend.name if backend is not None else plain_name(name)
-
-    @asynccontextmanager
-    async def _locked(self, name: str) -> AsyncIterator[None]:
-        key = self._lock_name(name)
-        entry = self._locks.setdefault(key, _Lock())
-        entry.users += 1
-        try:
-            async with entry.lock:
-                yield
-        finally:
-            entry.users -= 1
-            if entry.users == 0:
-                del self._locks[key]
 
 
 def _job_key(verb: str, request: InstallRequest) -> bytes:

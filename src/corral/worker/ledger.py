@@ -34,8 +34,8 @@ class Ledger:
         self._path, self._disk = path, disk
         self._writing = asyncio.Lock()
         try:
-            kept = disk.read(path)
-            self._entries = _decode(kept) if kept is not None else {}
+            self._on_disk = disk.read(path)
+            self._entries = _decode(self._on_disk) if self._on_disk is not None else {}
         except (OSError, msgspec.DecodeError) as error:
             raise Unavailable(
                 f"{path} cannot be read ({error}). Deleting it is safe, unless outdated orders are still under way."
@@ -48,20 +48,20 @@ class Ledger:
         entry = self._entry(backend)
         if entry.accepted is not None and generation < entry.accepted:
             raise OutdatedCommand(backend, generation=generation, accepted=entry.accepted)
-        if generation != entry.accepted:
-            entry.accepted = generation
-            await self._write()
+        entry.accepted = generation
+        await self._write()
 
     async def note_applied(self, backend: str, generation: int | None) -> bool:
         """Whether that is news."""
-        if generation is None or self._entry(backend).applied == generation:
+        if generation is None:
             return False
+        is_news = self._entry(backend).applied != generation
         self._entry(backend).applied = generation
         await self._write()
-        return True
+        return is_news
 
     async def note_concrete(self, family: str, concrete: str) -> None:
-        if family != concrete and self._entry(family).concrete != concrete:
+        if family != concrete:
             self._entry(family).concrete = concrete
             await self._write()
 
@@ -91,9 +91,15 @@ class Ledger:
         return self._entries.setdefault(name, _Entry())
 
     async def _write(self) -> None:
+        """Unless all of it is on disk already. What could not be written is tried again by the next who comes."""
         async with self._writing:
             content = msgspec.json.encode(self._entries)
+            if content == self._on_disk:
+                return
             try:
                 await asyncio.to_thread(self._disk.write, self._path, content)
             except OSError as error:
-                raise Unavailable(f"cannot note an order in {self._path}: {error.strerror}") from error
+                raise Unavailable(
+                    f"cannot note an order in {self._path}: {error.strerror}. Check the disk, then ask again"
+                ) from error
+            self._on_disk = content

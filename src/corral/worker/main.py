@@ -25,6 +25,7 @@ from corral.worker.reports import Reporting
 from corral.worker.starting import StartSettings
 from corral.worker.web.access import Keys
 from corral.worker.web.app import build_worker_app
+from corral.worker.web.files import sweep_ephemeral
 from corral.worker.workshop import Workshop, open_workshop
 from corral.worker.world import World
 
@@ -116,6 +117,7 @@ class Worker:
         self._membership = membership
         self._workshop = workshop
         self._disk = world.disk
+        self._clock = world.clock
         self._connect_bus = world.connect_bus
         self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
@@ -144,6 +146,9 @@ class Worker:
                 leases = workshop.leases
                 tasks.create_task(
                     keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
+                )
+                tasks.create_task(
+                    keep_running("files", lambda: sweep_ephemeral(workshop.files, clock=self._clock)), name="files"
                 )
         except* Stopped:
             keep = False

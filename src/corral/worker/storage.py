@@ -64,6 +64,7 @@ class SharedStorage:
                     if piece is None:
                         break
                     await asyncio.to_thread(_write_all, file, bytes(piece))
+                await asyncio.to_thread(os.fsync, file.fileno())
             await asyncio.to_thread(self._place, part, key, mark)
         except BaseException:
             await asyncio.to_thread(self.cache.remove, part)

@@ -503,7 +503,11 @@ async def media(backend: RunningBackend, tmp_path: Path) -> AsyncIterator[Rig]:
     server.stop()
 
 
-async def test_speech_becomes_text_in_every_form(media: Rig) -> None:
+def files_left(root: Path) -> list[Path]:
+    return [path for path in (root / "staging").rglob("*") if path.is_file()]
+
+
+async def test_speech_becomes_text_in_every_form(media: Rig, tmp_path: Path) -> None:
     async def ask(**fields: str) -> Received:
         return await media.send("/v1/audio/transcriptions", form(model="tiny", **fields), content_type=FORM)
 
@@ -516,9 +520,10 @@ async def test_speech_becomes_text_in_every_form(media: Rig) -> None:
     assert timed["words"][0]["end"] == 1.0
     assert "00:00:01,000 --> 00:00:02,500\nend\n" in (await ask(response_format="srt")).body.decode()
     assert (await ask(response_format="vtt")).body.startswith(b"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n")
+    assert not files_left(tmp_path)
 
 
-async def test_text_becomes_speech_and_images(media: Rig) -> None:
+async def test_text_becomes_speech_and_images(media: Rig, tmp_path: Path) -> None:
     spoken = await media.send("/v1/audio/speech", {"input": "hello", "voice": "ann"})
     assert (spoken.headers["content-type"], spoken.body) == ("audio/wav", b"RIFFann:hello")
     with pytest.raises(InvalidInput, match="made audio/wav"):
@@ -532,6 +537,7 @@ async def test_text_becomes_speech_and_images(media: Rig) -> None:
     asked = json.loads(images[0].removeprefix(b"\x89PNG"))
     assert (asked["width"], asked["height"], asked["seed"]) == (64, 32, 3)
     assert (asked["positive_prompt"], asked["negative_prompt"]) == ("a horse", "a cow")
+    assert not files_left(tmp_path)
 
 
 async def test_sound_is_streamed_both_ways(media: Rig) -> None:

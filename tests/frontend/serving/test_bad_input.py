@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.frontend.serving import connection
 from corral.frontend.serving.lane import LaneLimits
 from harness.lane import KEY, Replica, RunningLane, running_lane
 from harness.waiting import until
@@ -187,16 +188,21 @@ async def test_bodies_of_all_clients_together_are_bounded() -> None:
         await until(lambda: lane.lane.buffered_bytes == 0, "nothing is kept")
 
 
-async def test_slow_senders_are_cut_off() -> None:
+async def test_slow_senders_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "DISCARD_WITHIN_S", 0.5)
     limits = LaneLimits(head_within_s=0.5, body_within_s=0.5, idle_s=0.5)
+
+    async def send_part(port: int, start: bytes) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(start)
+        async with asyncio.timeout(12):
+            said = await reader.read()
+        assert not said or said.startswith(b"HTTP/1.1 408")
+        writer.close()
+
+    starts = (b"", b"PO", b"POST /v1/x HTTP/1.1\r\nA:", HEAD + b"Content-Length: 10\r\n\r\nhalf")
     async with running_lane(limits=limits) as lane:
-        for start in (b"", b"PO", b"POST /v1/x HTTP/1.1\r\nA:", HEAD + b"Content-Length: 10\r\n\r\nhalf"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
-            writer.write(start)
-            async with asyncio.timeout(12):
-                said = await reader.read()
-            assert not said or said.startswith(b"HTTP/1.1 408")
-            writer.close()
+        await asyncio.gather(*(send_part(lane.port, start) for start in starts))
         assert not lane.lane.connections
 
 

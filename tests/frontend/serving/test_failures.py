@@ -12,6 +12,7 @@ import pytest
 from corral.core.errors import InvalidInput, Unavailable
 from corral.core.routing import ModelRoute, RouteReplica
 from corral.frontend.drivers import LaneRequest, LaneSend
+from corral.frontend.serving import liveness
 from corral.frontend.serving.lane import LaneLimits
 from corral.frontend.serving.loads import LoadFailed, LoadStatus, ModelLoading
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
@@ -79,6 +80,105 @@ async def test_a_request_is_never_sent_again_to_the_replica_that_failed_it(
     assert "node-bad" in error["message"]
     assert answer.headers["retry-after"]
     assert len(bad.seen) == 1
+
+
+async def test_a_request_waits_for_its_only_replica_to_start_again(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    assert (await client.post(CHAT, json=BODY)).status_code == 200
+    port = one.port
+
+    async def never_answer(answering: Answering) -> None:
+        await answering.wait_for_hangup()
+
+    one.script = never_answer
+    asked = [asyncio.ensure_future(client.post(CHAT, json=BODY))]
+    await until(lambda: one.open == 1, "it has a request when it dies")
+    await one.kill()
+    asked += [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(4)]
+    served = lane.lane.table.by_name["m"]
+    await until(lambda: len(served.queue) == 5, "all wait in line")
+    again = Replica("one", token="token-of-a-new-process")
+    await again.start(port)
+    try:
+        lane.serve("m", again)
+        answers = await asyncio.gather(*asked)
+    finally:
+        await again.kill()
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert lane.lane.inflight.local_total() == 0
+
+
+async def test_the_same_process_is_tried_again_after_a_while(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    port = one.port
+    await one.kill()
+    asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
+    await until(lambda: bool(lane.lane.table.by_name["m"].queue), "it waits in line")
+    await one.start(port)
+    assert (await asked).json()["who"] == "one"
+
+
+async def test_a_replica_that_does_not_come_back_is_told_as_503(replica: Start) -> None:
+    one = await replica("one")
+    async with running_lane(limits=LaneLimits(queue_wait_s=0.5)) as lane:
+        lane.serve("m", one)
+        await one.kill()
+        async with httpx.AsyncClient(headers=AUTH) as client:
+            answer = await client.post(lane.url + CHAT, json=BODY, timeout=10)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], answer.headers["retry-after"]) == (503, "replica_away", "5")
+        assert "node-one" in error["message"]
+        assert not lane.lane.table.by_name["m"].queue
+        assert lane.lane.inflight.local_total() == 0
+
+
+async def test_a_replica_without_a_sign_of_life_loses_its_requests_to_others(
+    replica: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "PROBE_WITHIN_S", 0.2)
+    monkeypatch.setattr(liveness, "PROBE_EVERY_S", 0.1)
+    hung, busy, good = await replica("hung"), await replica("busy"), await replica("good")
+
+    async def hang(answering: Answering) -> None:
+        await answering.wait_for_hangup()
+
+    async def work_long(answering: Answering) -> None:
+        if answering.seen.path == "/health":
+            await answering.json({})
+            return
+        await asyncio.wait_for(go_on.wait(), 30)
+        await answering.json(completion("busy"))
+
+    go_on = asyncio.Event()
+    hung.script, busy.script = hang, work_long
+    async with (
+        running_lane(limits=LaneLimits(probe_after_s=0.3)) as lane,
+        httpx.AsyncClient(base_url=lane.url, headers=AUTH, timeout=20) as client,
+    ):
+        lane.serve("m", hung)
+        lane.serve("n", busy)
+        stuck = asyncio.ensure_future(client.post(CHAT, json=BODY))
+        long = asyncio.ensure_future(client.post(CHAT, json={**BODY, "model": "n"}))
+        # Alone it keeps its request: nobody could do better.
+        await until(lambda: [seen.path for seen in hung.seen].count("/health") >= 5, "it was asked for a sign of life")
+        assert not stuck.done()
+        lane.serve("m", hung, good)
+        lane.serve("n", busy, good)
+        assert (await stuck).json()["who"] == "good"
+        for _ in range(6):
+            assert (await client.post(CHAT, json=BODY)).json()["who"] == "good"
+        # One that answers for its health may take its time.
+        await until(lambda: [seen.path for seen in busy.seen].count("/health") >= 2, "it gave signs of life")
+        assert not long.done()
+        go_on.set()
+        assert (await long).json()["who"] == "busy"
+        assert lane.lane.inflight.local_total() == 0
 
 
 async def test_the_last_replicas_own_refusal_reaches_the_client(

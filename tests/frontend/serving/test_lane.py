@@ -11,7 +11,9 @@ import pytest
 
 from corral.core.routing import ModelRoute, RoutePolicy
 from corral.frontend.serving.lane import LaneLimits
+from corral.system import upstream
 from harness.lane import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningLane, completion, running_lane
+from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"
@@ -191,18 +193,82 @@ async def test_an_old_client_gets_a_stream_without_chunks(lane: RunningLane, rep
     assert data.endswith(b'\r\n\r\ndata: {"n": 1}\n\n')
 
 
+async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "REST_S", 0.1)
+    keeps, closes = await replica("keeps"), await replica("closes")
+
+    async def stream(answering: Answering) -> None:
+        await answering.start_stream()
+        await answering.event({"n": 1})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    async def stream_and_close(answering: Answering) -> None:
+        await stream(answering)
+        answering.writer.close()
+
+    keeps.script, closes.script = stream, stream_and_close
+    lane.serve("keeps", keeps)
+    lane.serve("closes", closes)
+    for model in ("keeps", "closes"):
+        for number in range(6):
+            text = (await client.post(CHAT, json={"model": model, "stream": True})).text
+            assert text == 'data: {"n": 1}\n\ndata: [DONE]\n\n'
+            if model == "keeps" and number == 2:
+                # The first ones are watched; from then on it is known.
+                link: Any = lane.lane.table.by_name[model].targets[0].link
+                await until(lambda: link.keeps_after_streams, "it is known that connections are kept")  # noqa: B023
+    assert len(keeps.seen) == len(closes.seen) == 6
+    assert keeps.connections <= 3
+    assert closes.connections == 6
+
+
+async def test_chunks_come_as_they_are_however_they_are_cut(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    events = [b"data: %b\n\n" % (b"x" * size) for size in (1, 8, 9, 248, 249, 4000, 9000)]
+    whole = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
+    upper = [b"%X;ext=1\r\n%b\r\n" % (len(event), event) for event in events]
+    bytewise = [b"".join(whole[:3])[at : at + 1] for at in range(len(b"".join(whole[:3])))]
+    cuts = {
+        "one each": whole,
+        "all at once": [b"".join(whole)],
+        "another spelling": upper,
+        "two and a half": [b"".join(whole[:2]) + whole[2][:5], whole[2][5:], *whole[3:]],
+        "size line alone": [piece for chunk in whole for piece in (chunk[:2], chunk[2:])],
+        "one byte each": [*bytewise, *whole[3:]],
+    }
+
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        for piece in cuts[answering.seen.json()["cut"]]:
+            await answering.send(piece)
+            await asyncio.sleep(0.001)
+        await answering.end_stream()
+
+    one.script = script
+    lane.serve("m", one)
+    for cut in cuts:
+        answer = await client.post(CHAT, json={"model": "m", "stream": True, "cut": cut})
+        assert answer.content == b"".join(events), cut
+
+
 async def test_the_model_list_holds_what_the_key_may_use(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("allowed", one, created_at_ms=1_700_000_000_500)
-    lane.serve("secret", one)
+    lane.serve("allowed", one, created_at_ms=1_700_000_000_500, aliases=("handy",))
+    lane.serve("secret", one, aliases=("hidden",))
     every = (await client.get("/v1/models")).json()
-    assert [model["id"] for model in every["data"]] == ["allowed", "secret"]
+    assert [model["id"] for model in every["data"]] == ["allowed", "handy", "hidden", "secret"]
+    assert [model.get("root") for model in every["data"]] == [None, "allowed", "secret", None]
     assert every["data"][0]["created"] == 1_700_000_000
     limited = {"Authorization": f"Bearer {LIMITED_KEY}"}
     some = (await client.get("/v1/models", headers=limited)).json()
-    assert [model["id"] for model in some["data"]] == ["allowed"]
+    assert [model["id"] for model in some["data"]] == ["allowed", "handy"]
     assert (await client.get("/v1/models/secret", headers=limited)).status_code == 404
     assert (await client.get("/v1/models/allowed", headers=limited)).json()["id"] == "allowed"
     refused = await client.post(CHAT, json=chat("secret"), headers=limited)

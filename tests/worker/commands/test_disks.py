@@ -109,9 +109,13 @@ async def test_a_disk_out_of_names_or_read_only_leaves_no_half_installed_backend
             _remount(small_disk, "nr_inodes=100000")
             with _read_only(small_disk):
                 await refused("disk_fault", "Read-only")
+                second = await start(frontend, "n")
+                assert (second["success"], "Read-only" in second["error"]) == (False, True), second
                 stopped = await frontend.ask("model.stop", process_key="m#0")
                 assert stopped["terminated"], stopped
                 assert is_dead(started["corral"]["pid"])
+                deleted = await frontend.ask("backend.delete", backend="web")
+                assert (deleted["success"], deleted["code"]) == (False, "disk_fault"), deleted
             assert (await frontend.ask("backend.install", **order))["success"]
             started = await start(frontend, "m")
             assert started["success"], started

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from corral.worker.areas import Area
 from harness.waiting import wait_until
 
 Server = Any
@@ -52,6 +53,36 @@ def test_a_file_whose_hash_nobody_noted_is_hashed_once(server: Server) -> None:
     assert server.call("HEAD", "/v1/files/models/given.bin").headers["x-content-sha256"] == (
         hashlib.sha256(b"other").hexdigest()
     )
+
+
+def test_what_belongs_to_one_request_is_deleted_and_nothing_else(server: Server) -> None:
+    for key in ("ephemeral/inputs/one.wav", "ephemeral/inputs/two.wav", "models/kept", "other"):
+        assert server.call("PUT", f"/v1/files/{key}", DATA).status == 200
+    assert server.call("DELETE", "/v1/files/ephemeral/inputs/one.wav").status == 204
+    assert server.call("DELETE", "/v1/files/ephemeral/inputs/one.wav").status == 404
+    for key in ("models/kept", "other", "ephemeral", "ephemeral/inputs", "ephemeral/inputs/../../other"):
+        assert server.call("DELETE", f"/v1/files/{key}").status in (400, 404), key
+    assert server.call("DELETE", "/v1/files/ephemeral/inputs/two.wav", key="wrong").status == 401
+    assert (server.root / "inbox" / "ephemeral" / "inputs" / "two.wav").read_bytes() == DATA
+    assert (server.root / "models" / "kept").exists()
+    assert (server.root / "inbox" / "other").exists()
+
+
+def test_what_nobody_deleted_goes_when_it_is_old(server: Server) -> None:
+    for key in ("ephemeral/inputs/old.wav", "ephemeral/outputs/new.wav", "elsewhere"):
+        assert server.call("PUT", f"/v1/files/{key}", DATA).status == 200
+    inbox = server.root / "inbox"
+    for name in ("ephemeral/inputs/old.wav", "elsewhere"):
+        os.utime(inbox / name, (1, 1))
+    area = Area(inbox)
+    try:
+        assert area.remove_older("ephemeral", before_s=1000.0) == 1
+        assert area.remove_older("nothing", before_s=1000.0) == 0
+    finally:
+        area.close()
+    left = {str(path.relative_to(inbox)) for path in inbox.rglob("*") if path.is_file()}
+    assert {"elsewhere", "ephemeral/outputs/new.wav"} <= left
+    assert "ephemeral/inputs/old.wav" not in left
 
 
 def test_an_upload_is_resumed_where_it_was_left(server: Server) -> None:

@@ -15,6 +15,7 @@ import type {
   ModelDetail,
   Node,
   NodeBackend,
+  NodeHistory,
   Operation,
   OperationList,
   Overview,
@@ -55,6 +56,7 @@ export const api = {
   listNodeBackends: (id: string, signal?: AbortSignal) => read<NodeBackend[]>(nodePath(id, "backends"), signal),
   listNodeLogs: (id: string, signal?: AbortSignal) => read<string[]>(nodePath(id, "backend-logs"), signal),
   readNodeLog: (id: string, key: string, signal?: AbortSignal) => read<LogLine[]>(nodePath(id, "backend-logs", key), signal),
+  readNodeHistory: (id: string, signal?: AbortSignal) => read<NodeHistory>(nodePath(id, "history"), signal),
   whyNode: (id: string, signal?: AbortSignal) => read<WhyNode>(pathOf("api", "why", "nodes", id), signal),
 
   readJoinCommand: (signal?: AbortSignal) => read<JoinCommand>("api/join-command", signal),
@@ -75,6 +77,7 @@ export const api = {
   refreshGalleries: () => change("POST", "api/galleries/refresh"),
   listUpgrades: (signal?: AbortSignal) => read<Upgrades>("api/backends/upgrades", signal),
   checkUpgrades: () => change("POST", "api/backends/upgrades/check"),
+  installFromUri: (wanted: { uri: string; name: string; alias: string } & Target) => ask<Started>("POST", "api/backends/install-external", wanted),
   installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
   upgradeBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),

@@ -1,3 +1,4 @@
+import { takeEarly } from "./early";
 import { errorFromAnswer, unreachable } from "./errors";
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -37,7 +38,7 @@ export async function send(method: Method, path: string, body?: unknown, { signa
 }
 
 export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const response = await send("GET", path, undefined, { signal });
+  const response = (await takeEarly(path)) ?? (await send("GET", path, undefined, { signal }));
   return (await response.json()) as T;
 }
 

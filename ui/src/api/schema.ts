@@ -215,26 +215,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/models/{name}/fit": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show Fit
-         * @description Whether one more replica would find a place now, and if not, why.
-         */
-        get: operations["show_fit_api_models__name__fit_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/nodes/{node_id}/models": {
         parameters: {
             query?: never;
@@ -283,6 +263,26 @@ export interface paths {
          * @description Its files too, when the process is gone.
          */
         post: operations["delete_on_node_api_nodes__node_id__models_delete_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/fit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Fit
+         * @description Whether one more replica would find a place now, and if not, why.
+         */
+        get: operations["show_fit_api_models__name__fit_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -817,6 +817,26 @@ export interface paths {
          * @description What all frontends together answered.
          */
         get: operations["show_overview_api_overview_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show History
+         * @description What all frontends together answered with it, and the memory it had in use.
+         */
+        get: operations["show_history_api_nodes__node_id__history_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2119,6 +2139,21 @@ export interface components {
             /** Message */
             message: string;
         };
+        /** MinuteView */
+        MinuteView: {
+            /** Length S */
+            length_s: number;
+            /** Requests */
+            requests: number;
+            /** Failed */
+            failed: number;
+            /** Busy S */
+            busy_s: number;
+            /** Ram Used */
+            ram_used: number | null;
+            /** Vram Used */
+            vram_used: number | null;
+        };
         /** ModelDetail */
         ModelDetail: {
             /** Name */
@@ -2208,6 +2243,11 @@ export interface components {
         NodeBackendBody: {
             /** Backend */
             backend: string;
+        };
+        /** NodeHistoryView */
+        NodeHistoryView: {
+            /** Minutes */
+            minutes: components["schemas"]["MinuteView"][];
         };
         /** NodeInstallBody */
         NodeInstallBody: {
@@ -3150,37 +3190,6 @@ export interface operations {
             };
         };
     };
-    show_fit_api_models__name__fit_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
     list_on_node_api_nodes__node_id__models_get: {
         parameters: {
             query?: never;
@@ -3269,6 +3278,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Message"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_fit_api_models__name__fit_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
                 };
             };
             /** @description Validation Error */
@@ -4379,6 +4419,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OverviewView"];
+                };
+            };
+        };
+    };
+    show_history_api_nodes__node_id__history_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeHistoryView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };

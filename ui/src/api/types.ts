@@ -32,6 +32,8 @@ export type Usage = Schemas["UsageView"];
 export type Audit = Schemas["AuditEntry"];
 export type Overview = Schemas["OverviewView"];
 export type OverviewSample = Schemas["SampleView"];
+export type NodeHistory = Schemas["NodeHistoryView"];
+export type NodeMinute = Schemas["MinuteView"];
 
 /** Which nodes something is for; neither means every node. */
 export interface Target {
@@ -96,7 +98,7 @@ export interface NodeBackend {
   problem?: string;
 }
 
-export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed";
+export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed" | "away";
 
 export interface Replica {
   id: string;

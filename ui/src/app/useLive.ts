@@ -1,5 +1,7 @@
+import type { Query } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { createBackendsListener } from "@/data/backends";
+import { createGalleriesListener } from "@/data/galleries";
 import { createModelsListener, createReplicasListener } from "@/data/models";
 import { createNodesListener } from "@/data/nodes";
 import { createOperationsListener } from "@/data/operations";
@@ -16,13 +18,29 @@ export function useLive(): void {
       backends: createBackendsListener(queryClient),
       models: createModelsListener(queryClient),
       replicas: createReplicasListener(queryClient),
+      galleries: createGalleriesListener(queryClient),
     };
+    let wasLive = false;
     return liveLine.start({
-      onConnected: () => void queryClient.invalidateQueries({ predicate: isNotSession }),
+      onConnected: () => {
+        if (wasLive) void queryClient.invalidateQueries({ predicate: isNotSession });
+        else readAgainLater(Date.now());
+        wasLive = true;
+      },
       onEvents: (events) => {
         for (const event of events) listeners[event.name]?.(event.data);
       },
       onSignedOut: () => forgetSession(queryClient),
     });
   }, []);
+}
+
+const FIRST_PAINT_IS_OVER_MS = 5000;
+
+/** What a page read before its line was up may lack what changed in between. Not at once: the first lists of a large
+ * fleet would be read twice before anything of them is seen. */
+function readAgainLater(connectedAt: number): void {
+  const isOlder = (query: Query) => isNotSession(query) && (query.state.fetchStatus !== "idle" || query.state.dataUpdatedAt < connectedAt);
+  const older = new Set(queryClient.getQueryCache().findAll({ predicate: isOlder }).map(({ queryHash }) => queryHash));
+  setTimeout(() => void queryClient.invalidateQueries({ predicate: ({ queryHash }) => older.has(queryHash) }), FIRST_PAINT_IS_OVER_MS);
 }

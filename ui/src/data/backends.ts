@@ -22,7 +22,7 @@ export function createBackendsListener(client: QueryClient): (data: string) => v
   const fold = createBatchListener<ListEvent<FleetBackend>, FleetBackend[]>(client, backendQueries.fleet().queryKey, (known, events) =>
     applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
   );
-  const readAgain = createReadAgain(client, backendQueries.upgrades().queryKey, ["node-backends"]);
+  const readAgain = createReadAgain(client, backendQueries.upgrades().queryKey, ["node-backends"], ["available"], ["policies"]);
   return (data) => {
     fold(data);
     readAgain();

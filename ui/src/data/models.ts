@@ -29,7 +29,7 @@ export function createModelsListener(client: QueryClient): (data: string) => voi
     applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
   );
   // Also for whoever edits one: that another did meanwhile is told before, and not when saving is refused.
-  const readAgain = createReadAgain(client, ["model"], ["revisions"]);
+  const readAgain = createReadAgain(client, ["model"], ["revisions"], ["models-available"]);
   return (data) => {
     fold(data);
     readAgain();

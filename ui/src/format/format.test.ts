@@ -48,6 +48,8 @@ describe("time", () => {
   });
 
   test("a date that cannot be read is unknown", () => {
+    const at = new Date(2030, 0, 5, 7, 8, 9);
+    expect(formatDateTime(at.toISOString())).toBe("2030-01-05 07:08:09");
     expect(formatDateTime("yesterday-ish")).toBe("unknown");
     expect(formatDateTime(null)).toBe("unknown");
   });

@@ -15,15 +15,17 @@ export function formatAge(seconds: number | null): string {
   return seconds < 1 ? "just now" : `${formatDuration(seconds)} ago`;
 }
 
-const dateTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clockTime = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const twoDigits = (value: number) => String(value).padStart(2, "0");
 
+/** As the command line writes it, but in the reader's own time zone. */
 export function formatDateTime(rfc3339: string | null): string {
   if (rfc3339 === null) return "unknown";
   const at = new Date(rfc3339);
-  return Number.isNaN(at.getTime()) ? "unknown" : dateTime.format(at);
+  if (Number.isNaN(at.getTime())) return "unknown";
+  return `${at.getFullYear()}-${twoDigits(at.getMonth() + 1)}-${twoDigits(at.getDate())} ${formatClock(at.getTime())}`;
 }
 
 export function formatClock(ms: number): string {
-  return clockTime.format(ms);
+  const at = new Date(ms);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map(twoDigits).join(":");
 }

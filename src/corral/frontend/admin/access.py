@@ -17,6 +17,8 @@ from corral.system import Ids
 
 SESSION_TTL_S = 12 * 3600.0
 KEY_PREFIX = "corral-"
+SIGNED_IN_COOKIE = "corral_signed_in"
+"""Says to the page that there is a session, which it cannot see: it then asks for what it shows without delay."""
 
 
 AllowList = Annotated[list[str] | None, Field(max_length=1000)]
@@ -145,14 +147,15 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         if principal.key_id is not None:
             token = ids.token()
             await stores.access.open_session(principal.key_id, token, ttl_s=SESSION_TTL_S)
-            response.set_cookie(
-                SESSION_COOKIE,
-                token,
-                max_age=int(SESSION_TTL_S),
-                httponly=True,
-                samesite="strict",
-                secure=request.url.scheme == "https",
-            )
+            for name, value in ((SESSION_COOKIE, token), (SIGNED_IN_COOKIE, "yes")):
+                response.set_cookie(
+                    name,
+                    value,
+                    max_age=int(SESSION_TTL_S),
+                    httponly=name == SESSION_COOKIE,
+                    samesite="strict",
+                    secure=request.url.scheme == "https",
+                )
         return SessionView(name=principal.name, scope=principal.scope)
 
     @router.get("")
@@ -170,6 +173,7 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
             gate.forget()
         response = Response(status_code=204)
         response.delete_cookie(SESSION_COOKIE)
+        response.delete_cookie(SIGNED_IN_COOKIE)
         return response
 
     return router

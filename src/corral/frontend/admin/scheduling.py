@@ -12,8 +12,9 @@ from pydantic import BaseModel, StrictBool, StrictStr
 
 from corral.core.errors import CorralError
 from corral.core.scaling import Scheduling
+from corral.frontend.admin.loads import Desk
 from corral.frontend.admin.principal import Actor
-from corral.frontend.admin.replicas import Desk, show_time
+from corral.frontend.admin.replica_view import show_time
 from corral.frontend.answers import MsgspecJson
 from corral.store.scheduling import SchedulingRecord
 from corral.store.stores import Stores

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -100,8 +101,10 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
         """Server-sent events; resumes from the header Last-Event-ID. `kinds`: only these, separated by commas."""
         since_ms = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else None
         wanted = feed.choose([name for name in kinds.split(",") if name])
+        events = feed.follow(since_ms, wanted)
+        begun = await anext(events)  # before the headers: who sees the line open may rely on it
         return StreamingResponse(
-            feed.follow(since_ms, wanted), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            _prepend(begun, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
 
     @router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
@@ -124,3 +127,9 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
         return Response("ok")
 
     return router
+
+
+async def _prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part

@@ -1,6 +1,6 @@
 """`/api/why`: the recorded decision behind where a model runs, what a node got, and where a request went."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -9,18 +9,17 @@ from fastapi import APIRouter, Response
 from corral.bus.request_notes import RequestNote
 from corral.core.errors import NotFound
 from corral.core.load_jobs import loading_object
-from corral.frontend.admin.replicas import InFlight, node_model, show_time
+from corral.frontend.admin.replica_view import InFlight, show_decision, show_replicas, show_time, verdict_on
 from corral.frontend.answers import MsgspecJson
-from corral.store.load_memory import RecordedDecision
 from corral.store.stores import Stores
 
 Explain = Callable[[str], Awaitable[RequestNote | None]]
 
 
 def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRouter:
-    router = APIRouter(prefix="/api/why", tags=["replicas"])
+    router = APIRouter(tags=["replicas"])
 
-    @router.get("/models/{name:path}")
+    @router.get("/api/why/models/{name:path}")
     async def why_model(name: str) -> Response:
         """Decisions, newest first; loads that wait or failed; what runs; what is wanted."""
         model = await stores.models.read(name)
@@ -29,45 +28,45 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
         records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
         record = records.get(model.name)
         nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
+        found = [replica for replica in await stores.replicas.read_standing() if replica.row.model == model.name]
         answer: dict[str, Any] = {
             "model": model.name,
             "revision": model.revision,
             "replicas": [
-                {**node_model(row, in_flight.total(row.id)), "node": nodes.get(row.node_id, row.node_id)}
-                for row in await stores.replicas.read_of_model(model.name)
+                {**shown, "node": nodes.get(shown["node_id"], shown["node_id"])}
+                for shown in show_replicas(found, in_flight)
             ],
             "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
-            "decisions": [_decision(decision) for decision in decisions],
+            "decisions": [show_decision(decision) for decision in decisions],
         }
         if record is not None and record.state.unsatisfiable_reason:
             answer["unsatisfiable"] = record.state.unsatisfiable_reason
         return MsgspecJson(answer)
 
-    @router.get("/nodes/{node_id}")
+    @router.get("/api/why/nodes/{node_id}")
     async def why_node(node_id: str) -> Response:
         node = await stores.nodes.read_one(node_id)
         decisions = await stores.load_memory.read_decisions(limit=50)
+        found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
         return MsgspecJson(
             {
                 "node": node.name,
                 "status": node.status.value,
                 "reason": node.presence_reason,
-                "replicas": [
-                    node_model(row, in_flight.total(row.id)) for row in await stores.replicas.read_of_node(node_id)
-                ],
+                "replicas": show_replicas(found, in_flight),
                 "decisions": [
                     {
                         "model": decision.model,
                         "at": show_time(decision.at),
                         "cause": decision.cause,
-                        **_verdict_on(node_id, decision.candidates),
+                        **verdict_on(node_id, decision.candidates),
                     }
                     for decision in decisions
                 ],
             }
         )
 
-    @router.get("/requests/{request_id}")
+    @router.get("/api/why/requests/{request_id}")
     async def why_request(request_id: str) -> Response:
         """By the `x-request-id` of its answer, at any frontend. What it waited for is told with the decision."""
         note = await explain(request_id)
@@ -81,25 +80,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
             ready_ms = note.began_at + round(note.load_waited_s * 1000)
             decisions = await stores.load_memory.read_decisions(model=note.model)
             before = next((decision for decision in decisions if decision.at <= ready_ms), None)
-            answer["decision"] = _decision(before) if before is not None else None
+            answer["decision"] = show_decision(before) if before is not None else None
         return MsgspecJson(answer)
 
     return router
-
-
-def _decision(decision: RecordedDecision) -> dict[str, Any]:
-    return {
-        "id": decision.id,
-        "model": decision.model,
-        "at": show_time(decision.at),
-        "cause": decision.cause,
-        "outcome": decision.outcome,
-        **decision.candidates,
-    }
-
-
-def _verdict_on(node_id: str, candidates: Mapping[str, Any]) -> dict[str, Any]:
-    for candidate in candidates["candidates"]:
-        if candidate["node_id"] == node_id:
-            return {key: candidate[key] for key in ("verdict", "reason", "score")}
-    return {"verdict": "not considered", "reason": "", "score": None}

@@ -1,7 +1,7 @@
 """One request on its way to a LocalAI backend."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,8 @@ class BackendFiles(Protocol):
     async def make_output(self, node_id: str, *, suffix: str) -> str: ...
 
     async def fetch(self, node_id: str, path: str) -> bytes: ...
+
+    async def drop(self, node_id: str, path: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,25 @@ class BackendCall:
     def named(self, given: str) -> str:
         """The model's name as the caller wrote it, which is what OpenAI's clients expect back."""
         return given or self.request.model
+
+    @asynccontextmanager
+    async def input_file(self, data: bytes, *, suffix: str) -> AsyncGenerator[str, None]:
+        """Its path at the backend, for as long as the block lasts."""
+        files, node_id = self.need_files(), self.replica.node_id
+        path = await files.put(node_id, data, suffix=suffix)
+        try:
+            yield path
+        finally:
+            await files.drop(node_id, path)
+
+    @asynccontextmanager
+    async def output_file(self, *, suffix: str) -> AsyncGenerator[str, None]:
+        files, node_id = self.need_files(), self.replica.node_id
+        path = await files.make_output(node_id, suffix=suffix)
+        try:
+            yield path
+        finally:
+            await files.drop(node_id, path)
 
     def need_files(self) -> BackendFiles:
         if self.files is None:

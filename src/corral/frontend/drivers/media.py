@@ -37,9 +37,12 @@ async def transcribe(call: BackendCall) -> None:
     wanted = form.text("response_format", "json")
     if wanted not in TRANSCRIPT_FORMATS:
         raise InvalidInput(f"response_format must be one of {', '.join(TRANSCRIPT_FORMATS)}")
-    files = call.need_files()
     suffix = PurePosixPath(audio.filename).suffix
-    path = await files.put(call.replica.node_id, audio.data, suffix=suffix if _SUFFIX.fullmatch(suffix) else "")
+    async with call.input_file(audio.data, suffix=suffix if _SUFFIX.fullmatch(suffix) else "") as path:
+        await _transcribe_file(call, form, path, wanted)
+
+
+async def _transcribe_file(call: BackendCall, form: Form, path: str, wanted: str) -> None:
     granularities = form.fields.get("timestamp_granularities[]", [])
     asked = {
         "dst": path,
@@ -170,10 +173,9 @@ async def speak(call: BackendCall) -> None:
     if request.stream:
         await _stream_speech(call, asked)
         return
-    files = call.need_files()
-    path = await files.make_output(call.replica.node_id, suffix=".wav")
-    _check_result("TTS", await call.ask("TTS", TTS_REQUEST, {**asked, "dst": path}, RESULT))
-    audio = await files.fetch(call.replica.node_id, path)
+    async with call.output_file(suffix=".wav") as path:
+        _check_result("TTS", await call.ask("TTS", TTS_REQUEST, {**asked, "dst": path}, RESULT))
+        audio = await call.need_files().fetch(call.replica.node_id, path)
     if not audio:
         raise BackendFailed("the backend wrote no audio")
     kind = _AUDIO_TYPES.get(audio[:4], "application/octet-stream")
@@ -218,7 +220,6 @@ async def draw_images(call: BackendCall) -> None:
     positive, _, negative = request.prompt.partition("|")
     data = []
     for _ in range(count):
-        path = await call.need_files().make_output(call.replica.node_id, suffix=".png")
         asked = {
             "width": width,
             "height": height,
@@ -226,17 +227,22 @@ async def draw_images(call: BackendCall) -> None:
             "seed": int(call.draw() * 0x7FFFFFFF) if request.seed is None else request.seed,
             "positive_prompt": positive,
             "negative_prompt": request.negative_prompt or negative,
-            "dst": path,
             "EnableParameters": (call.config.document.get("diffusers") or {}).get("enable_parameters", ""),
             "CLIPSkip": (call.config.document.get("diffusers") or {}).get("clip_skip", 0),
             "ModelIdentity": call.config.model,
         }
-        _check_result("GenerateImage", await call.ask("GenerateImage", GENERATE_IMAGE_REQUEST, asked, RESULT))
-        image = await call.need_files().fetch(call.replica.node_id, path)
-        if not image:
-            raise BackendFailed("the backend wrote no image")
-        data.append({"b64_json": base64.b64encode(image).decode()})
+        data.append({"b64_json": base64.b64encode(await _draw_one(call, asked)).decode()})
     await call.answer({"created": call.now_s, "data": data})
+
+
+async def _draw_one(call: BackendCall, asked: dict[str, Any]) -> bytes:
+    async with call.output_file(suffix=".png") as path:
+        result = await call.ask("GenerateImage", GENERATE_IMAGE_REQUEST, {**asked, "dst": path}, RESULT)
+        _check_result("GenerateImage", result)
+        image = await call.need_files().fetch(call.replica.node_id, path)
+    if not image:
+        raise BackendFailed("the backend wrote no image")
+    return image
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -1,38 +1,29 @@
 """`/api/nodes/{id}/backends` and `/api/fleet/backends`: which node has which version of what."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from corral.core.drift import Drift
 from corral.core.errors import InvalidInput
 from corral.core.fleet_requests import DeleteWanted, InstallWanted, UpgradeWanted
-from corral.core.nodes import Node, NodeId
+from corral.core.nodes import Node
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Operation
-from corral.core.orders import NodeState
 from corral.core.targets import Target
-from corral.core.upgrades import Upgrade, installed_names
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.fleet.backends import Started, started
+from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.operation_view import current_error
-from corral.frontend.fleet.service import FleetService, UpgradeChecks
+from corral.frontend.fleet.service import FleetService
 from corral.frontend.fleet.targets import IdempotencyKey
 from corral.store.stores import Stores
 
 DELETE_WAIT_S = 20.0
 LOOK_EVERY_S = 0.1
-
-
-class DriftSource(Protocol):
-    async def read_states(self) -> list[NodeState]: ...
-
-    async def read(self) -> list[Drift]: ...
 
 
 class NodeInstallBody(BaseModel):
@@ -48,7 +39,7 @@ class NodeBackendBody(BaseModel):
     backend: Annotated[str, Field(min_length=1, max_length=255)]
 
 
-def node_backend_routes(stores: Stores, fleet: FleetService, drift: DriftSource, checks: UpgradeChecks) -> APIRouter:
+def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListing) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.get("/api/nodes/{node_id}/backends")
@@ -97,47 +88,9 @@ def node_backend_routes(stores: Stores, fleet: FleetService, drift: DriftSource,
     @router.get("/api/fleet/backends")
     async def list_fleet_backends() -> Response:
         """Every backend, and on which node it is in which version."""
-        return MsgspecJson(view_fleet(await drift.read_states(), await drift.read(), await checks.read()))
+        return Response(b"[%s]" % b",".join((await listing.read()).values()), media_type="application/json")
 
     return router
-
-
-def view_fleet(states: list[NodeState], drifts: list[Drift], upgrades: Mapping[str, Upgrade]) -> list[dict[str, Any]]:
-    by_place: dict[tuple[str, NodeId], list[Drift]] = {}
-    for one in drifts:
-        by_place.setdefault((one.backend, one.node_id), []).append(one)
-    lagging = {(name, node.node_id) for name, upgrade in upgrades.items() for node in upgrade.nodes}
-    places = installed_names(states)
-    by_id = {state.node.id: state for state in states}
-    for backend, node_id in by_place:
-        holders = places.setdefault(backend, [])
-        if node_id in by_id and all(state.node.id != node_id for state in holders):
-            holders.append(by_id[node_id])
-    return [
-        {
-            "name": name,
-            "nodes": [
-                _place(state, name, by_place.get((name, state.node.id), []), (name, state.node.id) in lagging)
-                for state in sorted(holders, key=lambda state: state.node.name)
-            ],
-        }
-        for name, holders in sorted(places.items())
-    ]
-
-
-def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> dict[str, Any]:
-    found = state.find(name)
-    return {
-        "node_id": state.node.id,
-        "node_name": state.node.name,
-        "node_status": state.node.status.value,
-        "version": found.version if found is not None else "",
-        "digest": found.digest if found is not None else "",
-        "variant": found.name if found is not None else "",
-        "current": found is not None and not lagging and not drifts,
-        "drift": [{"cause": one.cause.value, "detail": one.detail, "process_key": one.process_key} for one in drifts],
-        "versions": list(found.versions) if found is not None else [],
-    }
 
 
 def _listed(backend: ObservedBackend) -> dict[str, Any]:

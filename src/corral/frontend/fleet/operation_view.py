@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from corral.core.intents import Verb
 from corral.core.nodes import NodeId
@@ -19,7 +20,7 @@ _TASKS = {
 }
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen, which takes twice as long to make: there may be a thousand of these
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationNodeView:
     node_id: str
     node_name: str
@@ -158,6 +159,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+@lru_cache(maxsize=8192)  # of a thousand nodes few have changed since somebody last looked
 def _view_node(node: NodeProgress) -> OperationNodeView:
     return OperationNodeView(
         node_id=node.node_id,

@@ -3,13 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from corral.core.errors import CorralError, NotFound
+from corral.core.errors import CorralError
 from corral.core.operations import Operation
 from corral.core.targets import find_node
 from corral.frontend.admin.principal import Actor
@@ -18,8 +17,6 @@ from corral.frontend.errors import status_of
 from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operation_view import (
     OperationView,
-    describe,
-    is_settled,
     time_of,
     view_operation,
     with_live,
@@ -59,11 +56,11 @@ class Retry(BaseModel):
     """Id or name; every node that failed when left out."""
 
 
-def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+def operation_routes(
+    stores: Stores, listed: OpenOperations, live: Progress, hint: Callable[[str], Awaitable[None]]
+) -> APIRouter:
     router = APIRouter(tags=["operations"])
     operations = stores.operations
-
-    listed = OpenOperations(operations, live)
 
     def show(operation: Operation) -> OperationView:
         return view_operation(with_live(operation, live.of(operation.id)))
@@ -132,51 +129,7 @@ def operation_routes(stores: Stores, live: Progress, hint: Callable[[str], Await
         await hint("operations")
         return JSONResponse({"success": True, "message": "operation dismissed"})
 
-    @router.get("/api/backends/job/{operation_id}")
-    async def show_backend_job(operation_id: str) -> Response:
-        """As LocalAI's UI asks for it; there, a job nobody knows yet is one that waits."""
-        try:
-            operation = await operations.read_one(operation_id)
-        except NotFound:
-            return JSONResponse(_UNKNOWN_JOB)
-        status = job_status(with_live(operation, live.of(operation.id)))
-        answer = {
-            "progress": status["progress"],
-            "message": status["message"],
-            "galleryElementName": status["gallery_element_name"],
-            "processed": status["processed"],
-            "deletion": status["deletion"],
-            "queued": view_operation(operation).isQueued,
-            **({"error": status["error"]} if status["error"] else {}),
-            **({"completed": True} if status["processed"] and not status["error"] else {}),
-        }
-        return JSONResponse(answer)
-
-    @router.get("/backends/jobs/{operation_id}")
-    async def show_job(operation_id: str) -> Response:
-        operation = await operations.read_one(operation_id)
-        return MsgspecJson(job_status(with_live(operation, live.of(operation.id))))
-
-    @router.get("/backends/jobs")
-    async def list_jobs() -> Response:
-        return MsgspecJson(
-            {
-                operation.id: job_status(with_live(operation, live.of(operation.id)))
-                for operation in await operations.read_open()
-            }
-        )
-
     return router
-
-
-_UNKNOWN_JOB = {
-    "progress": 0,
-    "message": "",
-    "galleryElementName": "",
-    "processed": False,
-    "deletion": False,
-    "queued": True,
-}
 
 
 def _not_done(error: CorralError) -> JSONResponse:
@@ -200,28 +153,3 @@ def _history(operation: Operation) -> HistoryEntry:
         actor=operation.actor,
         verb=operation.verb.value,
     )
-
-
-def job_status(operation: Operation) -> dict[str, Any]:
-    """The status object of LocalAI's progress broadcasts."""
-    view = view_operation(operation)
-    settled = is_settled(operation)
-    failed = view.error
-    clean = settled and not failed and operation.state.value != "cancelled"
-    return {
-        "deletion": view.isDeletion,
-        "file_name": next((node.file_name for node in view.nodes if node.file_name), ""),
-        "message": "completed" if clean else describe(operation),
-        "file_size": "",
-        "downloaded_size": "",
-        "gallery_element_name": view.name,
-        "error": failed or None,
-        "processed": settled,
-        "progress": 100.0 if clean else round(operation.percentage, 1),
-        "phase": view.phase,
-        "current_bytes": view.currentBytes,
-        "total_bytes": view.totalBytes,
-        "cancelled": operation.state.value == "cancelled",
-        "cancellable": view.cancellable,
-        "nodes": view.nodes,
-    }

@@ -1,12 +1,14 @@
 """What the routes need of whoever decides and carries out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from corral.core.fleet_requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress
-from corral.core.upgrades import Upgrade
+from corral.core.orders import NodeState
+from corral.core.upgrades import Offered, Upgrade
+from corral.core.variants import Unfit
 from corral.store.admission import Admitted
 
 
@@ -25,6 +27,15 @@ class Progress(Protocol):
 
 
 class UpgradeChecks(Protocol):
+    @property
+    def looks(self) -> int:
+        """Counts up with every answer of a gallery."""
+        ...
+
+    async def read_offers(self, states: Sequence[NodeState]) -> Mapping[tuple[str, NodeId], Offered | Unfit]:
+        """By backend and node, for all that is on these."""
+        ...
+
     async def read(self) -> Mapping[str, Upgrade]:
         """Against what nodes have at this moment."""
         ...

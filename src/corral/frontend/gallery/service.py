@@ -42,12 +42,20 @@ class _Shelf(Generic[Found]):
         self._clock = clock
         self._last: _Read[Found] | None = None
         self._asked = asyncio.Event()
+        self.edition = 0
+        """Moves on whenever a refresh brought something else than was known."""
+
+    @property
+    def entries(self) -> int:
+        return len(self._last.catalogue.entries) if self._last is not None else 0
 
     async def refresh(self) -> Sequence[GalleryStatus]:
         try:
             news = _Read(await self._read(True), self._clock.monotonic_s())
         finally:
             self._asked.set()
+        if self._last is None or _said(self._last.catalogue) != _said(news.catalogue):
+            self.edition += 1
         self._last = news
         return news.catalogue.galleries
 
@@ -71,9 +79,23 @@ class _Shelf(Generic[Found]):
         return self._last
 
 
+def _said(catalogue: Catalogue | ModelCatalogue) -> tuple[object, ...]:
+    """All that a reader sees of it but its age."""
+    return catalogue.entries, [(status.name, status.problem) for status in catalogue.galleries]
+
+
 def _aged(status: GalleryStatus, past_s: float) -> GalleryStatus:
     ships_with_corral = status.url.startswith("corral:")
     return status if ships_with_corral or not status.entries else replace(status, age_s=status.age_s + past_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edition:
+    """Which of all that was read of the galleries of one sort is the current one."""
+
+    name: str
+    number: int
+    entries: int
 
 
 class Galleries:
@@ -92,6 +114,16 @@ class Galleries:
         self._backends = _Shelf(lambda ask: reader.read_catalogue(self.backend_settings, ask=ask), clock)
         self._models = _Shelf(lambda ask: reader.read_model_catalogue(self.model_settings, ask=ask), clock)
         self._problems: dict[str, str] = {}
+        self._changed: Callable[[], None] = lambda: None
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Called when a refresh brought something new."""
+        self._changed = changed
+
+    def editions(self) -> list[Edition]:
+        shelves: dict[str, _Shelf[Catalogue] | _Shelf[ModelCatalogue]]
+        shelves = {"backends": self._backends, "models": self._models}
+        return [Edition(name=name, number=shelf.edition, entries=shelf.entries) for name, shelf in shelves.items()]
 
     async def backends(self) -> Catalogue:
         return await self._backends.current()
@@ -101,6 +133,7 @@ class Galleries:
 
     async def refresh(self) -> None:
         """Asks every gallery now."""
+        before = self.editions()
         found = await asyncio.gather(self._backends.refresh(), self._models.refresh())
         problems = {status.url: status.problem for statuses in found for status in statuses if status.problem}
         for url in problems.keys() - self._problems.keys():
@@ -108,6 +141,8 @@ class Galleries:
         for url in self._problems.keys() - problems.keys():
             log.info("gallery.reached_again", url=url)
         self._problems = problems
+        if self.editions() != before:
+            self._changed()
 
     async def run(self) -> None:
         while True:

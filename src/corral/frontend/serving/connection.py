@@ -13,6 +13,7 @@ from corral.frontend.serving.answers import Refusal, simple_answer
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
 from corral.frontend.serving.notes import Note
+from corral.frontend.serving.targets import Target
 from corral.system.http_server import AsgiSide
 
 if TYPE_CHECKING:
@@ -263,6 +264,8 @@ class LaneConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.is_slow = True
         self._paused_s = self._now_s()
+        if self._exchange is not None:
+            self._exchange.pause()
 
     def resume_writing(self) -> None:
         self.is_slow = False
@@ -363,19 +366,10 @@ class LaneConnection(asyncio.Protocol):
             return
         waited_s = now_s - self._since_s
         if self._exchange is not None:
-            if self._exchange.has_moved:
-                self._exchange.has_moved = False
-                self._exchange.active_s = now_s
-            if self.is_slow and now_s - self._paused_s > limits.stall_s:
+            if not self.is_slow:
+                self._exchange.tick(now_s)
+            elif now_s - self._paused_s > limits.stall_s:
                 transport.abort()
-            elif (
-                not self.is_slow
-                and self._exchange.awaits_replica
-                and now_s - self._exchange.active_s > limits.silence_s
-            ):
-                self._exchange.stop(
-                    Refusal(504, f"the replica sent nothing for {limits.silence_s:g} s", code="replica_silent")
-                )
         elif self._discarding:
             if waited_s > DISCARD_WITHIN_S:
                 transport.close()
@@ -384,6 +378,10 @@ class LaneConnection(asyncio.Protocol):
                 transport.close()
         elif waited_s > (limits.head_within_s if self.in_head else limits.body_within_s):
             self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
+
+    def leave_silent(self, target: Target, text: str) -> None:
+        if self._exchange is not None:
+            self._exchange.leave_silent(target, text)
 
     def shutdown(self) -> None:
         """The server stops: nothing new is taken on this connection."""

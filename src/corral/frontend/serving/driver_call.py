@@ -10,7 +10,7 @@ from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavai
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import Driver, LaneRequest
 from corral.frontend.serving.answers import refusal_of
-from corral.system.upstream import Failure, FailureKind, Sink
+from corral.system.replica_calls import Failure, FailureKind, Sink
 
 log = structlog.get_logger()
 
@@ -37,7 +37,9 @@ class DriverCall:
     async def _run(self, driver: Driver, request: LaneRequest, replica: RouteReplica) -> None:
         try:
             await driver.handle(request, replica, self)
-        except (Unavailable, OutcomeUnknown) as error:
+        except Unavailable as error:
+            self._fail(str(error), FailureKind.UNREACHABLE)
+        except OutcomeUnknown as error:
             self._fail(str(error))
         except CorralError as error:
             self._refuse(error)
@@ -52,10 +54,10 @@ class DriverCall:
                 else:
                     self._sink.on_failure(Failure(FailureKind.BROKEN, "it gave no answer"))
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, text: str, kind: FailureKind = FailureKind.BROKEN) -> None:
         if not self._over:
             self._over = True
-            self._sink.on_failure(Failure(FailureKind.BROKEN, text))
+            self._sink.on_failure(Failure(kind, text))
 
     def _refuse(self, error: CorralError) -> None:
         """The caller's mistake, or one that another replica would make too: answered, not tried again."""
@@ -75,6 +77,9 @@ class DriverCall:
 
     def resume(self) -> None:
         self._flowing.set()
+
+    def relay_chunks(self, to: Callable[[bytes], None]) -> None:
+        """A driver's replies have no coding yet."""
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:
         if self._started:

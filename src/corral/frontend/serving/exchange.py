@@ -1,71 +1,44 @@
-"""One request's life: who asks, for which model, at which replica, and the answer's bytes back to the client.
+"""One request's life: who asks, for which model, at which replica, and what becomes of it.
 
 Plain calls while everything is at hand; a task only where something must be waited for: an unknown key, a cold model,
 a driver. Whatever happens, it ends in `_finish`, once, which gives back the lease.
 
-The warm path is `start`, `_send` and `on_answer`; it is written for speed, everything beside it for reading."""
+The warm path is `start`, `_send` and `on_answer`; it is written for speed, everything beside it for reading. How the
+answer's bytes reach the client is in `reply.py`."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote_to_bytes
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 
-from corral.core.errors import CorralError, InvalidInput
+from corral.core.errors import CorralError
 from corral.frontend.access import CLIENT_HEADER
 from corral.frontend.drivers import LaneRequest
-from corral.frontend.serving.answers import STATUS_LINES, Refusal, refusal_of, simple_answer
+from corral.frontend.serving.answers import Refusal, refusal_of, simple_answer
+from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.driver_call import DriverCall
-from corral.frontend.serving.endpoints import FORWARDED, MODELS, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
+from corral.frontend.serving.endpoints import FORWARDED, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
-from corral.frontend.serving.loads import LoadStatus, ModelLoading
+from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
 from corral.frontend.serving.notes import Note, Story
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
+from corral.frontend.serving.reply import Client, Reply, ReplyHead
 from corral.frontend.serving.targets import Pick, ServedModel, Target, Waiter
-from corral.frontend.serving.usage import StreamUsage, cut_usage
-from corral.system.upstream import Call, Failure, Headers
+from corral.frontend.serving.usage import cut_usage
+from corral.frontend.serving.warming import load_wait_s, wait_until_loaded
+from corral.system.replica_calls import Call, Failure, FailureKind, Headers
 
 if TYPE_CHECKING:
     from corral.frontend.serving.lane import Lane
 
 log = structlog.get_logger()
 
-# JSON answers up to this size are held until they are whole: then a replica that dies in the middle costs nothing.
-HOLD_MOST_BYTES = 4 << 20
 HINT_BYTES = 1024
 TRIES_MOST = 8
-LOAD_WAIT_HEADER = b"x-corral-load-wait"
-"""For how many seconds to hold a request while its model is being loaded."""
-LOAD_WAIT_MOST_DIGITS = 6
-SEEN_WITHIN_S = 5.0
-_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
-_END = b"0\r\n\r\n"
+GONE_WITHIN_S = 2.0
 _CLIENT = CLIENT_HEADER.encode()
 _NO_HINT = (b"", "")
-
-
-class Client(Protocol):
-    """The connection the request came on."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def done(self, *, keep: bool) -> None:
-        """The answer is complete; the next request may come."""
-        ...
-
-    def cut(self) -> None:
-        """The answer cannot be completed: the client must see the connection end."""
-        ...
-
-    @property
-    def is_slow(self) -> bool:
-        """It does not read what it was sent."""
-        ...
-
-    def address(self) -> str: ...
 
 
 class Exchange:
@@ -80,24 +53,17 @@ class Exchange:
     _task: asyncio.Task[None] | None = None
     _waiter: Waiter | None = None
     _failed: tuple[Target, ...] = ()
+    _tries = 0
     _failure = ""
+    _away = False
     _stream = False
-    _usage: StreamUsage | None = None
+    _reply: Reply | None = None
     _status = 0
     _position = 0
     _queued_since_s = 0.0
     _waited_for_load = False
     _first_s = 0.0
-    _head = b""
-    _length: bytes | None = None
-    _held: list[bytes] | None = None
-    _held_bytes = 0
-    _opened = False
-    _chunked = False
-    _events = False
     _over = False
-    has_moved = False
-    """Something came since `active_s` was looked at."""
 
     def __init__(
         self,
@@ -121,7 +87,7 @@ class Exchange:
         self.keep_alive = keep_alive
         self._content_type = headers.get(b"content-type", b"")
         self._number = lane.next_number()
-        self._since_s = self.active_s = lane.now_s()
+        self._since_s = self._active_s = lane.now_s()
 
     # Who asks, and what for
 
@@ -136,39 +102,30 @@ class Exchange:
         self._task = self._lane.spawn(work)
 
     async def _ask_who(self) -> None:
-        authorization = self.headers.get(b"authorization", b"")
-        headers = {"authorization": authorization.decode("latin-1")}
-        if _CLIENT in self.headers:
-            headers[CLIENT_HEADER] = "1"
-        cookies = _read_cookies(self.headers.get(b"cookie", b""))
         try:
-            method = self.method.decode("latin-1")
-            key = await self._lane.keys.ask(headers, cookies, method, self._client.address())
+            key = await ask_who(self._lane.keys, self.headers, self.method, self._client.address())
+        except Refusal as refusal:
+            self._refuse(refusal)
         except CorralError as error:
             self._refuse(refusal_of(error))
-            return
-        if key is not None:
-            self._attempt(key)
-        elif authorization:
-            self._refuse(Refusal(401, "this API key is not known here, or was revoked", code="invalid_api_key"))
         else:
-            message = "an API key is needed: send `Authorization: Bearer <key>`"
-            self._refuse(Refusal(401, message, code="invalid_api_key"))
+            self._attempt(key)
 
     def _attempt(self, key: LaneKey) -> None:
         self._key = key
         try:
             if self.path not in PROXIED:
-                self._answer_ourselves()
+                body = tell_models(self._lane.table, key, self.method, self.path)
+                self._send_simple(200, (b"content-type: application/json\r\n",), body)
                 return
             if self.method != b"POST":
-                raise self._wrong_method("POST")
+                raise wrong_method(self.method, right="POST")
             is_form = self._content_type.startswith(b"multipart/")
             peek = peek_multipart(self.body, self._content_type) if is_form else peek_json(self.body)
             name = peek.model
             served = self._lane.table.by_name.get(name)
             if served is None or (key.models is not None and served.name not in key.models):
-                raise self._unknown(name)
+                raise unknown_model(self._lane.table, key, name)
             self._served = served
             self._stream = peek.stream is True
             if served.name != name:
@@ -186,37 +143,6 @@ class Exchange:
             rename_model_in_form(self.body, self._content_type, model) if is_form else rename_model(self.body, model)
         )
 
-    def _wrong_method(self, right: str) -> Refusal:
-        return Refusal(
-            405, f"{self.method.decode('latin-1')} is not possible here", code="method_not_allowed", allow=right
-        )
-
-    def _unknown(self, name: str) -> Refusal:
-        if not name:
-            return Refusal(400, "the request names no `model`", code="missing_model", param="model")
-        near = self._lane.table.near(name, allowed=self._key.models)
-        hint = f" Did you mean {' or '.join(near)}?" if near else " GET /v1/models lists those you may use."
-        message = f"there is no model {name[:200]!r}, or this key may not use it.{hint}"
-        return Refusal(404, message, code="model_not_found", param="model")
-
-    def _answer_ourselves(self) -> None:
-        path = self.path
-        if path != MODELS and not path.startswith(MODELS + b"/"):
-            raise Refusal(404, f"there is nothing at {path.decode('latin-1')}", code="unknown_url")
-        if self.method not in (b"GET", b"HEAD"):
-            raise self._wrong_method("GET")
-        if path == MODELS:
-            usable = [served for served in self._lane.table.models() if self._key.may_use(served.name)]
-            usable.sort(key=lambda served: served.name)
-            answer: object = {"object": "list", "data": [_model(served) for served in usable]}
-        else:
-            name = _unquote(path[len(MODELS) + 1 :])
-            served = self._lane.table.find(name)
-            if served is None or not self._key.may_use(served.name):
-                raise self._unknown(name)
-            answer = _model(served)
-        self._send_simple(200, (b"content-type: application/json\r\n",), msgspec.json.encode(answer))
-
     # Where it goes
 
     def _hint(self, served: ServedModel) -> tuple[bytes, str]:
@@ -233,11 +159,14 @@ class Exchange:
                 raise self._queue_full(f"{served.name!r} is being loaded", served.waiting_for_load)
             self._wait_for(self._load(served))
             return
-        if self._failed and (served.is_hopeless(self._failed) or len(self._failed) >= TRIES_MOST):
-            raise Refusal(
-                502, f"{self._failure}. No other replica of {served.name!r} could take over; try again.",
-                code="replica_failed", retry_after_s=2,
-            )  # fmt: skip
+        if self._failed and (self._tries >= TRIES_MOST or served.is_hopeless(self._failed)):
+            if self._away:
+                self._wait_for_return(served)
+            elif self._tries == 1:
+                self._wait_for(self._look_whether_gone(served))
+            else:
+                raise self._no_other()
+            return
         if in_turn or not served.queue:
             lane = self._lane
             now_s = lane.now_s() if in_turn else self._since_s
@@ -247,6 +176,25 @@ class Exchange:
                 self._send(pick[0])
                 return
         self._queue(served)
+
+    def _wait_for_return(self, served: ServedModel) -> None:
+        """A process that starts again is back within seconds: in line for it, or for another one."""
+        if self._tries >= TRIES_MOST:
+            raise self._nobody_came()
+        self._failed = ()
+        self._queue(served)
+
+    async def _look_whether_gone(self, served: ServedModel) -> None:
+        """It broke off, and there is no other. If its process is dead it will be replaced; if not, it failed us."""
+        assert self._target is not None
+        link = self._target.link
+        self._away = link is not None and not await link.probe(b"", within_s=GONE_WITHIN_S)
+        try:
+            if not self._away:
+                raise self._no_other()
+            self._wait_for_return(served)
+        except Refusal as refusal:
+            self._refuse(refusal)
 
     def _queue(self, served: ServedModel) -> None:
         """Whoever waited for the load was let in then: now its wait begins anew, however many came with it."""
@@ -259,14 +207,6 @@ class Exchange:
         self._waiter = Waiter(served, self._key.id or "", self, now_s=now_s, deadline_s=deadline_s)
         self._position = self._position or self._waiter.position
 
-    def _queue_full(self, why: str, waiting: int) -> Refusal:
-        return Refusal(
-            429,
-            f"{why} and {waiting} requests wait already; try again later",
-            code="queue_full",
-            retry_after_s=min(self._lane.limits.queue_wait_s, 5.0),
-        )
-
     def on_turn(self) -> None:
         """Taken out of the queue: there is room somewhere."""
         waiter, self._waiter = self._waiter, None
@@ -278,14 +218,27 @@ class Exchange:
 
     def on_waited_too_long(self) -> None:
         self._waiter = None
-        self._refuse(
-            Refusal(
-                503,
-                f"every replica of {self._model_name()!r} stayed busy for {self._lane.limits.queue_wait_s:g} s;"
-                f" this request began as number {self._position} in line",
-                code="queue_wait_exceeded",
-                retry_after_s=5,
-            )
+        self._refuse(self._nobody_came() if self._away else self._stayed_busy())
+
+    def _queue_full(self, why: str, waiting: int) -> Refusal:
+        message = f"{why} and {waiting} requests wait already; try again later"
+        return Refusal(429, message, code="queue_full", retry_after_s=min(self._lane.limits.queue_wait_s, 5.0))
+
+    def _no_other(self) -> Refusal:
+        message = f"{self._failure}. No other replica of {self._model_name()!r} could take over; try again."
+        return Refusal(502, message, code="replica_failed", retry_after_s=2)
+
+    def _nobody_came(self) -> Refusal:
+        message = f"{self._failure}. No replica of {self._model_name()!r} came back in time; try again."
+        return Refusal(503, message, code="replica_away", retry_after_s=5)
+
+    def _stayed_busy(self) -> Refusal:
+        return Refusal(
+            503,
+            f"every replica of {self._model_name()!r} stayed busy for {self._lane.limits.queue_wait_s:g} s;"
+            f" this request began as number {self._position} in line",
+            code="queue_wait_exceeded",
+            retry_after_s=5,
         )
 
     def _again(self, *, in_turn: bool = False) -> None:
@@ -296,24 +249,12 @@ class Exchange:
         except Refusal as refusal:
             self._refuse(refusal)
 
-    def _load_wait_s(self) -> float:
-        """A client may be less patient than the frontend."""
-        asked, most = self.headers.get(LOAD_WAIT_HEADER, b""), self._lane.limits.load_wait_s
-        return min(most, float(asked)) if asked.isdigit() and len(asked) <= LOAD_WAIT_MOST_DIGITS else most
-
     async def _load(self, served: ServedModel) -> None:
         lane = self._lane
+        within_s = load_wait_s(self.headers, most_s=lane.limits.load_wait_s)
         served.waiting_for_load += 1
         try:
-            await lane.loads.ensure(served.name, within_s=self._load_wait_s())
-            lane.table.poke()
-            async with asyncio.timeout(SEEN_WITHIN_S):
-                while not served.targets:
-                    await lane.table.wait_for_change()
-        except TimeoutError:
-            loading = LoadStatus(model=served.name, state="loading")
-            message = f"{served.name!r} was loaded, but no replica can be used yet; try again"
-            self._refuse(refusal_of(ModelLoading(message, loading=loading, retry_after_s=5)))
+            await wait_until_loaded(lane.loads, lane.table, served, within_s=within_s)
         except CorralError as error:
             self._refuse(refusal_of(error))
         else:
@@ -325,6 +266,9 @@ class Exchange:
 
     def _send(self, target: Target) -> None:
         self._target = target
+        if self._tries or self._position:
+            self._away = False
+            self._active_s = self._lane.now_s()
         self._lane.inflight.begin(target)
         self._leased = True
         if target.link is None:
@@ -345,7 +289,7 @@ class Exchange:
         protocol = target.replica.protocol
         driver = self._lane.drivers.get(protocol)
         if driver is None:
-            self.on_failure_text(f"no driver for the protocol {protocol!r} is built into this frontend")
+            self._fail(f"no driver for the protocol {protocol!r} is built into this frontend", away=False)
             return
         request = LaneRequest(
             path=self.path.decode("latin-1"),
@@ -362,7 +306,7 @@ class Exchange:
     def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
         lane, target = self._lane, self._target
         assert target is not None
-        self._first_s = self.active_s = lane.now_s()
+        self._first_s = self._active_s = target.heard_s = lane.now_s()
         if status >= 400 and self._is_not_for_client(status, target):
             return
         if target.avoid_until_s:
@@ -376,39 +320,35 @@ class Exchange:
             )
             self._complete(cut_usage(data), None)
             return
-        head = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-        content_type = b""
-        for name, value in headers.items():
-            name = name.lower()
-            if name == b"content-type":
-                content_type = value
-            elif name == b"content-length":
-                self._length = value
-            elif name in _PASSED_ON:
-                head += b"%b: %b\r\n" % (name, value)
+        head = ReplyHead(status, headers)
         shown = target.node_head if lane.limits.show_node else b""
-        head = b"%bcontent-type: %b\r\n%b" % (head, content_type, shown)
-        self._head = b"%b%b%b%x\r\n" % (head, lane.date_line, lane.id_line, self._number)
+        head.lines += shown
+        if head.is_json and last and status == 200:
+            target.repeated, target.repeated_head = headers, head.lines
+        more = b"%b%b%x\r\n" % (lane.date_line, lane.id_line, self._number)
         if not shown and self._key.admin and _CLIENT in self.headers:
-            self._head += target.node_head
+            more += target.node_head
         if self._position:
-            self._head += b"x-corral-queue-position: %d\r\n" % self._position
-        if content_type.startswith(b"application/json"):
-            if last and status == 200:
-                target.repeated, target.repeated_head = headers, head
-            self._held = []
-            self._hold(self._held, data, last)
-        else:
-            self._events = content_type.startswith(b"text/event-stream")
-            if last and not self._events:
-                self._length = b"%d" % len(data)
-            self._open()
-            if data or last:
-                self.on_data(data, last)
+            more += b"x-corral-queue-position: %d\r\n" % self._position
+        reply = self._reply = Reply(self._client, head, more, http11=self.http11, keep_alive=self.keep_alive)
+        self.on_data(data, last)
+        if reply.is_chunked and reply.is_events and self._call is not None:
+            self._call.relay_chunks(reply.on_chunk)
+        if self._client.is_slow:
+            self.pause()
+
+    def on_data(self, data: bytes, last: bool) -> None:
+        reply = self._reply
+        assert reply is not None
+        reply.put(data, last=last)
+        if last:
+            self.keep_alive = reply.keep_alive
+            self._complete(*reply.usage(whole=True))
 
     def _is_not_for_client(self, status: int, target: Target) -> bool:
         if status in (401, 403) and target.link is not None:
-            self._give_up_call("the process at its address is another one: it refused the replica's token")
+            text = "the process at its address is another one: it refused the replica's token"
+            self._give_up_call(text, away=True)
             return True
         if status in (502, 503) and self._served is not None and not self._served.is_hopeless((*self._failed, target)):
             self._give_up_call(f"it answered {status}")
@@ -423,68 +363,16 @@ class Exchange:
             return True
         return False
 
-    def _give_up_call(self, text: str) -> None:
+    def _give_up_call(self, text: str, *, away: bool = False) -> None:
         if self._call is not None:
             self._call.cancel()
-        self.on_failure_text(text)
-
-    def _open(self) -> None:
-        """From here on bytes have reached the client: no other replica can take over."""
-        self._opened = True
-        if self._length is not None:
-            framing = b"content-length: %b\r\n" % self._length
-        elif self.http11:
-            self._chunked = True
-            framing = b"transfer-encoding: chunked\r\n"
-        else:
-            self.keep_alive = False
-            framing = b""
-        closing = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        self._client.write(b"%b%b%b" % (self._head, framing, closing))
-        if self._events:
-            self._usage = StreamUsage()
-
-    def on_data(self, data: bytes, last: bool) -> None:
-        held = self._held
-        if held is not None:
-            self._hold(held, data, last)
-            return
-        self.has_moved = True
-        if data:
-            usage = self._usage
-            if usage is not None:
-                usage.events += data.count(b"data: ")
-                usage.keep(data)
-            if self._chunked:
-                data = b"%x\r\n%b\r\n" % (len(data), data)
-        if last:
-            self._client.write(data + _END if self._chunked else data)
-            self._complete(b"", self._usage.result(whole=True) if self._usage is not None else None)
-        elif data:
-            self._client.write(data)
-            if self._client.is_slow and self._call is not None:
-                self._call.pause()
-
-    def _hold(self, held: list[bytes], data: bytes, last: bool) -> None:
-        if not last:
-            held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes > HOLD_MOST_BYTES:
-                self._held = None
-                self._open()
-                self.on_data(b"".join(held), False)
-            return
-        if held:
-            held.append(data)
-            data = b"".join(held)
-        closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
-        self._client.write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
-        self._complete(cut_usage(data), None)
+        self._fail(text, away=away)
 
     def on_failure(self, failure: Failure) -> None:
-        self.on_failure_text(failure.text)
+        self._fail(failure.text, away=failure.kind is FailureKind.UNREACHABLE)
 
-    def on_failure_text(self, text: str) -> None:
+    def _fail(self, text: str, *, away: bool) -> None:
+        """`away`: nobody is there who could have worked on the request; a process that starts again might."""
         target, lane = self._target, self._lane
         assert target is not None
         target.note_failure(lane.now_s())
@@ -492,30 +380,39 @@ class Exchange:
         self._failure = f"the replica on node {target.replica.node_name!r} failed: {text}"
         log.info("replica.failed_request", replica=target.replica.id, model=self._model_name(), error=text)
         self._call = None
-        self._held = None
-        self._length = None
+        self._tries += 1
+        self._away = away
         self._failed = (*self._failed, target)
         self._tell_story().failures.append((target, text))
         self._release()
         lane.table.poke()
-        if self._opened:
+        if self._is_opened:
             self._break(Refusal(502, f"{self._failure}. The answer is incomplete.", code="replica_failed"))
         else:
+            self._reply = None
             # It had its turn already.
             self._again(in_turn=True)
 
+    def leave_silent(self, target: Target, text: str) -> None:
+        """`target` shows no sign of life: what it has not begun to answer goes elsewhere, if there is an elsewhere."""
+        served = self._served
+        if target is not self._target or self._call is None or self._reply is not None or served is None:
+            return
+        now_s = self._lane.now_s()
+        if any(other.has_room(now_s) and other not in self._failed for other in served.targets if other is not target):
+            self._give_up_call(text)
+
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
+        assert self._reply is not None
         self._lane.meters.broken.child(self._model_name()).value += 1
         self._tell_ending("broken", str(refusal))
-        self._count_part()
-        if self._events and (self._chunked or not self.http11):
-            event = refusal.event()
-            self._client.write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self._chunked else event)
-            self._finish()
-            self._client.done(keep=self.keep_alive)
+        self._count_part(self._reply)
+        is_told = self._reply.break_off(refusal.event())
+        self._finish()
+        if is_told:
+            self._client.done(keep=self._reply.keep_alive)
         else:
-            self._finish()
             self._client.cut()
 
     # How it ends
@@ -539,19 +436,18 @@ class Exchange:
             lane.inflight.end(target)
         self._client.done(keep=self.keep_alive)
 
-    def _count_part(self) -> None:
+    def _count_part(self, reply: Reply) -> None:
         """An answer that began and will not end was worked for all the same: it counts with what came of it."""
-        target, usage = self._target, self._usage
-        assert target is not None
-        tokens = usage.result(whole=False) if usage is not None else None
+        assert self._target is not None
+        _, tokens = reply.usage(whole=False)
         self._lane.ledger.entries.append(
-            (target, self._key.id, self._status, self._since_s, self._first_s, self._lane.now_s(), b"", tokens)
+            (self._target, self._key.id, self._status, self._since_s, self._first_s, self._lane.now_s(), b"", tokens)
         )
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._over:
             return
-        if self._opened:
+        if self._is_opened:
             self._break(refusal)
             return
         self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
@@ -574,8 +470,8 @@ class Exchange:
         if self._served is not None:
             self._lane.meters.gone.child(self._served.name).value += 1
             self._tell_ending("left", "the client closed the connection")
-        if self._opened:
-            self._count_part()
+        if self._reply is not None and self._reply.opened:
+            self._count_part(self._reply)
         self._finish()
 
     def stop(self, refusal: Refusal) -> None:
@@ -587,14 +483,35 @@ class Exchange:
             call.cancel()
         self._refuse(refusal)
 
+    def pause(self) -> None:
+        """The client does not read what it was sent."""
+        if self._call is not None:
+            self._call.pause()
+
     def resume(self) -> None:
         """The client reads again."""
         if self._call is not None:
             self._call.resume()
 
+    def tick(self, now_s: float) -> None:
+        """The client waits: does the replica that has the request still say something?"""
+        if self._call is None:
+            return
+        reply, limits, target = self._reply, self._lane.limits, self._target
+        assert target is not None
+        if reply is not None and reply.has_moved:
+            reply.has_moved = False
+            self._active_s = target.heard_s = now_s
+            return
+        silent_s = now_s - self._active_s
+        if silent_s > limits.silence_s:
+            self.stop(Refusal(504, f"the replica sent nothing for {limits.silence_s:g} s", code="replica_silent"))
+        elif silent_s > limits.probe_after_s and reply is None:
+            self._lane.liveness.doubt(target)
+
     @property
-    def awaits_replica(self) -> bool:
-        return self._call is not None
+    def _is_opened(self) -> bool:
+        return self._reply is not None and self._reply.opened
 
     def _model_name(self) -> str:
         return self._served.name if self._served else ""
@@ -641,24 +558,3 @@ class Exchange:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
         self._release()
-
-
-def _model(served: ServedModel) -> dict[str, object]:
-    created_s = served.route.created_at_ms // 1000
-    return {"id": served.name, "object": "model", "created": created_s, "owned_by": "corral"}
-
-
-def _unquote(path: bytes) -> str:
-    try:
-        return unquote_to_bytes(path).decode()
-    except UnicodeDecodeError:
-        raise InvalidInput("the name of the model is not UTF-8") from None
-
-
-def _read_cookies(header: bytes) -> dict[str, str]:
-    if not header:
-        return {}
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(header.decode("latin-1")).items()}
-    except CookieError:
-        return {}

@@ -18,6 +18,7 @@ from corral.frontend.serving.connection import LaneConnection, is_ours
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import KeyRing
 from corral.frontend.serving.ledger import Ledger
+from corral.frontend.serving.liveness import Liveness
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.serving.notes import Note, Notes
@@ -26,7 +27,7 @@ from corral.frontend.serving.table import RouteTable
 from corral.frontend.serving.targets import ServedModel, Target, Waiter, needs_driver
 from corral.system import Clock
 from corral.system.http_server import AsgiSide
-from corral.system.upstream import Upstream
+from corral.system.replica_calls import Upstream
 
 log = structlog.get_logger()
 
@@ -46,6 +47,8 @@ class LaneLimits:
     load_wait_s: float = 60.0
     silence_s: float = 600.0
     """How long a replica may send nothing."""
+    probe_after_s: float = 10.0
+    """How long until a silent replica is asked for a sign of life."""
     head_within_s: float = 15.0
     body_within_s: float = 120.0
     idle_s: float = 75.0
@@ -100,6 +103,13 @@ class Lane:
         inflight.on_room = self._dispatch
         inflight.targets = self.table.targets
         inflight.queues = self._queue_lengths
+        self.liveness = Liveness(
+            spawn=self.spawn,
+            targets=lambda: list(self.table.targets()),
+            give_up=self._give_up,
+            clock=clock,
+            believed_s=limits.probe_after_s,
+        )
         self._register_gauges()
 
     async def __aenter__(self) -> Self:
@@ -148,13 +158,18 @@ class Lane:
 
     def _dispatch(self, served: ServedModel) -> None:
         """Each that waits gets at most one look: one that finds no place goes to the end of the line."""
+        now_s = self.now_s()
         for _ in range(len(served.queue)):
-            if served.targets and not any(target.outstanding < target.limit for target in served.targets):
+            if served.targets and not any(target.has_room(now_s) for target in served.targets):
                 return
             waiter = served.queue.take()
             if waiter is None:
                 return
             waiter.owner.on_turn()
+
+    def _give_up(self, target: Target, text: str) -> None:
+        for connection in list(self.connections):
+            connection.leave_silent(target, text)
 
     async def _tick_for_ever(self) -> None:
         while True:

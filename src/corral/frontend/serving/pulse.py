@@ -1,9 +1,11 @@
 """This frontend's answers, told to the others; theirs, heard; all of them together, shown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 
 from corral.bus.messages import PulseBeat
+from corral.core.node_history import MemoryUse, NodeHistory, NodeMinute, NodeShare, shares_between
 from corral.core.pulse import Beat, Pulse, beat_between
 from corral.frontend.serving.meters import Meters
 from corral.system import Clock
@@ -20,15 +22,19 @@ class FleetPulse:
         self._frontend = frontend
         self._clock = clock
         self._read = Beat(first_byte=(0,) * (len(SECONDS) + 1))
+        self._read_nodes: dict[str, NodeShare] = {}
         self._pulse = Pulse(now_s=clock.monotonic_s())
+        self._history = NodeHistory(now_s=clock.monotonic_s())
 
     async def keep_telling(self, publish: Callable[[PulseBeat], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             before, self._read = self._read, self._look()
             beat = beat_between(before, self._read)
+            nodes_before, self._read_nodes = self._read_nodes, self._look_at_nodes()
+            nodes = shares_between(nodes_before, self._read_nodes)
             if beat.requests:
-                self._pulse.add(beat, now_s=self._clock.monotonic_s())
+                self._take(beat, nodes)
                 await publish(
                     PulseBeat(
                         frontend=self._frontend,
@@ -37,6 +43,7 @@ class FleetPulse:
                         tokens_in=beat.tokens_in,
                         tokens_out=beat.tokens_out,
                         first_byte=beat.first_byte,
+                        nodes=nodes,
                     )
                 )
 
@@ -50,10 +57,22 @@ class FleetPulse:
             tokens_out=told.tokens_out,
             first_byte=told.first_byte,
         )
-        self._pulse.add(beat, now_s=self._clock.monotonic_s())
+        self._take(beat, told.nodes)
+
+    def _take(self, beat: Beat, nodes: Mapping[str, NodeShare]) -> None:
+        now_s = self._clock.monotonic_s()
+        self._pulse.add(beat, now_s=now_s)
+        self._history.add(nodes, now_s=now_s)
+
+    def note_memory(self, uses: Mapping[str, MemoryUse]) -> None:
+        """By node name, as it is now."""
+        self._history.note_memory(uses, now_s=self._clock.monotonic_s())
 
     def read(self) -> list[tuple[float, Beat]]:
         return self._pulse.read(now_s=self._clock.monotonic_s())
+
+    def read_node(self, name: str) -> list[NodeMinute]:
+        return self._history.read(name, now_s=self._clock.monotonic_s())
 
     def _look(self) -> Beat:
         self._fold()
@@ -67,3 +86,17 @@ class FleetPulse:
         for _, times in self._meters.first_byte.children():
             total += Beat(first_byte=times.counts)
         return total + Beat(first_byte=(0,) * (len(SECONDS) + 1))
+
+    def _look_at_nodes(self) -> dict[str, NodeShare]:
+        requests: Counter[str] = Counter()
+        failed: Counter[str] = Counter()
+        busy_s: dict[str, float] = {}
+        for (_, node, status), counter in self._meters.requests.children():
+            requests[node] += int(counter.value)
+            failed[node] += int(counter.value) if status.startswith("5") else 0
+        for (_, node), times in self._meters.latency.children():
+            busy_s[node] = busy_s.get(node, 0.0) + times.sum_s
+        return {
+            node: NodeShare(requests=count, failed=failed[node], busy_s=busy_s.get(node, 0.0))
+            for node, count in requests.items()
+        }

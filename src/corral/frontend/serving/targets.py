@@ -7,7 +7,7 @@ from corral.core.fair_queue import FairQueue
 from corral.core.picking import pick_by_hint, pick_two
 from corral.core.routing import OPENAI, ModelRoute, RouteReplica
 from corral.frontend.serving.meters import TargetMeters
-from corral.system.upstream import Link
+from corral.system.replica_calls import Link
 
 AVOID_S = 1.0
 AVOID_MOST_S = 15.0
@@ -17,7 +17,7 @@ class Target:
     """One replica. Kept over changes of the table for as long as it is the same process."""
 
     __slots__ = (
-        "_failures", "avoid_until_s", "hash_key", "head", "limit", "link", "local", "meters",
+        "_failures", "avoid_until_s", "hash_key", "head", "heard_s", "limit", "link", "local", "meters",
         "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
     )  # fmt: skip
 
@@ -50,11 +50,19 @@ class Target:
         self.remote = 0
         self.outstanding = 0
         self.avoid_until_s = 0.0
+        self.heard_s = 0.0
+        """When it last said something, to the half second."""
         self._failures = 0
 
-    def note_failure(self, now_s: float) -> None:
-        self._failures += 1
-        self.avoid_until_s = now_s + min(AVOID_MOST_S, AVOID_S * 2.0 ** min(self._failures - 1, 8))
+    def note_failure(self, now_s: float, *, for_s: float = 0.0) -> None:
+        """Avoided for a while, at least for `for_s`. Many requests that fail at once are one failure."""
+        if self.avoid_until_s <= now_s:
+            self._failures += 1
+            self.avoid_until_s = now_s + min(AVOID_MOST_S, AVOID_S * 2.0 ** min(self._failures - 1, 8))
+        self.avoid_until_s = max(self.avoid_until_s, now_s + for_s)
+
+    def has_room(self, now_s: float) -> bool:
+        return self.outstanding < self.limit and self.avoid_until_s <= now_s
 
     def note_success(self) -> None:
         if self._failures:

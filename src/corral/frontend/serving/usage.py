@@ -27,17 +27,28 @@ def read_usage(part: bytes) -> tuple[int, int]:
 class StreamUsage:
     """The same from a stream's pieces: usage comes with the last ones. Without it, each event counts as a token."""
 
-    __slots__ = ("_last", "events", "keep")
+    __slots__ = ("_chunked", "_last", "events", "keep")
 
-    def __init__(self) -> None:
+    def __init__(self, *, chunked: bool) -> None:
+        """`chunked`: pieces come in HTTP's chunked coding, one chunk each."""
+        self._chunked = chunked
         self.events = 0
         self._last: deque[bytes] = deque(maxlen=LAST_PIECES)
         self.keep = self._last.append
         """Takes every piece, and keeps few."""
 
+    def add(self, piece: bytes) -> None:
+        self.events += piece.count(b"data: ")
+        self.keep(piece)
+
     def result(self, *, whole: bool) -> tuple[int, int]:
-        found = cut_usage(b"".join(self._last))
+        last = (_content(piece) for piece in self._last) if self._chunked else self._last
+        found = cut_usage(b"".join(last))
         if _MARK in found:
             return read_usage(found)
         # The last event of a whole stream is `[DONE]`.
         return 0, max(0, self.events - 1) if whole else self.events
+
+
+def _content(chunk: bytes) -> bytes:
+    return chunk[chunk.find(b"\r\n") + 2 : -2]

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from corral.artifacts.errors import disk_errors
 from corral.bus import subjects
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_inbox, node_reply_space, node_subject
@@ -69,7 +70,7 @@ async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None]
     for command in (*COMMANDS, *(FILE_COMMANDS if bench.storage is not None else ())):
         await bus.serve(
             node_subject(node_id, command.subject),
-            _bound(command.handler, bench),
+            _bound(command, bench),
             concurrency=command.concurrency,
             answers=command.failed,
             may_reply=may_reply,
@@ -77,17 +78,18 @@ async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None]
     await bus.serve(node_subject(node_id, subjects.STOP), stop_worker, concurrency=1, may_reply=may_reply)
 
 
-def _bound(handler: Handler, bench: Workbench) -> Callable[[BusMessage], Awaitable[bytes | None]]:
+def _bound(command: Command, bench: Workbench) -> Callable[[BusMessage], Awaitable[bytes | None]]:
     async def handle(message: BusMessage) -> bytes | None:
         try:
-            return await handler(bench, message)
+            return await command.handler(bench, message)
         except (MemoryError, RuntimeError, OSError) as error:
-            if not _is_shortage(error):
+            if _is_shortage(error):
+                raise Unavailable(
+                    f"this machine is short of memory or descriptors ({str(error) or type(error).__name__}); it goes"
+                    " on with what it has. Try again later, or stop something there"
+                ) from error
+            with disk_errors(f"carrying out {command.subject}"):
                 raise
-            raise Unavailable(
-                f"this machine is short of memory or descriptors ({str(error) or type(error).__name__}); it goes"
-                " on with what it has. Try again later, or stop something there"
-            ) from error
 
     return handle
 

@@ -241,7 +241,9 @@ def write_file(directory: str, name: str, text: str) -> None:
     path = os.path.join(directory, name)
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, text.encode())
+        data = text.encode()
+        if os.write(fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(fd)
     os.rename(path + ".new", path)

@@ -194,6 +194,9 @@ class Life:
     async def _recover(self, process: Process | None, ended: Exit) -> bool:
         """After a crash: True when it is time to start again. A first start is not repeated; whoever asked decides."""
         around = self._around
+        if isinstance(self.state, Ready):
+            # Told before anything else is done: whoever sends requests here must not wait for our clearing up.
+            self._become(BackingOff(delay_s=0.0, attempt=self._restarts + 1, last=ended))
         words = await process.last_words() if process is not None else ()
         await self._count_crash(process)
         self._log.warning("process.ended", how=ended.describe(), crashes=len(self._crashes_s), last_words=words[-3:])

@@ -7,16 +7,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from io import FileIO
 
+import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import OtherFile, OtherOffset, check_sha256, parse_content_range
-from corral.worker.areas import Area
+from corral.system import Clock
+from corral.worker.areas import Area, split_key
 from corral.worker.web.receiving import LARGEST_BODY_BYTES, NoRoom
 from corral.worker.web.uploads import Uploads, read_stored
 
+log = structlog.get_logger()
+
+EPHEMERAL = "ephemeral"
+"""Files that belong to one request: what it brought, what came of it."""
+EPHEMERAL_MOST_S = 2 * 3600.0
+SWEEP_EVERY_S = 600.0
 PIECE_BYTES = 1 << 20
 HEARD_OUT_BYTES = 64 << 20
 HEARD_OUT_S = 5.0
@@ -55,8 +63,19 @@ def file_routes(areas: FileAreas) -> list[Route]:
         Route("/v1/files/{key:path}", _told(server.head), methods=["HEAD"]),
         Route("/v1/files/{key:path}", _told(server.get), methods=["GET"]),
         Route("/v1/files/{key:path}", _told(server.put), methods=["PUT"]),
+        Route("/v1/files/{key:path}", _told(server.delete), methods=["DELETE"]),
         Route("/v1/files-list/{key:path}", _told(server.list), methods=["GET"]),
     ]
+
+
+async def sweep_ephemeral(areas: FileAreas, *, clock: Clock) -> None:
+    """Who asked deletes; a frontend that died in between, and those of LocalAI, do not."""
+    while True:
+        before_s = clock.now_ms() / 1000 - EPHEMERAL_MOST_S
+        removed = await asyncio.to_thread(areas.staging.remove_older, EPHEMERAL, before_s=before_s)
+        if removed:
+            log.info("files.ephemeral_removed", files=removed)
+        await asyncio.sleep(SWEEP_EVERY_S)
 
 
 def _told(endpoint: Endpoint) -> Endpoint:
@@ -145,6 +164,15 @@ class _Files:
                 return Response(status_code=308, headers=headers)
             case _:
                 return JSONResponse({"local_path": str(area.path(key))})
+
+    async def delete(self, request: Request) -> Response:
+        """Of what belongs to one request; everything else goes by order of the fleet."""
+        area, key = self.areas.find(request.path_params["key"])
+        if area is not self.areas.staging or split_key(key)[0] != EPHEMERAL or len(split_key(key)) < 3:
+            raise InvalidInput(f"only files below {EPHEMERAL}/ are deleted here, one at a time")
+        if not await asyncio.to_thread(area.remove, key):
+            raise NotFound("there is no such file")
+        return Response(status_code=204)
 
     async def make_temp(self, _request: Request) -> Response:
         area, name = self.areas.staging, f"localai-output-{self.areas.unique()}.tmp"

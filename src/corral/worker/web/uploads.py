@@ -6,14 +6,14 @@ import hashlib
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import ContentRange, OtherFile, OtherOffset, Stored, Write, plan_upload
 from corral.worker.areas import Area, OutsideArea, open_regular
-from corral.worker.web.receiving import Name, NoRoom, Receiving, RunningHashes
+from corral.worker.named_locks import NamedLocks
+from corral.worker.web.receiving import NoRoom, Receiving, RunningHashes
 
 FINAL = ".sha256"
 TARGET = ".sha256.target"
@@ -31,31 +31,11 @@ class Received:
 
 
 @dataclass(eq=False, slots=True)
-class _Turn:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    wanted_by: int = 0
-
-
-@dataclass(eq=False, slots=True)
 class Uploads:
     left_bytes: Callable[[], int | None]
     """How much may still come; None where only the disk sets a limit."""
-    _turns: dict[Name, _Turn] = field(default_factory=dict)
+    _locks: NamedLocks = field(default_factory=NamedLocks)
     _hashes: RunningHashes = field(default_factory=RunningHashes)
-
-    @asynccontextmanager
-    async def alone(self, area: Area, key: str) -> AsyncIterator[None]:
-        """Two senders of one file take turns; the second is then told how far the first has come."""
-        name = (str(area.root), key)
-        turn = self._turns.setdefault(name, _Turn())
-        turn.wanted_by += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.wanted_by -= 1
-            if not turn.wanted_by:
-                del self._turns[name]
 
     async def put(
         self,
@@ -67,7 +47,9 @@ class Uploads:
         sha256: str | None,
         length: int | None,
     ) -> Received | OtherFile | OtherOffset:
-        async with self.alone(area, key):
+        # Two senders of one file take turns; the second is then told how far the first has come.
+        name = (str(area.root), key)
+        async with self._locks.held(name):
             plan: Write | OtherFile | OtherOffset = Write(0)
             if wanted is not None:
                 stored = await asyncio.to_thread(read_stored, area, key)
@@ -85,16 +67,16 @@ class Uploads:
             if left is not None and total > left:
                 raise NoRoom(f"{total} bytes are more than the {left} that may still be uploaded to this machine")
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
-            name = (str(area.root), key)
             with file:
                 receiving = Receiving(file, plan.offset, self._hashes.take(name, file, plan.offset))
                 try:
                     await receiving.take(body, expected=expected, left=left)
                 finally:
                     self._hashes.keep(name, receiving)
-            if wanted is not None and receiving.size < wanted.total:
-                return Received(receiving.size, complete=False)
-            self._hashes.forget(name)
+                if wanted is not None and receiving.size < wanted.total:
+                    return Received(receiving.size, complete=False)
+                self._hashes.forget(name)
+                await asyncio.to_thread(_flush, area, key, file)
             await asyncio.to_thread(_finish, area, key, receiving.hexdigest(), sha256)
             return Received(receiving.size, complete=True)
 
@@ -111,6 +93,15 @@ def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -
         file = open_regular(directory, name, os.O_RDWR | os.O_CREAT)
         file.seek(offset)
         return file
+
+
+def _flush(area: Area, key: str, file: FileIO) -> None:
+    """Before anybody is told its hash, which would hold after a power cut when the bytes do not."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        drop(area, key)
+        raise NoRoom(f"the file cannot be written: {error.strerror}; it was removed") from error
 
 
 def _finish(area: Area, key: str, digest: str | None, sha256: str | None) -> None:

@@ -15,6 +15,7 @@ import { nodeQueries, type SeenNode } from "@/data/nodes";
 import { plural } from "@/format/text";
 import styles from "./BackendsPage.module.css";
 import { Gallery } from "./Gallery";
+import { InstallFromUri } from "./InstallFromUri";
 import { Matrix } from "./Matrix";
 import { Orders } from "./orders";
 import { Policies } from "./Policies";
@@ -52,7 +53,7 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
   return (
     <Page
       title="Backends"
-      actions={tab === "installed" ? <CheckButton /> : undefined}
+      actions={tab === "installed" ? <CheckButton /> : tab === "gallery" ? <InstallFromUri nodes={machines} /> : undefined}
       toolbar={
         <>
           <Tabs<BackendsTab>

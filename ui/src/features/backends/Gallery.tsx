@@ -148,11 +148,17 @@ function OfferCard({ offer, data, total }: { offer: BackendOffer; data: Availabl
   );
 }
 
+/** Packed, as it comes over the line; unpacked it takes more room. */
 function sizeWords(offer: BackendOffer): string {
+  const size = sizeOf(offer);
+  return size === "" ? "size not told" : `${size} to fetch`;
+}
+
+function sizeOf(offer: BackendOffer): string {
   const sizes = offer.variants.map(({ size_bytes }) => size_bytes).filter((size) => size !== null);
   const least = Math.min(...sizes);
   const most = Math.max(...sizes);
-  if (sizes.length === 0) return offer.size_bytes === null ? "size not told" : formatBytes(offer.size_bytes);
+  if (sizes.length === 0) return offer.size_bytes === null ? "" : formatBytes(offer.size_bytes);
   return least === most ? formatBytes(least) : `${formatBytes(least)} to ${formatBytes(most)}`;
 }
 
@@ -167,7 +173,7 @@ function Variants({ offer, data }: { offer: BackendOffer; data: Available }) {
           <li key={variant.capability}>
             <span className={styles.variantHead}>
               {variant.variant === null ? <Pill tone="grey">No build fits</Pill> : <code>{variant.variant}</code>}
-              <span className={styles.soft}>{[variant.version, variant.size_bytes === null ? "" : formatBytes(variant.size_bytes)].filter(Boolean).join(" · ")}</span>
+              <span className={styles.soft}>{[variant.version, variant.size_bytes === null ? "" : `${formatBytes(variant.size_bytes)} to fetch`].filter(Boolean).join(" · ")}</span>
             </span>
             <span>
               {names.slice(0, MOST_NAMES).join(", ")}

@@ -6,11 +6,13 @@ export const galleryQueries = {
     queryOptions({
       queryKey: ["available", everything],
       queryFn: ({ signal }) => api.listAvailable(everything, signal),
+      refetchInterval: 60_000,
     }),
   policies: () =>
     queryOptions({
       queryKey: ["policies"],
       queryFn: ({ signal }) => api.listPolicies(signal),
+      refetchInterval: 60_000,
     }),
 };
 

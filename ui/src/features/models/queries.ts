@@ -23,6 +23,7 @@ export const modelDetailQueries = {
     queryOptions({
       queryKey: ["models-available", term],
       queryFn: ({ signal }) => api.listAvailableModels(term, signal),
+      refetchInterval: 60_000,
       placeholderData: keepPreviousData,
     }),
 };

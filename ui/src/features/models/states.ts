@@ -9,6 +9,7 @@ export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> =
   draining: { word: "Draining", tone: "violet" },
   stopping: { word: "Stopping", tone: "grey" },
   failed: { word: "Failed", tone: "red" },
+  away: { word: "Away", tone: "grey" },
 };
 
 /** A model's state in one word: what serves, what comes, or that nothing does. */

@@ -15,6 +15,7 @@ import { formatBytes } from "@/format/bytes";
 import { plural, sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { LogsDialog } from "./LogsDialog";
+import { NodeHistory } from "./NodeHistory";
 import styles from "./NodeInside.module.css";
 
 const insideQueries = {
@@ -29,6 +30,7 @@ export function NodeInside({ node }: { node: SeenNode }) {
   const [showLogs, setShowLogs] = useState(false);
   return (
     <>
+      <NodeHistory node={node} />
       <PanelSection title="Processes">
         <Listed query={replicas} empty="No model runs here.">
           {(found) => (
@@ -91,7 +93,7 @@ function Listed<T>({ query, empty, children }: ListedProps<T>) {
   );
 }
 
-const TONES: Record<Replica["corral_state"], Tone> = { starting: "blue", loading: "blue", ready: "green", draining: "violet", stopping: "grey", failed: "red" };
+const TONES: Record<Replica["corral_state"], Tone> = { starting: "blue", loading: "blue", ready: "green", draining: "violet", stopping: "grey", failed: "red", away: "grey" };
 
 function Process({ replica }: { replica: Replica }) {
   return (

@@ -4,17 +4,18 @@ import { useMemo } from "react";
 import { api } from "@/api/client";
 import type { Overview, OverviewSample } from "@/api/types";
 import { Empty, Loading, Problem } from "@/components/Answers";
+import { Chart } from "@/components/Chart";
 import { Icon } from "@/components/Icon";
 import { Meter } from "@/components/Meter";
 import { Card, Page } from "@/components/Page";
 import { StatusMark } from "@/components/StatusPill";
 import { modelQueries } from "@/data/models";
 import { nodeQueries, type SeenNode } from "@/data/nodes";
+import { latest, type Point } from "@/format/points";
 import { formatFigure, formatSeconds } from "@/format/rates";
 import { plural } from "@/format/text";
 import { Attention } from "./Attention";
-import { Chart } from "./Chart";
-import { inMinutes, latest, type Point } from "./figures";
+import { inMinutes } from "./figures";
 import styles from "./OverviewPage.module.css";
 
 const overviewQuery = queryOptions({

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { Overview, OverviewSample } from "@/api/types";
-import { inMinutes, latest, roundUp } from "./figures";
+import { latest } from "@/format/points";
+import { inMinutes } from "./figures";
 
 const sample = (ended_age_s: number, requests: number) => ({ ended_age_s, requests }) as OverviewSample;
 
@@ -11,8 +12,4 @@ test("samples become minutes, and what was never counted stays unknown", () => {
   expect(points.at(0)).toEqual({ ago: 59, value: null });
   expect(points.at(-2)).toEqual({ ago: 1, value: 4 });
   expect(latest(points)).toBe(3);
-});
-
-test("the top of a chart is a round number", () => {
-  expect([0, 0.03, 1, 11, 230].map(roundUp)).toEqual([1, 0.05, 1, 20, 500]);
 });

@@ -1,14 +1,6 @@
 import type { Overview, OverviewSample } from "@/api/types";
 import { groupBy } from "@/format/groups";
-
-export interface Point {
-  /** Minutes ago; 0 is now. */
-  ago: number;
-  /** Null where nothing is known, which is not zero. */
-  value: number | null;
-}
-
-export const MINUTES = 60;
+import { MINUTES, type Point } from "@/format/points";
 
 /** Samples put together by whole minutes, oldest first; minutes before anything was counted are unknown. */
 export function inMinutes(overview: Overview, fold: (samples: readonly OverviewSample[]) => number | null): Point[] {
@@ -18,15 +10,4 @@ export function inMinutes(overview: Overview, fold: (samples: readonly OverviewS
     const samples = byMinute.get(ago);
     return { ago, value: samples === undefined ? null : fold(samples) };
   });
-}
-
-export function latest(points: readonly Point[]): number | null {
-  return points.at(-1)?.value ?? null;
-}
-
-/** A round number at or above the largest value, for the top of a chart. */
-export function roundUp(value: number): number {
-  if (value <= 0) return 1;
-  const unit = 10 ** Math.floor(Math.log10(value));
-  return ([1, 2, 5, 10].find((step) => step * unit >= value) ?? 10) * unit;
 }

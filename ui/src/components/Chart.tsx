@@ -1,5 +1,5 @@
+import { MINUTES, roundUp, type Point } from "@/format/points";
 import styles from "./Chart.module.css";
-import { MINUTES, roundUp, type Point } from "./figures";
 
 interface ChartProps {
   title: string;

@@ -1,0 +1,305 @@
+"""One frontend's parts put together, and run until it is told to stop."""
+
+import asyncio
+import gc
+import json
+from pathlib import Path
+
+import structlog
+
+from corral import __version__
+from corral.artifacts import Artifacts
+from corral.bus.client import Bus
+from corral.cli.exposure import local_url, public_url
+from corral.cli.fleet_parts import FleetParts
+from corral.cli.grpc_parts import GrpcParts
+from corral.cli.hints import Hints
+from corral.cli.processes import Place
+from corral.cli.scheduling_seed import seed_scheduling
+from corral.cli.serving_parts import ServingParts
+from corral.cli.staging_parts import FrontendStager, bucket_settings
+from corral.cli.watch_parts import WatchParts
+from corral.controller.replication import Replication
+from corral.controller.switch import TrialStart
+from corral.controller.switching import ReplicaSwitcher
+from corral.core.errors import CorralError, Unavailable
+from corral.core.routing import LOCALAI_GRPC
+from corral.core.scaling import ScalingPace
+from corral.frontend.access import Gate
+from corral.frontend.admin.status import Self
+from corral.frontend.app import Parts, build_app
+from corral.frontend.bus_authority import BusAuthority
+from corral.frontend.feed import LiveFeed
+from corral.frontend.fleet.listing import FleetListing
+from corral.frontend.fleet.open_operations import OpenOperations
+from corral.frontend.gallery.service import Galleries
+from corral.frontend.guesses import Guesses
+from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.live import backend_kind, gallery_kind, model_kind, node_kind, operation_kind, replica_kind
+from corral.frontend.model_gallery import ModelGallery
+from corral.frontend.refusals import Refusals
+from corral.frontend.serving.cold import ColdLoads
+from corral.frontend.serving.inflight import InFlight
+from corral.frontend.usage import UsageCounter
+from corral.settings import FrontendSettings, redact_url
+from corral.store.stores import Stores
+from corral.system import Clock, Disk, Ids
+from corral.system.buckets import WeightsBucket
+from corral.system.http_server import serve_http
+from corral.system.listen import Listener
+from corral.system.localai_loader import LocalAiLoader
+from corral.system.loops import keep_running
+from corral.system.worker_logs import WorkerLogs
+
+log = structlog.get_logger()
+
+REPORT_EVERY_S = 5.0
+
+
+def _pace(settings: FrontendSettings) -> ScalingPace:
+    ttl_s = settings.model_idle_ttl_s
+    return ScalingPace(
+        cool_down_ms=int(settings.scale_cool_down_s * 1000),
+        idle_ms=int(settings.scale_down_after_s * 1000),
+        idle_ttl_ms=int(ttl_s * 1000) if ttl_s is not None else None,
+    )
+
+
+class FrontendRole:
+    def __init__(
+        self,
+        me: Self,
+        place: Place,
+        stores: Stores,
+        bus: Bus,
+        authority: BusAuthority,
+        token: str,
+        *,
+        artifacts: Artifacts,
+        clock: Clock,
+        ids: Ids,
+        disk: Disk,
+    ) -> None:
+        settings = me.settings
+        self._me, self._place, self._stores, self._bus = me, place, stores, bus
+        self._artifacts, self._clock, self._ids, self._disk = artifacts, clock, ids, disk
+        self._hints = Hints(bus, me.id, poke=self._poke)
+        self._watch = WatchParts(me, stores, bus, authority, hint=self._hints.tell, clock=clock)
+        self._galleries = Galleries(
+            artifacts,
+            backends=settings.backend_galleries,
+            models=settings.model_galleries,
+            every_s=settings.gallery_refresh_s,
+            clock=clock,
+        )
+        self._usage = UsageCounter(stores.usage, writer=ids.uuid())
+        self._inflight = InFlight(me.id, run=ids.uuid())
+        self._fleet = self._put_fleet_together()
+        self._open_operations = OpenOperations(stores.operations, self._fleet.progress)
+        self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents)
+        self._feed = self._put_feed_together()
+        self._replication = self._put_replication_together(token)
+        self._grpc = GrpcParts(
+            stores,
+            ask_report=self._watch.reports.ask,
+            registration_token=token,
+            changed=self._routes_changed,
+            clock=clock,
+            ids=ids,
+        )
+        guesses = Guesses(clock)
+        public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
+        gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth, public=public)
+        self._serving = ServingParts(
+            me, place, stores, bus, gate, self._inflight, disk=disk,
+            loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
+            clock=clock, ids=ids,
+        )  # fmt: skip
+        self._parts = self._for_routes(authority, gate, guesses, JoinTokens(stores.access, token, clock=clock))
+
+    def _put_fleet_together(self) -> FleetParts:
+        switcher = ReplicaSwitcher(self._stores, poke=lambda: self._replication.poke(), others=TrialStart(self._bus))
+        return FleetParts(
+            self._me,
+            self._stores,
+            self._bus,
+            self._artifacts,
+            self._galleries,
+            self._watch.reports,
+            switcher,
+            hint=self._hints.tell,
+            clock=self._clock,
+            ids=self._ids,
+        )
+
+    def _put_feed_together(self) -> LiveFeed:
+        stores, fleet = self._stores, self._fleet
+        feed = LiveFeed(
+            [
+                node_kind(stores.nodes, stores.replicas, self._inflight),
+                operation_kind(stores.operations, fleet.progress),
+                backend_kind(self._listing, stores.nodes.now_ms),
+                model_kind(stores.models, stores.nodes.now_ms),
+                replica_kind(stores.replicas, self._inflight, stores.nodes.now_ms),
+                gallery_kind(self._galleries, stores.nodes.now_ms),
+            ]
+        )
+        self._galleries.listen(lambda: feed.poke("galleries"))
+        fleet.progress.listen(lambda: feed.poke("operations"))
+        return feed
+
+    def _put_replication_together(self, token: str) -> Replication:
+        settings = self._me.settings
+        replication = Replication(
+            holder=self._me.id,
+            stores=self._stores,
+            bus=self._bus,
+            builds=self._fleet.resolver,
+            peers=self._fleet.peers,
+            traffic=self._inflight,
+            grpc=LocalAiLoader(shared_token=token),
+            stager=FrontendStager(
+                settings.models_directory,
+                lambda node: self._grpc.find_server(node),
+                bucket=WeightsBucket(storage) if (storage := bucket_settings(settings)) is not None else None,
+            ),
+            shared_models=settings.shared_models,
+            ask_report=self._watch.reports.ask,
+            hint=self._hints.tell_routes,
+            pace=_pace(settings),
+            orphan_grace_s=settings.orphan_grace_s,
+            clock=self._clock,
+            ids=self._ids,
+        )
+        self._watch.reports.listen(replication.controller.hear)
+        self._watch.reports.on_routes(self._processes_changed)
+        return replication
+
+    def _for_routes(self, authority: BusAuthority, gate: Gate, guesses: Guesses, tokens: JoinTokens) -> Parts:
+        return Parts(
+            me=self._me,
+            stores=self._stores,
+            authority=authority,
+            gate=gate,
+            guesses=guesses,
+            refusals=Refusals(self._stores.events, self._clock),
+            tokens=tokens,
+            beats=self._watch.beats,
+            grants=self._watch.grants,
+            feed=self._feed,
+            galleries=self._galleries,
+            ids=self._ids,
+            hint=self._hints.tell,
+            model_gallery=ModelGallery(self._artifacts, self._galleries),
+            hint_routes=self._routes_changed,
+            hint_of=self._hints.tell,
+            fleet=self._fleet.fleet,
+            progress=self._fleet.progress,
+            listing=self._listing,
+            open_operations=self._open_operations,
+            upgrades=self._fleet.upgrades,
+            desk=self._replication.desk,
+            in_flight=self._inflight,
+            explain=self._serving.explain,
+            metrics=self._serving.read_metrics,
+            pulse=self._serving.pulse,
+            logs=WorkerLogs(self._grpc.find_server),
+            disk=self._disk,
+        )
+
+    def _poke(self, kind: str) -> None:
+        self._feed.poke(*(("models", "replicas") if kind == "routes" else (kind,)))
+        if kind == "nodes":
+            self._watch.poke()
+            self._replication.poke()
+        self._fleet.poke(kind)
+
+    async def _report(self) -> None:
+        settings = self._me.settings
+        url = public_url(settings.public_url, settings.listen)
+        try:
+            await self._stores.frontends.report(id=self._me.id, url=url, version=__version__)
+        except CorralError as error:
+            self._me.store_problem = str(error)
+            raise
+        self._me.store_problem = ""
+        await asyncio.sleep(REPORT_EVERY_S)
+
+    async def run(self, listener: Listener) -> None:
+        settings = self._me.settings
+        await self._hints.start()
+        await self._watch.start()
+        await self._fleet.progress.start()
+        await self._replication.start()
+        await self._serving.start()
+        await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
+        running = settings.data_dir / "run.json"
+        if self._place.is_first:
+            self._note_address(running)
+        store = self._stores.database.location
+        log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
+        loops = {
+            "feed": self._feed.run,
+            "report": self._report,
+            "usage": self._usage.run,
+            "galleries": self._galleries.run,
+            "progress": self._fleet.progress.run,
+            "intents": self._fleet.intents.run,
+            "desired state": self._fleet.desired.run,
+            "upgrades": self._fleet.upgrades.run,
+            "open operations": self._open_operations.run,
+            **self._watch.loops,
+            **self._replication.loops,
+            **self._serving.loops,
+            **self._grpc.loops,
+        }
+        try:
+            async with self._serving, asyncio.TaskGroup() as tasks:
+                for name, work in loops.items():
+                    tasks.create_task(keep_running(name, work), name=name)
+                # What is here now stays for good: collecting garbage need not look at it again and again.
+                gc.collect()
+                gc.freeze()
+                # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
+                await serve_http(
+                    build_app(self._parts),
+                    listener,
+                    on_stop=self._stop_answering,
+                    websockets=True,
+                    lane=self._serving.lane,
+                )
+        finally:
+            if self._place.is_first:
+                self._disk.remove(running)
+            await self._leave()
+
+    async def _processes_changed(self) -> None:
+        self._serving.lane.table.poke()
+        await self._replication.changed()
+
+    async def _routes_changed(self) -> None:
+        """Who changed something here finds it so with the next request."""
+        await self._serving.refresh()
+        await self._replication.changed()
+
+    def _stop_answering(self) -> None:
+        self._feed.close()
+        self._serving.lane.stop()
+
+    def _note_address(self, path: Path) -> None:
+        """Where client commands on this machine find us."""
+        try:
+            self._disk.write(path, json.dumps({"url": local_url(self._me.settings.listen)}).encode())
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
+
+    async def _leave(self) -> None:
+        await self._grpc.close()
+        await self._usage.finish()
+        try:
+            await self._watch.release()
+            await self._fleet.release()
+            await self._stores.frontends.leave(self._me.id)
+        except CorralError as error:
+            log.warning("frontend.left_untidily", error=str(error))
+        log.info("frontend.stopped")

@@ -1,0 +1,83 @@
+"""What a frontend knows of its nodes and how it judges them, put together."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from corral.bus.client import Bus
+from corral.controller.audit import AuditKeeper
+from corral.controller.health import HealthController
+from corral.controller.reports import Reports
+from corral.core.presence import Limits
+from corral.core.process_leases import lease_length_s
+from corral.frontend.admin.status import Self
+from corral.frontend.beats import BeatBatcher
+from corral.frontend.bus_authority import BusAuthority, enforce_quietly
+from corral.frontend.grants import Grants
+from corral.settings import FrontendSettings
+from corral.store.stores import Stores
+from corral.system import Clock
+
+
+class WatchParts:
+    def __init__(
+        self,
+        me: Self,
+        stores: Stores,
+        bus: Bus,
+        authority: BusAuthority,
+        *,
+        hint: Callable[[], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        settings = me.settings
+        self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
+        self.beats = BeatBatcher(stores.registration)
+        self.grants = Grants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
+        self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
+        self._health = HealthController(
+            holder=me.id,
+            verdicts=stores.health,
+            leases=stores.leases,
+            bus=bus,
+            limits=Limits(suspect_after_s=settings.suspect_after_s, offline_after_s=settings.offline_after_s),
+            every_s=settings.health_interval_s,
+            clock=clock,
+            on_change=hint,
+            also=self._enforce,
+        )
+        audit = AuditKeeper(
+            holder=me.id,
+            events=stores.events,
+            leases=stores.leases,
+            keep_s=settings.audit_keep_s,
+            most=settings.audit_entries,
+        )
+        self.loops: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "beats": self.beats.run,
+            "grants": self.grants.follow,
+            "health": self._health.run,
+            "audit": audit.run,
+            "observations": self.reports.run,
+            "silent nodes": self.reports.look,
+        }
+
+    async def start(self) -> None:
+        self._bus.on_reconnect(lambda: self._enforce(anew=True))
+        await self.reports.start()
+
+    def poke(self) -> None:
+        self._health.poke()
+        self.reports.poke()
+
+    async def release(self) -> None:
+        await self._health.release()
+
+    async def _enforce(self, *, anew: bool = False) -> None:
+        await enforce_quietly(self._authority, self._credentials, anew=anew)
+
+
+def _lease_s(settings: FrontendSettings) -> float:
+    return lease_length_s(
+        cut_off_after_s=settings.cut_off_after_s,
+        offline_after_s=settings.offline_after_s,
+        heartbeat_interval_s=settings.heartbeat_interval_s,
+    )

@@ -1,0 +1,117 @@
+"""Replicas, loads and decisions as the API shows them: LocalAI's fields, and Corral's beside them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from corral.core.load_jobs import loading_object
+from corral.core.replicas import ReplicaState
+from corral.core.scaling import Scheduling
+from corral.core.standing import Standing
+from corral.store.load_jobs import LoadJob
+from corral.store.load_memory import RecordedDecision
+from corral.store.replicas import StandingReplica
+
+# LocalAI's words for what a replica is doing.
+_STATES = {
+    "starting": "staging",
+    "loading": "loading",
+    "ready": "loaded",
+    "away": "loaded",
+    "draining": "unloading",
+    "stopping": "unloading",
+    "failed": "unloading",
+}
+# A row says what is wanted of a process; where it stands says whether the process is there.
+_STANDINGS = {
+    Standing.SERVES: "ready",
+    Standing.RETURNING: "loading",
+    Standing.AWAY: "away",
+    Standing.LOST: "failed",
+}
+
+
+class InFlight(Protocol):
+    def total(self, replica: Any) -> int: ...
+
+
+def show_time(ms: int | None) -> str | None:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat().replace("+00:00", "Z") if ms else None
+
+
+def state_of(replica: StandingReplica) -> str:
+    """What it is doing now; `ready` only if requests can go there."""
+    return _STANDINGS[replica.stands.standing] if replica.stands is not None else replica.row.state.value
+
+
+def node_model(found: StandingReplica, in_flight: int) -> dict[str, Any]:
+    """LocalAI's NodeModel, with Corral's own fields beside it."""
+    replica, state = found.row, state_of(found)
+    shown: dict[str, Any] = {
+        "id": replica.id,
+        "node_id": replica.node_id,
+        "model_name": replica.model,
+        "replica_index": replica.slot,
+        "address": replica.address,
+        "state": _STATES[state],
+        "in_flight": in_flight,
+        "last_used": show_time(replica.last_used),
+        "created_at": show_time(replica.created_at),
+        "updated_at": show_time(replica.changed_at),
+        "corral_state": state,
+    }
+    optional = {
+        "backend_type": replica.backend,
+        "config_revision": replica.revision,
+        "reason": replica.reason or (found.stands.why if found.stands is not None else ""),
+        "backend_digest": replica.backend_digest,
+        "protocol": replica.protocol,
+        "cleanup_error": replica.stop_error,
+        "cleanup_attempts": replica.stop_attempts,
+        "cleanup_next_retry_at": show_time(replica.stop_due_at) if replica.stop_attempts else None,
+        "memory_bytes": replica.memory_bytes,
+        "capacity": replica.capacity,
+        "ready_at": show_time(replica.ready_at),
+    }
+    return shown | {name: value for name, value in optional.items() if value}
+
+
+def show_replicas(found: Iterable[StandingReplica], in_flight: InFlight) -> list[dict[str, Any]]:
+    return [node_model(replica, in_flight.total(replica.row.id)) for replica in found]
+
+
+def summarise(
+    found: Sequence[StandingReplica], jobs: Sequence[LoadJob], wanted: Scheduling | None, names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Of one model."""
+    states = [state_of(replica) for replica in found]
+    shown: dict[str, Any] = {
+        "ready": states.count(ReplicaState.READY.value),
+        "replicas": [
+            {"node": names.get(replica.row.node_id, replica.row.node_id), "slot": replica.row.slot, "state": state}
+            for replica, state in zip(found, states, strict=True)
+        ],
+        "loads": [loading_object(job.progress()) for job in jobs],
+    }
+    if wanted is not None:
+        limits = {"min_replicas": wanted.min_replicas, "max_replicas": wanted.max_replicas}
+        shown["wanted"] = limits | {"spread_all": wanted.spread_all}
+    return shown
+
+
+def show_decision(decision: RecordedDecision) -> dict[str, Any]:
+    return {
+        "id": decision.id,
+        "model": decision.model,
+        "at": show_time(decision.at),
+        "cause": decision.cause,
+        "outcome": decision.outcome,
+        **decision.candidates,
+    }
+
+
+def verdict_on(node_id: str, candidates: Mapping[str, Any]) -> dict[str, Any]:
+    for candidate in candidates["candidates"]:
+        if candidate["node_id"] == node_id:
+            return {key: candidate[key] for key in ("verdict", "reason", "score")}
+    return {"verdict": "not considered", "reason": "", "score": None}

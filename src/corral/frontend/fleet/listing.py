@@ -1,0 +1,94 @@
+"""Which node has which version of what: put together when something has changed, once for all who ask."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from corral.core.drift import Drift, FleetPicture
+from corral.core.nodes import NodeId
+from corral.core.orders import NodeState
+from corral.core.upgrades import Upgrade, find_upgrades, installed_names
+from corral.frontend.fleet.service import UpgradeChecks
+
+KEPT_MOST_S = 5.0
+"""A transaction may commit a little after the time it wrote, unseen by the mark."""
+
+
+class PictureSource(Protocol):
+    async def read_picture(self) -> FleetPicture: ...
+
+
+class Marks(Protocol):
+    async def read_mark(self) -> tuple[int, ...]: ...
+
+
+class FleetListing:
+    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: Marks) -> None:
+        self._source, self._upgrades, self._marks = source, upgrades, marks
+        self._making = asyncio.Lock()
+        self._kept: Mapping[str, bytes] = {}
+        self._mark: tuple[int, ...] = ()
+        self._kept_until_s = 0.0
+
+    async def read(self) -> Mapping[str, bytes]:
+        """By backend, as JSON; the same object as long as nothing has changed."""
+        async with self._making:
+            mark = (*await self._marks.read_mark(), self._upgrades.looks)
+            now_s = asyncio.get_running_loop().time()
+            if mark != self._mark or now_s >= self._kept_until_s:
+                self._kept = await self._make()
+                self._mark, self._kept_until_s = mark, now_s + KEPT_MOST_S
+            return self._kept
+
+    async def _make(self) -> Mapping[str, bytes]:
+        picture = await self._source.read_picture()
+        offers = await self._upgrades.read_offers(picture.states)
+
+        def show() -> dict[str, bytes]:
+            fleet = view_fleet(picture.states, picture.find_drift(), find_upgrades(picture.states, offers))
+            return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}
+
+        # Thousands of rows: not on the loop, where requests would wait for it.
+        return await asyncio.to_thread(show)
+
+
+def view_fleet(
+    states: Sequence[NodeState], drifts: Sequence[Drift], upgrades: Mapping[str, Upgrade]
+) -> list[dict[str, Any]]:
+    by_place: dict[tuple[str, NodeId], list[Drift]] = {}
+    for one in drifts:
+        by_place.setdefault((one.backend, one.node_id), []).append(one)
+    lagging = {(name, node.node_id) for name, upgrade in upgrades.items() for node in upgrade.nodes}
+    places = installed_names(states)
+    by_id = {state.node.id: state for state in states}
+    for backend, node_id in by_place:
+        holders = places.setdefault(backend, [])
+        if node_id in by_id and all(state.node.id != node_id for state in holders):
+            holders.append(by_id[node_id])
+    return [
+        {
+            "name": name,
+            "nodes": [
+                _place(state, name, by_place.get((name, state.node.id), []), (name, state.node.id) in lagging)
+                for state in sorted(holders, key=lambda state: state.node.name)
+            ],
+        }
+        for name, holders in sorted(places.items())
+    ]
+
+
+def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> dict[str, Any]:
+    found = state.find(name)
+    return {
+        "node_id": state.node.id,
+        "node_name": state.node.name,
+        "node_status": state.node.status.value,
+        "version": found.version if found is not None else "",
+        "digest": found.digest if found is not None else "",
+        "variant": found.name if found is not None else "",
+        "current": found is not None and not lagging and not drifts,
+        "drift": [{"cause": one.cause.value, "detail": one.detail, "process_key": one.process_key} for one in drifts],
+        "versions": list(found.versions) if found is not None else [],
+    }

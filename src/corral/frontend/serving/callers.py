@@ -1,0 +1,31 @@
+"""Who asks, where memory does not know: the store does, or nobody."""
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+
+from corral.frontend.access import CLIENT_HEADER
+from corral.frontend.serving.answers import Refusal
+from corral.frontend.serving.keys import KeyRing, LaneKey
+
+
+async def ask_who(keys: KeyRing, headers: Mapping[bytes, bytes], method: bytes, address: str) -> LaneKey:
+    authorization = headers.get(b"authorization", b"")
+    shown = {"authorization": authorization.decode("latin-1")}
+    if CLIENT_HEADER.encode() in headers:
+        shown[CLIENT_HEADER] = "1"
+    cookies = _read_cookies(headers.get(b"cookie", b""))
+    key = await keys.ask(shown, cookies, method.decode("latin-1"), address)
+    if key is not None:
+        return key
+    if authorization:
+        raise Refusal(401, "this API key is not known here, or was revoked", code="invalid_api_key")
+    raise Refusal(401, "an API key is needed: send `Authorization: Bearer <key>`", code="invalid_api_key")
+
+
+def _read_cookies(header: bytes) -> dict[str, str]:
+    if not header:
+        return {}
+    try:
+        return {name: morsel.value for name, morsel in SimpleCookie(header.decode("latin-1")).items()}
+    except CookieError:
+        return {}

@@ -1,0 +1,78 @@
+"""A request to a replica and its answer, as callbacks: no tasks, because they run once for every chunk of every stream.
+
+A `Sink` hears, in order: `on_answer` once, `on_data` any number of times, one of them with `last`; or at any point
+`on_failure`, and then nothing more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+Headers = dict[bytes, bytes]
+
+
+class FailureKind(Enum):
+    UNREACHABLE = "unreachable"
+    """Nothing was sent."""
+    BROKEN = "broken"
+    """It may have worked on the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    text: str
+
+
+class Sink(Protocol):
+    def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
+        """The head, and what of the body came with it. Names as they came; of a header that came twice, the last.
+
+        The very same mapping comes again with an answer that differs in its content length only; what that header
+        says counts only while more is to come."""
+        ...
+
+    def on_data(self, data: bytes, last: bool) -> None: ...
+
+    def on_failure(self, failure: Failure) -> None: ...
+
+
+class Call(Protocol):
+    """One request on its way."""
+
+    def cancel(self) -> None:
+        """The replica sees the connection end. The sink hears nothing more."""
+        ...
+
+    def pause(self) -> None:
+        """Read nothing more for now."""
+        ...
+
+    def resume(self) -> None: ...
+
+    def relay_chunks(self, to: Callable[[bytes], None]) -> None:
+        """From now on a chunk that came whole, in HTTP's own chunked coding, goes to `to` as it is, size line and all.
+
+        Whatever comes otherwise still goes to the sink, without its coding."""
+        ...
+
+
+class Link(Protocol):
+    """The way to one replica."""
+
+    def send(self, request: bytes, sink: Sink) -> Call: ...
+
+    async def probe(self, request: bytes, *, within_s: float) -> bool:
+        """Whether anything that speaks HTTP answers this request, on a connection of its own.
+
+        An empty request asks only whether somebody listens."""
+        ...
+
+    def close(self) -> None:
+        """Idle connections end; calls in progress go on."""
+        ...
+
+
+class Upstream(Protocol):
+    def open(self, address: str) -> Link: ...

@@ -1,0 +1,65 @@
+"""A machine that takes packets and never answers: its requests go to the others within a bounded time."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from harness.lane import KEY
+from harness.namespaces import TwoMachines
+from harness.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+LANE = ROOT / "benchmarks" / "serving_parts" / "corral_lane.py"
+HARNESS = ROOT / "tests" / "harness"
+PORT, LANE_PORT = 8080, 8081
+# What a connection that was open already needs to be known as dead, and then one attempt to open another.
+MOST_S = 16.0
+
+
+@pytest.fixture
+def machines() -> Iterator[TwoMachines]:
+    two = TwoMachines()
+    yield two
+    two.remove()
+
+
+def test_requests_leave_a_machine_that_swallows_packets(machines: TwoMachines) -> None:
+    with ExitStack() as running:
+
+        def start(machine: str, *command: str) -> None:
+            environment = {**os.environ, "TEST_TOKEN": "process-token"}
+            process = subprocess.Popen([*machines.inside(machine), sys.executable, *command], env=environment)
+            running.callback(process.wait, 10)
+            running.callback(process.kill)
+
+        def ask(count: int) -> list[tuple[int, float]]:
+            program = (sys.executable, str(HARNESS / "asking.py"))
+            answers: list[tuple[int, float]] = json.loads(
+                machines.run("first", *program, "127.0.0.1", str(LANE_PORT), KEY, str(count))
+            )
+            return answers
+
+        def serves() -> bool:
+            return all(status == 200 for status, _ in ask(8))
+
+        replicas = []
+        for name, address in machines.addresses.items():
+            start(name, str(HARNESS / "openai_upstream.py"), address, str(PORT))
+            replicas.append(f"{address}:{PORT}")
+        start("first", str(LANE), str(LANE_PORT), ",".join(replicas), KEY, "--model", "m")
+        wait_until(serves, what="both machines serve", within_s=60)
+
+        machines.cut("second", "INPUT", "-i", "cable")
+        answers = ask(12)
+        assert [status for status, _ in answers] == [200] * 12
+        assert max(seconds for _, seconds in answers) < MOST_S
+        # It is known by now: only one request at a time may still try.
+        again = ask(12)
+        assert [status for status, _ in again] == [200] * 12
+        assert sorted(seconds for _, seconds in again)[8] < 1.0

@@ -1,0 +1,75 @@
+"""The list of what runs: short ones are always true, long ones are made once for all who ask."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from corral.core.intents import Verb
+from corral.core.nodes import NodeId
+from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.targets import Target
+from corral.frontend.fleet.open_operations import LONG_NODES, OpenOperations
+from harness.waiting import until
+
+
+def operation(nodes: int, *, percentage: float = 0.0) -> Operation:
+    return Operation(
+        id="op", verb=Verb.INSTALL, backend="echo", element="echo", node_id=None, target=Target(), generation=1,
+        actor="test", cause="request", state=OperationState.RUNNING, cancel_wanted=False, error="", created_at=1,
+        changed_at=1, finished_at=None, dismissed_at=None,
+        nodes=tuple(
+            NodeProgress(
+                node_id=NodeId(f"n{number}"), node_name=f"n{number}", status=NodeProgressStatus.DOWNLOADING,
+                percentage=percentage,
+            )
+            for number in range(nodes)
+        ),
+    )  # fmt: skip
+
+
+class Rows:
+    def __init__(self, *operations: Operation) -> None:
+        self.operations = list(operations)
+        self.reads = 0
+
+    async def read_open(self) -> list[Operation]:
+        self.reads += 1
+        await asyncio.sleep(0)
+        return self.operations
+
+
+class Quiet:
+    def of(self, _operation_id: str) -> Mapping[NodeId, NodeProgress]:
+        return {}
+
+
+async def shown(listed: OpenOperations) -> list[int]:
+    return [one["progress"] for one in msgspec.json.decode(await listed.read())["operations"]]
+
+
+async def test_a_short_list_is_as_new_as_the_store() -> None:
+    rows = Rows(operation(LONG_NODES))
+    listed = OpenOperations(rows, Quiet())
+    assert await shown(listed) == [0]
+    rows.operations = [operation(LONG_NODES, percentage=50.0)]
+    assert await shown(listed) == [50]
+
+
+async def test_a_long_list_is_made_once_for_all_who_ask_together() -> None:
+    rows = Rows(operation(LONG_NODES + 1))
+    listed = OpenOperations(rows, Quiet())
+    answers = await asyncio.gather(*(listed.read() for _ in range(100)))
+    assert len(set(answers)) == 1
+    assert rows.reads == 1
+
+
+async def test_a_long_list_that_is_watched_is_made_anew_without_anyone_waiting_for_it() -> None:
+    rows = Rows(operation(LONG_NODES + 1))
+    listed = OpenOperations(rows, Quiet())
+    await listed.read()
+    keeping = asyncio.create_task(listed.run())
+    rows.operations = [operation(LONG_NODES + 1, percentage=50.0)]
+    await until(lambda: rows.reads >= 2, "it is made again")
+    assert await shown(listed) == [50]
+    keeping.cancel()

@@ -1,0 +1,84 @@
+"""A streamed answer that stands still in the middle: its engine is paused after the first words."""
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from harness.waiting import wait_until
+
+
+class HeldStream:
+    """While the block runs the replica is busy; `go_on` lets the answer come to its end."""
+
+    def __init__(self, url: str, key: str, model: str, *, engine: int, max_tokens: int = 200) -> None:
+        self._url, self._key, self._model, self._engine, self._max_tokens = url, key, model, engine, max_tokens
+        self._paused = False
+        self.text = ""
+        self.problem: Exception | None = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        os.kill(self._engine, signal.SIGSTOP)
+        self._paused = True
+        self._thread.start()
+        wait_until(self._has_begun, what="the answer begins", within_s=30, every_s=0.02)
+        assert self.problem is None
+        assert not self.is_whole, "the engine was too quick for this test"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.go_on()
+        self._thread.join(60)
+
+    def _has_begun(self) -> bool:
+        """The engine gets a few milliseconds at a time: a whole answer would take it not many more."""
+        if not self.text and self.problem is None:
+            os.kill(self._engine, signal.SIGCONT)
+            time.sleep(0.002)
+            os.kill(self._engine, signal.SIGSTOP)
+        return bool(self.text) or self.problem is not None
+
+    @property
+    def is_whole(self) -> bool:
+        return "data: [DONE]" in self.text
+
+    def go_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            os.kill(self._engine, signal.SIGCONT)
+
+    def wait(self, within_s: float = 60.0) -> None:
+        """Until it has ended, one way or the other."""
+        self._thread.join(within_s)
+        assert not self._thread.is_alive(), f"the answer has not ended within {within_s:g} s: {self.text[-200:]}"
+
+    def _read(self) -> None:
+        address = urlsplit(self._url)
+        body = {
+            "model": self._model,
+            "stream": True,
+            "max_tokens": self._max_tokens,
+            "ignore_eos": True,
+            "messages": [{"role": "user", "content": "hello"}],
+        }
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=90)
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise http.client.HTTPException(f"{answer.status} {answer.read()!r}")
+            while data := answer.read1(65536):
+                self.text += data.decode()
+        except (OSError, http.client.HTTPException) as error:
+            self.problem = error
+        finally:
+            connection.close()

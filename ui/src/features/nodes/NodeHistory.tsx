@@ -1,0 +1,65 @@
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { api } from "@/api/client";
+import type { NodeMinute } from "@/api/types";
+import { messageOf } from "@/components/Answers";
+import { Chart } from "@/components/Chart";
+import { PanelSection } from "@/components/PanelParts";
+import { Spinner } from "@/components/Spinner";
+import type { SeenNode } from "@/data/nodes";
+import { formatBytes } from "@/format/bytes";
+import { lastHour, latest } from "@/format/points";
+import { formatFigure } from "@/format/rates";
+import styles from "./NodeHistory.module.css";
+
+const historyQuery = (id: string) =>
+  queryOptions({ queryKey: ["node-history", id], queryFn: ({ signal }) => api.readNodeHistory(id, signal), refetchInterval: 15_000 });
+
+interface Series {
+  title: string;
+  value: (minute: NodeMinute) => number | null;
+  bad?: (minute: NodeMinute) => number;
+  format: (value: number) => string;
+}
+
+/** A minute that has only begun says little about how many come in one. */
+const LEAST_S = 5;
+const each = (minute: NodeMinute, count: number) => (minute.length_s < LEAST_S ? null : count / minute.length_s);
+
+const REQUESTS: Series = { title: "Requests/s", value: (minute) => each(minute, minute.requests), bad: (minute) => each(minute, minute.failed) ?? 0, format: formatFigure };
+const WORK: Series = { title: "Requests at work", value: (minute) => each(minute, minute.busy_s), format: formatFigure };
+const RAM: Series = { title: "RAM in use", value: ({ ram_used }) => ram_used, format: formatBytes };
+const GPU: Series = { title: "GPU memory in use", value: ({ vram_used }) => vram_used, format: formatBytes };
+
+export function NodeHistory({ node }: { node: SeenNode }) {
+  const history = useQuery(historyQuery(node.id));
+  return (
+    <PanelSection title="The last hour">
+      {history.data === undefined ? (
+        history.isPending ? (
+          <Spinner />
+        ) : (
+          <p className={styles.soft}>{messageOf(history.error)}</p>
+        )
+      ) : (
+        <div className={styles.charts}>
+          {(node.total_vram ? [RAM, GPU, REQUESTS, WORK] : [RAM, REQUESTS, WORK]).map((series) => (
+            <SmallChart key={series.title} series={series} minutes={history.data.minutes} />
+          ))}
+        </div>
+      )}
+    </PanelSection>
+  );
+}
+
+function SmallChart({ series: { title, value, bad, format }, minutes }: { series: Series; minutes: readonly NodeMinute[] }) {
+  const points = lastHour(minutes.map(value));
+  const now = latest(points);
+  return (
+    <div>
+      <p className={styles.head}>
+        <span className={styles.soft}>{title}</span> <strong>{now === null ? "–" : format(now)}</strong>
+      </p>
+      <Chart title={title} points={points} {...(bad === undefined ? {} : { more: lastHour(minutes.map(bad)) })} format={format} />
+    </div>
+  );
+}
