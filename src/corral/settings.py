@@ -238,7 +238,22 @@ class WatchSettings(RoleSettings):
         return self
 
 
-class FrontendSettings(WatchSettings):
+class StorageSettings(RoleSettings):
+    """Where frontends and workers hand files to one another, the same for both."""
+
+    storage_url: Annotated[HttpUrl | None, LocalAiName("LOCALAI_STORAGE_URL")] = None
+    """S3-compatible storage that frontends and workers share; without it files go over HTTP from one to the other."""
+    storage_bucket: Annotated[str, LocalAiName("LOCALAI_STORAGE_BUCKET")] = "localai"
+    """Bucket of the shared storage."""
+    storage_region: Annotated[str, LocalAiName("LOCALAI_STORAGE_REGION")] = "us-east-1"
+    """Region of the shared storage."""
+    storage_access_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_ACCESS_KEY")] = None
+    """Access key of the shared storage."""
+    storage_secret_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_SECRET_KEY")] = None
+    """Secret key of the shared storage."""
+
+
+class FrontendSettings(WatchSettings, StorageSettings):
     role = "frontend"
 
     data_dir: DataDir = Field(default_factory=lambda: data_home() / "frontend")
@@ -358,7 +373,7 @@ class FrontendSettings(WatchSettings):
         return self.models_dir or self.data_dir / "models"
 
 
-class WorkerSettings(RoleSettings):
+class WorkerSettings(StorageSettings):
     role = "worker"
 
     data_dir: DataDir = Field(default_factory=lambda: data_home() / "worker")
@@ -421,16 +436,6 @@ class WorkerSettings(RoleSettings):
     """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
     plain_http_hosts: NameList = ()
     """Hosts that backends may be fetched from without TLS."""
-    storage_url: Annotated[HttpUrl | None, LocalAiName("LOCALAI_STORAGE_URL")] = None
-    """S3-compatible storage shared with the frontends; without it files come over HTTP."""
-    storage_bucket: Annotated[str, LocalAiName("LOCALAI_STORAGE_BUCKET")] = "localai"
-    """Bucket of the shared storage."""
-    storage_region: Annotated[str, LocalAiName("LOCALAI_STORAGE_REGION")] = "us-east-1"
-    """Region of the shared storage."""
-    storage_access_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_ACCESS_KEY")] = None
-    """Access key of the shared storage."""
-    storage_secret_key: Annotated[Secret | None, LocalAiName("LOCALAI_STORAGE_SECRET_KEY")] = None
-    """Secret key of the shared storage."""
     files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(_read_size)] = None
     """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.fair_queue import FairQueue
-from corral.core.picking import pick_by_hint, pick_least_of_two
+from corral.core.picking import pick_by_hint, pick_two
 from corral.core.routing import RoutePolicy, near_names
 
 
@@ -20,7 +20,8 @@ class Busy:
 def test_of_two_different_ones_the_less_busy_is_picked(loads: list[int], one: float, other: float) -> None:
     draws = iter([one, other])
     candidates = [Busy(load) for load in loads]
-    picked = pick_least_of_two(candidates, lambda: next(draws))
+    picked, other = pick_two(candidates, lambda: next(draws))
+    assert picked.outstanding <= other.outstanding
     if len(loads) > 1:
         assert picked.outstanding < max(loads) or loads.count(max(loads)) > 1
 
@@ -30,7 +31,7 @@ def test_equal_replicas_share_load() -> None:
     replicas = [Busy(0) for _ in range(7)]
     given_to: Counter[int] = Counter()
     for number in range(7000):
-        picked = pick_least_of_two(replicas, chance.random)
+        picked, _ = pick_two(replicas, chance.random)
         picked.outstanding += 1
         given_to[id(picked)] += 1
         if number % 5 == 4:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,13 @@ class Herd:
         return Admin(f"http://127.0.0.1:{self._ports[name]}", ADMIN_KEY)
 
     def start_worker(
-        self, name: str, *flags: str, frontend: str = "a", wait: bool = True, bare: bool = False
+        self,
+        name: str,
+        *flags: str,
+        frontend: str = "a",
+        wait: bool = True,
+        bare: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> Program:
         """A `bare` one has to install what it runs."""
         if self._engine is not None and not bare and not (self.directory / name).exists():
@@ -83,6 +89,7 @@ class Herd:
             "--data-dir", str(self.directory / name), "--port", str(port),
             "--backend-ports", f"{port + 1}-{port + 99}", "--trusted-hosts", "127.0.0.1",
             "--plain-http-hosts", "127.0.0.1", *flags, log=self.directory / f"{name}.log",
+            environment=clean_environment(**environment or {}),
         )  # fmt: skip
         if wait:
             self.admin(frontend).wait_for_status(name, "healthy")

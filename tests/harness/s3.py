@@ -1,14 +1,22 @@
 """SeaweedFS, a real S3 server, on loopback."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.store import S3Store
 
+from corral.artifacts.s3 import sign
+from corral.artifacts.settings import S3Settings
 from harness.waiting import free_port, is_listening, wait_until
 
 ACCESS_KEY, SECRET_KEY = "corral", "secret-of-corral"
@@ -40,6 +48,28 @@ class S3Server:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def make_bucket(self, name: str) -> S3Store:
+        """Once it can be written to: a server that listens is not ready for that."""
+        made = S3Store(
+            name,
+            endpoint=self.url,
+            region="us-east-1",
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            client_options={"allow_http": True},
+        )
+
+        def usable() -> bool:
+            settings = S3Settings(endpoint=self.url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+            headers = sign(settings, "PUT", f"{self.url}/{name}", {}, at=datetime.now(UTC))
+            with contextlib.suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(urllib.request.Request(f"{self.url}/{name}", method="PUT", headers=headers))
+            obstore.put(made, "probe", b"x")
+            return True
+
+        wait_until(usable, what="a bucket can be written", within_s=30)
+        return made
 
     def stop(self) -> None:
         self._process.kill()

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from harness.herd import ADMIN_KEY, Herd, ask
+from harness.programs import Admin, clean_environment, run_cli
 from harness.tiny_model import Shelf
 from harness.traffic import post_chat
 from harness.waiting import wait_until
@@ -27,6 +28,18 @@ def test_a_hundred_requests_at_three_frontends_make_one_load(herd: Herd, shelf: 
     assert len(herd.replicas("tiny")) == 1
     logs = "".join((herd.directory / f"{name}.log").read_text() for name in ("w1", "w2"))
     assert (logs.count("artifact.installed"), logs.count("process.launched")) == (1, 1)
+    told_of_at_another_frontend(admins[0], admins[1])
+
+
+def told_of_at_another_frontend(asked: Admin, other: Admin) -> None:
+    request_id = ask(asked, "tiny").headers["x-request-id"]
+    why = other.call("GET", f"/api/why/requests/{request_id}").json()
+    assert (why["model"], why["state"], why["status"], why["rule"]) == ("tiny", "answered", 200, "only")
+    where = clean_environment(CORRAL_URL=other.url, CORRAL_API_KEY=ADMIN_KEY)
+    said = run_cli("why", "request", request_id, environment=where)
+    assert said.returncode == 0, said.stderr
+    assert f"sent to {why['chosen']['node']}, slot 0: the only one that could take it" in said.stdout
+    assert other.call("GET", "/api/why/requests/gone-1").status == 404
 
 
 def test_a_load_outlives_the_frontend_that_began_it(herd: Herd, shelf: Shelf) -> None:
@@ -56,7 +69,7 @@ def test_what_cannot_be_satisfied_is_said_once_and_wakes_on_new_capacity(herd: H
 
     assert "label room is not set" in wait_until(unsatisfiable, what="the reason is shown")
     before = (herd.directory / "a.log").read_text().count("load.waits")
-    time.sleep(3)  # a cool-down in which nothing may be tried over and over
+    time.sleep(1.5)  # a cool-down in which nothing may be tried over and over
     assert (herd.directory / "a.log").read_text().count("load.waits") - before <= 2
     began = time.monotonic()
     herd.start_worker("w2", "--labels", "room=b", "--max-replicas-per-model", "2")
@@ -74,6 +87,8 @@ def test_one_on_every_matching_node(herd: Herd, shelf: Shelf) -> None:
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).json()["spread_all"] is True
     rows = herd.wait_for_ready("tiny", 2)
     assert len({row["node_id"] for row in rows}) == 2
+    taken = shelf.gets
     herd.start_worker("w3")
     rows = herd.wait_for_ready("tiny", 3)
     assert len({row["node_id"] for row in rows}) == 3
+    assert shelf.gets == taken, "the weights came from a machine that had them"

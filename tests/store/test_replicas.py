@@ -137,6 +137,18 @@ async def routed(stores: Stores, model: str = "tiny") -> list[str]:
     return [replica.node_id for replica in routes[model].replicas]
 
 
+async def test_a_size_that_becomes_known_at_the_place_is_reserved_or_the_place_is_given_back(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", total_ram=8 << 30, available_ram=6 << 30))
+    job = await start(stores)
+    replica = await reserve(stores, job)
+    assert replica.memory_bytes is None, "nobody knew"
+    assert await stores.load_jobs.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
+    [row] = await stores.replicas.read_of_model("tiny")
+    assert row.memory_bytes == Need(model="tiny", weights_bytes=2 << 30).memory_bytes("cpu")
+    why = await stores.load_jobs.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
+    assert "of memory are free" in why
+
+
 async def test_a_load_becomes_a_route(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)

@@ -119,9 +119,15 @@ class Installer:
         with (
             held(self.locks_dir, "collect", cancel, shared=True),
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
-            self.peers.joined_by(request.peers) as peers,
+            self.joined_by(request.peers) as installer,
         ):
-            return replace(self, peers=peers)._from_first_that_works(request, cancel, meter, force=force)
+            return installer._from_first_that_works(request, cancel, meter, force=force)
+
+    @contextmanager
+    def joined_by(self, peers: tuple[Peer, ...]) -> Iterator["Installer"]:
+        """With those a frontend named for one install."""
+        with self.peers.joined_by(peers) as joined:
+            yield replace(self, peers=joined)
 
     def _from_first_that_works(
         self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter, *, force: bool

@@ -31,7 +31,7 @@ from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
 from corral.artifacts.repair import request_again, verify_backend
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.running import is_used, paths_in_use
-from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
@@ -228,15 +228,19 @@ class Artifacts:
         files: Sequence[ModelFile],
         *,
         target_dir: Path | None = None,
+        peers: tuple[Peer, ...] = (),
         on_progress: OnProgress | None = None,
         cancel: CancelToken | None = None,
     ) -> list[PlacedFile]:
-        """Weights into the models directory: all of them verified, or none placed."""
+        """Weights into the models directory: all of them verified, or none placed. `peers` are asked first."""
         meter = self._meter(on_progress)
         target = target_dir or self.settings.models_dir
-        return await self._run(
-            lambda token: install_files(self._installer, files, target, self._ids, token, meter), cancel
-        )
+
+        def install(token: CancelToken) -> list[PlacedFile]:
+            with self._installer.joined_by(peers) as installer:
+                return install_files(installer, files, target, self._ids, token, meter)
+
+        return await self._run(install, cancel)
 
     async def list_files(self) -> list[KeptFile]:
         """What the models directory holds, with the digests of what was fetched."""

@@ -10,7 +10,14 @@ from corral.artifacts.blobs import Blob, BlobStream, place
 from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, sha256_digest
-from corral.artifacts.errors import DigestMismatch, DiskFault, SourceRejected, UnsafeArchive
+from corral.artifacts.errors import (
+    DigestMismatch,
+    DiskFault,
+    PolicyRefused,
+    SourceRejected,
+    SourceUnavailable,
+    UnsafeArchive,
+)
 from corral.artifacts.flush import settling
 from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.install import Installer
@@ -145,6 +152,8 @@ def _member(
     if item.sha256 is not None and (path := installer.blobs.find(item.sha256)):
         meter.cached(piece.blob.size or path.stat().st_size)
         return item.sha256
+    if item.sha256 is not None and _from_peers(installer, piece.path, item.sha256, cancel, meter):
+        return item.sha256
     archive = installer.blobs.path(installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter))
     budget = Budget(installer.settings.unpack, installer.clock, disk_bytes=installer.ledger.free_bytes())
     inner = Blob(
@@ -158,6 +167,18 @@ def _member(
     if piece.blob.digest is not None:
         installer.blobs.remove(piece.blob.digest)  # the file is what was wanted; its wrapping is as large again
     return digest
+
+
+def _from_peers(installer: Installer, name: str, digest: Digest, cancel: CancelToken, meter: ProgressMeter) -> bool:
+    """The file itself from those that have unpacked it; its wrapping they have thrown away."""
+    wanted = installer.peers.before(Blob(name=name, digest=digest, size=None, sources=()))
+    if not wanted.near:
+        return False
+    try:
+        installer.blobs.fetch(wanted, cancel, meter)
+    except (SourceRejected, SourceUnavailable, PolicyRefused, DigestMismatch):
+        return False
+    return True
 
 
 def _place(installer: Installer, item: _Wanted, digest: Digest, ids: Ids) -> PlacedFile:

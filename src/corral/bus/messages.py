@@ -142,14 +142,9 @@ class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: list[WeightsFile] = []
     paths: list[str] = []
     """Names below the models directory; the reply tells which of them there are."""
-    peers: list["PeerSource"] = []
-    """Other workers that have them, asked first."""
+    peers: list[BlobPeer] = []
+    """Other workers that may have them, asked first, by digest."""
     op_id: str = ""
-
-
-class PeerSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    url: str
-    token: str = ""
 
 
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):

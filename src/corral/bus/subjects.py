@@ -74,6 +74,9 @@ INFLIGHT = "corral.inflight"
 PULSE = "corral.pulse"
 """Corral's own, frontend to frontends: what it answered lately, so that each can show the whole fleet's pulse."""
 
+WHY_REQUEST = "corral.request.why"
+"""Corral's own, frontend to frontends: answered by the one that served the request, by nobody else."""
+
 FRONTEND_INBOX = "_INBOX.fe"
 """Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""
 

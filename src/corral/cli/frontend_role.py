@@ -17,7 +17,7 @@ from corral.cli.hints import Hints
 from corral.cli.processes import Place
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
-from corral.cli.staging_parts import FrontendStager
+from corral.cli.staging_parts import FrontendStager, bucket_settings
 from corral.cli.watch_parts import WatchParts
 from corral.controller.replication import Replication
 from corral.controller.switch import TrialStart
@@ -44,6 +44,7 @@ from corral.frontend.usage import UsageCounter
 from corral.settings import FrontendSettings, redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
+from corral.system.buckets import WeightsBucket
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener
 from corral.system.localai_loader import LocalAiLoader
@@ -157,7 +158,11 @@ class FrontendRole:
             peers=self._fleet.peers,
             traffic=self._inflight,
             grpc=LocalAiLoader(shared_token=token),
-            stager=FrontendStager(settings.models_directory, lambda node: self._grpc.find_server(node)),
+            stager=FrontendStager(
+                settings.models_directory,
+                lambda node: self._grpc.find_server(node),
+                bucket=WeightsBucket(storage) if (storage := bucket_settings(settings)) is not None else None,
+            ),
             shared_models=settings.shared_models,
             ask_report=self._watch.reports.ask,
             hint=self._hints.tell_routes,
@@ -195,6 +200,7 @@ class FrontendRole:
             upgrades=self._fleet.upgrades,
             desk=self._replication.desk,
             in_flight=self._inflight,
+            explain=self._serving.explain,
             metrics=self._serving.read_metrics,
             pulse=self._serving.pulse,
             logs=WorkerLogs(self._grpc.find_server),

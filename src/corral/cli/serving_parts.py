@@ -8,9 +8,10 @@ from typing import Self as Itself
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import OpenRequests, PulseBeat, decode, encode
-from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED
+from corral.bus.request_notes import RequestNote, WhyRequest
+from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED, WHY_REQUEST
 from corral.cli.processes import Place
-from corral.core.errors import Unavailable
+from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.node_history import memory_use
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
@@ -32,6 +33,7 @@ from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_
 METRICS_EVERY_S = 2.0
 MEMORY_EVERY_S = 30.0
 """Often enough for every minute of a machine's history to have its figure."""
+REMEMBERED_WITHIN_S = 2.0
 
 
 def _limits(settings: FrontendSettings) -> LaneLimits:
@@ -116,6 +118,7 @@ class ServingParts:
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
         await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
+        await self._bus.serve(WHY_REQUEST, self._on_why, concurrency=8)
         await self.refresh()
 
     def _read_counts(self, place: Place) -> list[Metric]:
@@ -149,6 +152,21 @@ class ServingParts:
 
     async def _on_pulse(self, message: BusMessage) -> None:
         self.pulse.hear(decode(message.data, PulseBeat))
+
+    async def _on_why(self, message: BusMessage) -> bytes | None:
+        note = self.lane.explain(decode(message.data, WhyRequest).id)
+        return encode(note) if note is not None else None
+
+    async def explain(self, request_id: str) -> RequestNote | None:
+        """Why a request went where it went, whichever frontend served it."""
+        note = self.lane.explain(request_id)
+        if note is not None:
+            return note
+        asked = encode(WhyRequest(request_id))
+        try:
+            return decode(await self._bus.request(WHY_REQUEST, asked, within_s=REMEMBERED_WITHIN_S), RequestNote)
+        except (OutcomeUnknown, Unavailable):  # who does not remember does not answer
+            return None
 
     async def _beat(self) -> None:
         async def publish(beat: PulseBeat) -> None:

@@ -1,5 +1,6 @@
 """`corral why`: the recorded decision behind what runs where."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from corral.core.sizes import format_bytes
 
 @click.group("why")
 def why_group() -> None:
-    """Say why a model is where it is, and why not elsewhere."""
+    """Say why a model is where it is, and why not elsewhere; and why a request went where it went."""
 
 
 @why_group.command("model")
@@ -94,3 +95,62 @@ def why_node(api: Api, node: str) -> None:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
     for decision in answer["decisions"]:
         click.echo(f"{decision['at']}  {clean(decision['model'])}: {decision['verdict']}. {_because(decision)}")
+
+
+@why_group.command("request")
+@client_command
+@click.argument("request_id", metavar="ID")
+def why_request(api: Api, request_id: str) -> None:
+    """Where the request went whose answer had ID in its header x-request-id, and why."""
+    answer = api.call("GET", "api", "why", "requests", request_id)
+    if api.as_json:
+        print_json(answer)
+        return
+    status = f" with {answer['status']}" if answer["status"] else ""
+    click.echo(f"{answer['began_at']}  {clean(answer['model'])}, {clean(answer['path'])}: {answer['state']}{status}")
+    for line in _request_lines(answer):
+        click.echo(f"  {line}")
+    if answer.get("decision"):
+        _print_decision(answer["decision"])
+
+
+def _request_lines(answer: dict[str, Any]) -> Iterator[str]:
+    if (load_s := answer.get("load_waited_s")) is not None:
+        yield f"no replica ran: it waited {load_s:.2f} s for a load"
+    if (queued_s := answer.get("queued_s")) is not None:
+        place = answer["queue_position"]
+        yield f"every replica was busy: it waited {queued_s:.2f} s in line, at first as number {place}"
+    for failure in answer.get("failed", ()):
+        yield f"{clean(failure['node'])} failed it: {clean(failure['error'])}"
+    if chosen := answer.get("chosen"):
+        yield f"sent to {clean(chosen['node'])}, slot {chosen['slot']}: {_rule(answer)}"
+        others = [name for one in answer["candidates"] if (name := _place(one)) != _place(chosen)]
+        if others:
+            yield f"could have gone to {', '.join(others)}"
+    if (first_s := answer.get("first_byte_s")) is not None:
+        so_far = "under way for" if answer["state"] == "open" else "over after"
+        yield f"first byte after {first_s:.3f} s, {so_far} {answer['took_s']:.3f} s"
+    if answer.get("ending"):
+        yield clean(answer["ending"])
+
+
+def _rule(answer: dict[str, Any]) -> str:
+    chosen, against = answer["chosen"], answer.get("against")
+    match answer["rule"]:
+        case "only":
+            return "the only one that could take it"
+        case "session":
+            return "requests of its session go there"
+        case "prefix":
+            return "requests that begin alike go there"
+        case _ if against:
+            return (
+                f"of two at random the less busy one, with {chosen['open']} open requests"
+                f" ({clean(against['node'])} had {against['open']})"
+            )
+        case _:
+            return f"it had {chosen['open']} open requests"
+
+
+def _place(replica: dict[str, Any]) -> str:
+    return f"{clean(replica['node'])}#{replica['slot']}"

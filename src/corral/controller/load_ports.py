@@ -1,10 +1,10 @@
 """What loading needs of others, each as small as it can be."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from corral.bus.messages import BlobPeer
-from corral.core.model_config import ModelConfig
+from corral.core.model_config import ConfigFile, ModelConfig
 from corral.core.nodes import Node, NodeId
 from corral.core.replicas import Replica
 
@@ -50,6 +50,10 @@ class PeerBook(Protocol):
         """Nodes that have that version already, for an install on the node `besides`."""
         ...
 
+    async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
+        """Of these nodes those that can be asked for blobs now."""
+        ...
+
 
 class Traffic(Protocol):
     def total(self, replica: Any) -> int: ...
@@ -62,8 +66,11 @@ class Traffic(Protocol):
 
 
 class Stager(Protocol):
-    async def stage(self, node_id: str, names: Sequence[str], on_progress: Callable[[int, int, int], None]) -> bool:
-        """Sends those of the model's files that lie here. False when none does."""
+    async def stage(
+        self, node: Node, names: Sequence[str], on_progress: Callable[[int, int, int], None]
+    ) -> Sequence[ConfigFile] | None:
+        """Brings those of the model's files that lie here to the node, or to where it can get them: what is left for it
+        to fetch. None when no such file is here."""
         ...
 
 

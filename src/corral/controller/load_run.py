@@ -2,7 +2,7 @@
 the last owner stood, and the worker answers a question it was asked before from what it has."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from corral.core.load_jobs import (
     stall_window_s,
 )
 from corral.core.load_plan import EngineStart, WeightsPlan, backend_of, plan_engine, plan_weights
+from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.placement import Decision, Need, Placed, Waiting, place
@@ -106,6 +107,8 @@ class LoadRun:
         self._sign_s = tools.clock.monotonic_s()
         self._began_s = self._sign_s
         self._weights_bytes: int | None = None
+        self._need: Need | None = None
+        """As it was placed; None when an earlier owner of the job did that."""
         self._node_id = job.node_id
 
     @property
@@ -178,6 +181,8 @@ class LoadRun:
                 return
             replica, node = placed
             found = await self._stage(model, node)
+            if not await self._still_fits(node):
+                return
             started = True
             loaded = await self._start(model, replica, node, found)
             await self._write(lambda: jobs.finish(job, loaded))
@@ -249,7 +254,7 @@ class LoadRun:
                 # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
                 surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
             )
-            self._weights_bytes = need.weights_bytes
+            self._need, self._weights_bytes = need, need.weights_bytes
             decision = self._decide(need, fleet)
             outcome = decision.outcome
             if isinstance(outcome, Waiting):
@@ -272,6 +277,27 @@ class LoadRun:
             self._show(LoadState.INSTALLING, node)
             return replica, node
         raise Unavailable(f"the place for {job.model} was taken by others {PLACE_TRIES} times; it is tried again")
+
+    async def _still_fits(self, node: Node) -> bool:
+        """The first time a model is loaded its size is known only now. Where it does not fit it gives its place back,
+        and is placed by its size."""
+        need = self._need
+        if need is None or self._weights_bytes is None or need.memory_bytes(device_class(node)) is not None:
+            return True
+        job, jobs = self._job, self._tools.stores.load_jobs
+        # It has its place: only its size is in question.
+        known = Need(
+            model=need.model,
+            groups=need.groups,
+            weights_bytes=self._weights_bytes,
+            staged_on=frozenset({node.id}),
+            surge_on=need.surge_on,
+        )
+        why = await self._write(lambda: jobs.enlarge(job, known, self._tools.traffic.total))
+        if why:
+            log.info("load.does_not_fit", model=job.model, node=node.name, why=why)
+            await self._write(lambda: jobs.unplace(job, again_in_s=0.0))
+        return not why
 
     def _decide(self, need: Need, fleet: FleetView) -> Decision:
         """A node on which it has just failed only if there is no other."""
@@ -310,15 +336,16 @@ class LoadRun:
         if not plan.files and not plan.paths:
             return {}
         self._show(LoadState.STAGING, node, total_files=len(plan.files))
-        reply = await self._fetch(model, node, plan, fetch=not self._tools.shared_models)
+        reply = await self._fetch(model, node, () if self._tools.shared_models else plan.files, plan.paths)
         missing = [name for name in plan.paths if name not in reply.found]
         if missing and self._tools.shared_models:
             raise LoadFailed(
                 f"{', '.join(missing)} is not in the models directory of {node.name}, which is said to be shared"
             )
-        stager = self._tools.stager
-        if missing and stager is not None and await stager.stage(node.id, missing, self._on_staged):
-            reply = await self._fetch(model, node, plan, fetch=False)
+        if missing and self._tools.stager is not None:
+            left = await self._tools.stager.stage(node, missing, self._on_staged)
+            if left is not None:
+                reply = await self._fetch(model, node, left, plan.paths)
         self._weights_bytes = _size_of(plan, reply)
         files = sorted({*(file.filename for file in plan.files), *reply.found})
         await self._write(
@@ -328,11 +355,20 @@ class LoadRun:
         )
         return {name: found.path for name, found in reply.found.items()}
 
-    async def _fetch(self, model: StoredModel, node: Node, plan: WeightsPlan, *, fetch: bool) -> ModelFetchReply:
+    async def _weights_peers(self, model: StoredModel, node: Node) -> list[BlobPeer]:
+        """Machines that have served the model: near, and the origin is everybody's."""
+        staged = await self._tools.stores.load_memory.read_staged(model.name)
+        return await self._tools.peers.among(staged.keys(), besides=node.id)
+
+    async def _fetch(
+        self, model: StoredModel, node: Node, files: Sequence[ConfigFile], paths: Sequence[str]
+    ) -> ModelFetchReply:
+        """The node gets the files by itself, and tells which of the paths it has."""
         request = ModelFetchRequest(
             model=model.name,
-            files=[WeightsFile(file.filename, file.uri, file.sha256) for file in plan.files] if fetch else [],
-            paths=list(plan.paths),
+            files=[WeightsFile(file.filename, file.uri, file.sha256) for file in files],
+            paths=list(paths),
+            peers=await self._weights_peers(model, node) if files else [],
             op_id=self.op_id,
         )
         try:
@@ -378,7 +414,7 @@ class LoadRun:
             protocol=protocol,
             token=running.token,
             process_key=process.process_key or f"{model.name}#{replica.slot}",
-            backend=process.backend,
+            backend=process.backend or backend,
             backend_digest=process.digest,
             epoch=node.epoch,
             pid=process.pid,

@@ -1,7 +1,7 @@
 """Nodes that have a version already, with what opens their blobs. Tokens come from answers and stay in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from corral.bus.messages import BlobPeer, NodeReport
 from corral.core.errors import CorralError
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
-from corral.core.peers import find_holders, pick_peers
+from corral.core.peers import can_hand_out, find_holders, pick_peers
 from corral.system import Clock, Ids
 
 log = structlog.get_logger()
@@ -65,9 +65,24 @@ class Peers:
         except CorralError as error:
             log.info("peers.look_failed", error=str(error))
             return []
-        if besides not in found.ours or not found.nodes:
+        return await self._name(found.nodes, besides) if besides in found.ours else []
+
+    async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
+        """Those of `nodes` that can be asked for blobs, for the node `besides`. What they have is not known."""
+        if not nodes:
             return []
-        chosen = pick_peers(found.nodes, besides=besides, draw=self._ids.draw())
+        try:
+            known = {str(node.id): node for node in await self._nodes.read_all()}
+        except CorralError as error:
+            log.info("peers.look_failed", error=str(error))
+            return []
+        if besides not in known or known[besides].key_hash is None:
+            return []
+        able = [node for identity, node in known.items() if identity in nodes and can_hand_out(node)]
+        return await self._name(able, besides)
+
+    async def _name(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
+        chosen = pick_peers(holders, besides=besides, draw=self._ids.draw())
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
         return [
             BlobPeer(url=f"http://{node.http_address}", token=token)

@@ -8,13 +8,18 @@ from corral.core.observed import ObservedBackend
 PEERS_MOST = 3
 
 
+def can_hand_out(node: Node) -> bool:
+    """One of our own workers, and there."""
+    return node.key_hash is not None and node.status is NodeStatus.HEALTHY and bool(node.http_address)
+
+
 def find_holders(
     nodes: Iterable[Node], backends: Mapping[NodeId, Iterable[ObservedBackend]]
 ) -> Mapping[str, tuple[Node, ...]]:
     """By digest, those of our own healthy workers that have that version whole."""
     holders: dict[str, list[Node]] = {}
     for node in nodes:
-        if node.key_hash is None or node.status is not NodeStatus.HEALTHY or not node.http_address:
+        if not can_hand_out(node):
             continue
         whole = [backend for backend in backends.get(node.id, ()) if not backend.problem]
         for digest in {digest for backend in whole for digest in (backend.digest, *backend.versions) if digest}:

@@ -18,17 +18,18 @@ class Loaded(Protocol):
 T = TypeVar("T", bound=Loaded)
 
 
-def pick_least_of_two(candidates: Sequence[T], draw: Callable[[], float]) -> T:
-    """Two at random, the less busy one of them: close to the best, and frontends do not all run to the same."""
+def pick_two(candidates: Sequence[T], draw: Callable[[], float]) -> tuple[T, T]:
+    """Two at random, the less busy one first: close to the best, and frontends do not all run to the same. One alone is
+    both."""
     count = len(candidates)
     if count == 1:
-        return candidates[0]
+        return candidates[0], candidates[0]
     first = int(draw() * count)
     second = int(draw() * (count - 1))
     if second >= first:
         second += 1
     one, other = candidates[first], candidates[second]
-    return other if other.outstanding < one.outstanding else one
+    return (other, one) if other.outstanding < one.outstanding else (one, other)
 
 
 def pick_by_hint(candidates: Sequence[T], hint: bytes, policy: RoutePolicy) -> T | None:

@@ -21,7 +21,7 @@ from corral.frontend.admin.replicas import replica_routes
 from corral.frontend.admin.scheduling import scheduling_routes
 from corral.frontend.admin.status import Self, status_routes
 from corral.frontend.admin.usage import usage_routes
-from corral.frontend.admin.why import why_routes
+from corral.frontend.admin.why import Explain, why_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
 from corral.frontend.edge import Edge
@@ -79,6 +79,8 @@ class Parts:
     upgrades: UpgradeChecks
     desk: Desk
     in_flight: InFlight
+    explain: Explain
+    """Why a request went where it went."""
     metrics: Callable[[], str]
     pulse: Pulses
     logs: Logs
@@ -110,7 +112,7 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
     api.include_router(replica_routes(stores, parts.in_flight, parts.hint_routes))
     api.include_router(load_routes(stores, parts.desk, parts.hint_routes))
-    api.include_router(why_routes(stores, parts.in_flight))
+    api.include_router(why_routes(stores, parts.in_flight, parts.explain))
     api.include_router(log_routes(stores, parts.logs))
     api.include_router(log_socket_routes(stores, parts.logs))
     api.include_router(

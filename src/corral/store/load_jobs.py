@@ -8,7 +8,8 @@ import msgspec
 from corral.core.cold import ColdPlan, plan_cold
 from corral.core.errors import Conflict, Fenced
 from corral.core.load_jobs import LoadProgress, LoadState
-from corral.core.placement import SCORE_NAMES, Decision, Need, Placed, place
+from corral.core.nodes import NodeStatus
+from corral.core.placement import SCORE_NAMES, Decision, Need, Placed, Waiting, place
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Row, Tx
@@ -296,6 +297,34 @@ class LoadJobStore:
                 replica.slot,
             )
             return replica
+
+        return await self._database.write(body)
+
+    async def enlarge(self, job: LoadJob, need: Need, in_flight: InFlight) -> str:
+        """What it takes became known only at its place: the reservation follows if there is room, else why there is
+        not."""
+
+        async def body(tx: Tx) -> str:
+            held = await _held(tx, job)
+            await tx.fetch("SELECT id FROM nodes WHERE id = $1 FOR UPDATE", held.node_id)
+            rooms = [
+                replace(
+                    room,
+                    status=NodeStatus.HEALTHY,
+                    replicas=tuple(one for one in room.replicas if one.id != held.replica_id),
+                )
+                for room in (await read_fleet(tx, in_flight)).rooms
+                if room.id == held.node_id
+            ]
+            outcome = place(need, rooms).outcome
+            if isinstance(outcome, Waiting):
+                return outcome.reason
+            if outcome.evict:
+                return "others have to make room for it first"
+            await tx.execute(
+                "UPDATE replicas SET memory_bytes = $2 WHERE id = $1", held.replica_id, outcome.memory_bytes
+            )
+            return ""
 
         return await self._database.write(body)
 

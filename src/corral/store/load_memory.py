@@ -51,6 +51,8 @@ def _paths(model: StoredModel) -> tuple[str, ...]:
 async def upsert_load_info(
     tx: Tx, model: str, backend: str, backend_digest: str, load_options: str, revision: str
 ) -> None:
+    if not model or not backend:
+        raise InvalidInput("a load is remembered by its model's and backend's names, and one of them is empty")
     await tx.execute(
         "INSERT INTO model_load_infos (model, backend, backend_digest, load_options, revision, loaded_at)"
         " VALUES ($1, $2, $3, $4, $5, now_ms()) ON CONFLICT (model) DO UPDATE SET backend = excluded.backend,"
@@ -70,8 +72,6 @@ class LoadMemoryStore:
 
     async def save_load_info(self, info: LoadInfo) -> None:
         """The last writer wins."""
-        if not info.model or not info.backend:
-            raise InvalidInput("a load is remembered by its model's and backend's names, and one of them is empty")
 
         async def body(tx: Tx) -> None:
             await upsert_load_info(tx, info.model, info.backend, info.backend_digest, info.load_options, info.revision)

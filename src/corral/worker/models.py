@@ -9,6 +9,7 @@ import msgspec
 
 from corral.artifacts import CancelToken
 from corral.artifacts.galleries.entries import ModelFile
+from corral.artifacts.settings import Peer
 from corral.artifacts.weights import PlacedFile
 from corral.bus.messages import FetchedFile, FoundPath, ModelFetchRequest
 from corral.core.errors import InvalidInput
@@ -27,12 +28,13 @@ class ModelFiles:
     async def fetch(self, request: ModelFetchRequest, *, listener: Listener | None = None) -> list[FetchedFile]:
         """All of them verified, or none placed. Identical requests share one run, which outlives who asked."""
         files = [ModelFile(file.filename, file.uri, file.sha256) for file in request.files]
+        peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in request.peers)
         if not files:
             return []
 
         async def work(cancel: CancelToken, report: Listener) -> list[PlacedFile]:
             return await self.artifacts.install_files(
-                files, target_dir=self.area.root, on_progress=report, cancel=cancel
+                files, target_dir=self.area.root, peers=peers, on_progress=report, cancel=cancel
             )
 
         key = msgspec.json.encode(msgspec.structs.replace(request, op_id="", paths=[], peers=[]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import structlog
 
@@ -20,6 +20,7 @@ from corral.core.processes import ProcessView
 from corral.core.restarts import RestartPolicy
 from corral.settings import WorkerSettings
 from corral.system import Clock, Ids
+from corral.system.buckets import BucketSettings, open_bucket
 from corral.system.http_put import put_file
 from corral.system.secret_files import ensure_secret
 from corral.worker.areas import Area
@@ -58,12 +59,29 @@ class Workshop:
 
 
 def artifact_settings(settings: WorkerSettings, environment: Mapping[str, str]) -> ArtifactSettings:
+    """The shared storage is where `s3://` leads, and may be at a private address: an operator named it."""
     found = settings_from_environment(settings.data_dir, environment)
+    storage = storage_keys(settings)
+    named = urlsplit(storage.endpoint) if storage is not None else None
+    trusted = [*settings.trusted_hosts, *([named.netloc] if named is not None else [])]
+    plain = [*settings.plain_http_hosts, *([named.netloc] if named is not None and named.scheme == "http" else [])]
     network = NetworkPolicy(
-        trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
-        plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+        trusted_hosts=frozenset(host.lower() for host in trusted),
+        plain_http_hosts=frozenset(host.lower() for host in plain),
     )
-    return replace(found, network=network)
+    return replace(found, network=network, s3=storage or found.s3)
+
+
+def storage_keys(settings: WorkerSettings) -> S3Settings | None:
+    if settings.storage_url is None:
+        return None
+    access, secret = settings.storage_access_key, settings.storage_secret_key
+    return S3Settings(
+        endpoint=settings.storage_url.rstrip("/"),
+        region=settings.storage_region,
+        access_key=access.get_secret_value() if access is not None else "",
+        secret_key=secret.get_secret_value() if secret is not None else "",
+    )
 
 
 @asynccontextmanager
@@ -158,25 +176,17 @@ def _areas(opened: AsyncExitStack, data_dir: Path, world: World, quota_bytes: in
 def _storage(
     settings: WorkerSettings, areas: FileAreas, cache: Area, *, clock: Clock, ids: Ids
 ) -> SharedStorage | None:
-    if settings.storage_url is None:
+    signing = storage_keys(settings)
+    if signing is None:
         return None
-    from obstore.store import S3Store
-
-    access, secret = settings.storage_access_key, settings.storage_secret_key
-    signing = S3Settings(
-        endpoint=settings.storage_url.rstrip("/"),
-        region=settings.storage_region,
-        access_key=access.get_secret_value() if access is not None else "",
-        secret_key=secret.get_secret_value() if secret is not None else "",
-    )
-    store = S3Store(
-        settings.storage_bucket,
-        endpoint=settings.storage_url,
-        region=signing.region,
-        access_key_id=signing.access_key or None,
-        secret_access_key=signing.secret_key or None,
-        skip_signature=access is None,
-        client_options={"allow_http": settings.storage_url.startswith("http://")},
+    store = open_bucket(
+        BucketSettings(
+            url=signing.endpoint,
+            bucket=settings.storage_bucket,
+            region=signing.region,
+            access_key=signing.access_key,
+            secret_key=signing.secret_key,
+        )
     )
 
     def put_exact(key: str, file: FileIO) -> None:

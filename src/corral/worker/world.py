@@ -9,7 +9,7 @@ from typing import Protocol
 from corral.artifacts import BackendRequest, CancelToken, Catalogue, InstalledBackend, InstalledVersion
 from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.progress import OnProgress
-from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.weights import PlacedFile
 from corral.bus.client import Bus, BusOptions
 from corral.system import Clock, Disk, Ids
@@ -55,6 +55,7 @@ class Fetch(Protocol):
         files: Sequence[ModelFile],
         *,
         target_dir: Path | None = None,
+        peers: tuple[Peer, ...] = (),
         on_progress: OnProgress | None = None,
         cancel: CancelToken | None = None,
     ) -> list[PlacedFile]: ...

@@ -1,27 +1,20 @@
 """`files.*` against a real S3 server."""
 
 import asyncio
-import contextlib
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import obstore
 import pytest
 from obstore.store import S3Store
 
-from corral.artifacts.s3 import sign
-from corral.artifacts.settings import S3Settings
 from corral.core.errors import NoResponders
 from corral.worker.storage import object_key
 from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
 from harness.oci_registry import Trickle
 from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
-from harness.waiting import wait_until
 
 BUCKET = "localai"
 
@@ -35,25 +28,7 @@ def s3(tmp_path: Path) -> Iterator[S3Server]:
 
 @pytest.fixture
 def store(s3: S3Server) -> S3Store:
-    made = S3Store(
-        BUCKET,
-        endpoint=s3.url,
-        region="us-east-1",
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
-        client_options={"allow_http": True},
-    )
-
-    def usable() -> bool:
-        settings = S3Settings(endpoint=s3.url, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
-        headers = sign(settings, "PUT", f"{s3.url}/{BUCKET}", {}, at=datetime.now(UTC))
-        with contextlib.suppress(urllib.error.HTTPError):
-            urllib.request.urlopen(urllib.request.Request(f"{s3.url}/{BUCKET}", method="PUT", headers=headers))
-        obstore.put(made, "probe", b"x")
-        return True
-
-    wait_until(usable, what="a bucket can be written", within_s=30)
-    return made
+    return s3.make_bucket(BUCKET)
 
 
 @pytest.fixture

@@ -63,3 +63,32 @@ async def test_a_name_that_leads_out_of_the_models_directory_is_refused(worker: 
         paths = ["../http.token", "/etc/passwd", "link"]
         found = await frontend.ask("corral.model.fetch", model="tiny", paths=paths)
         assert found.get("found", {}) == {}
+
+
+async def test_weights_come_from_a_worker_that_has_them_and_from_their_origin_when_it_lies(
+    worker: FleetWorker, tmp_path: Path, nats: Nats, shelf: Shelf
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = FleetWorker(tmp_path / "other", nats, node="11111111-2222-4333-8444-555555555555")
+    try:
+        async with other.frontend() as frontend:
+            assert (await frontend.ask("corral.model.fetch", **wanted(shelf)))["success"]
+            token = (await frontend.ask("corral.report.now"))["blob_token"]
+        digest = hashlib.sha256(WEIGHTS).hexdigest()
+        held = other.data_dir / "blobs" / "sha256" / digest
+        async with worker.frontend() as frontend:
+            peer = {"url": other.url, "token": token}
+            reply = await frontend.ask("corral.model.fetch", **wanted(shelf), peers=[peer])
+            assert reply["success"], reply
+            assert shelf.gets == 1, "the origin was asked by the first worker only"
+            await frontend.ask("model.delete", model_name="tiny")
+            (worker.data_dir / "blobs" / "sha256" / digest).unlink()
+            held.chmod(0o644)
+            held.write_bytes(WEIGHTS[:-1] + b"?")
+            reply = await frontend.ask("corral.model.fetch", **wanted(shelf), peers=[peer])
+            assert reply["success"], reply
+            assert shelf.gets == 2, "wrong bytes of a peer are not taken"
+            path = Path(reply["files"][0]["path"])
+            assert await asyncio.to_thread(path.read_bytes) == WEIGHTS
+    finally:
+        other.close()

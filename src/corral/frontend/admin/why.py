@@ -1,16 +1,22 @@
-"""Why things are where they are."""
+"""`/api/why`: the recorded decision behind where a model runs, what a node got, and where a request went."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Response
 
+from corral.bus.request_notes import RequestNote
+from corral.core.errors import NotFound
 from corral.core.load_jobs import loading_object
 from corral.frontend.admin.replica_view import InFlight, show_decision, show_replicas, show_time, verdict_on
 from corral.frontend.answers import MsgspecJson
 from corral.store.stores import Stores
 
+Explain = Callable[[str], Awaitable[RequestNote | None]]
 
-def why_routes(stores: Stores, in_flight: InFlight) -> APIRouter:
+
+def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRouter:
     router = APIRouter(tags=["replicas"])
 
     @router.get("/api/why/models/{name:path}")
@@ -59,5 +65,22 @@ def why_routes(stores: Stores, in_flight: InFlight) -> APIRouter:
                 ],
             }
         )
+
+    @router.get("/api/why/requests/{request_id}")
+    async def why_request(request_id: str) -> Response:
+        """By the `x-request-id` of its answer, at any frontend. What it waited for is told with the decision."""
+        note = await explain(request_id)
+        if note is None:
+            raise NotFound(
+                f"no frontend remembers a request {request_id[:80]!r}. Each keeps the latest few thousand of its own,"
+                " and none from before its last start. The id is the header `x-request-id` of an answer."
+            )
+        answer: dict[str, Any] = {**msgspec.to_builtins(note), "began_at": show_time(note.began_at)}
+        if note.load_waited_s is not None:
+            ready_ms = note.began_at + round(note.load_waited_s * 1000)
+            decisions = await stores.load_memory.read_decisions(model=note.model)
+            before = next((decision for decision in decisions if decision.at <= ready_ms), None)
+            answer["decision"] = show_decision(before) if before is not None else None
+        return MsgspecJson(answer)
 
     return router

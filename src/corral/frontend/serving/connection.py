@@ -12,6 +12,7 @@ from corral.core.repeated_head import RepeatedHead
 from corral.frontend.serving.answers import Refusal, simple_answer
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
+from corral.frontend.serving.notes import Note
 from corral.frontend.serving.targets import Target
 from corral.system.http_server import AsgiSide
 
@@ -101,6 +102,9 @@ class LaneConnection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.cancel()
+
+    def open_note(self) -> Note | None:
+        return self._exchange.note() if self._exchange is not None else None
 
     def _leave(self) -> None:
         self._lane.connections.discard(self)

@@ -21,9 +21,10 @@ from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import FORWARDED, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
+from corral.frontend.serving.notes import Note, Story
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
 from corral.frontend.serving.reply import Client, Reply, ReplyHead
-from corral.frontend.serving.targets import ServedModel, Target, Waiter
+from corral.frontend.serving.targets import Pick, ServedModel, Target, Waiter
 from corral.frontend.serving.usage import cut_usage
 from corral.frontend.serving.warming import load_wait_s, wait_until_loaded
 from corral.system.replica_calls import Call, Failure, FailureKind, Headers
@@ -37,6 +38,7 @@ HINT_BYTES = 1024
 TRIES_MOST = 8
 GONE_WITHIN_S = 2.0
 _CLIENT = CLIENT_HEADER.encode()
+_NO_HINT = (b"", "")
 
 
 class Exchange:
@@ -44,6 +46,8 @@ class Exchange:
     _key: LaneKey = NO_AUTH
     _served: ServedModel | None = None
     _target: Target | None = None
+    _pick: Pick | None = None
+    _story: Story | None = None
     _leased = False
     _call: Call | None = None
     _task: asyncio.Task[None] | None = None
@@ -56,6 +60,8 @@ class Exchange:
     _reply: Reply | None = None
     _status = 0
     _position = 0
+    _queued_since_s = 0.0
+    _waited_for_load = False
     _first_s = 0.0
     _over = False
 
@@ -80,6 +86,7 @@ class Exchange:
         self.http11 = http11
         self.keep_alive = keep_alive
         self._content_type = headers.get(b"content-type", b"")
+        self._number = lane.next_number()
         self._since_s = self._active_s = lane.now_s()
 
     # Who asks, and what for
@@ -138,15 +145,18 @@ class Exchange:
 
     # Where it goes
 
-    def _hint(self, served: ServedModel) -> bytes:
+    def _hint(self, served: ServedModel) -> tuple[bytes, str]:
+        """What requests that belong together have in common, and what that is."""
         for name in SESSION_HEADERS:
             if name in self.headers:
-                return self.headers[name][:SESSION_MOST_BYTES]
-        return self.body[:HINT_BYTES] if served.route.policy.prefix_affinity else b""
+                return self.headers[name][:SESSION_MOST_BYTES], "session"
+        return (self.body[:HINT_BYTES], "prefix") if served.route.policy.prefix_affinity else _NO_HINT
 
     def _place(self, served: ServedModel, *, in_turn: bool = False) -> None:
         """At a replica, in line, or refused. The queue is not overtaken."""
         if not served.targets:
+            if served.waiting_for_load >= self._lane.limits.queue:
+                raise self._queue_full(f"{served.name!r} is being loaded", served.waiting_for_load)
             self._wait_for(self._load(served))
             return
         if self._failed and (self._tries >= TRIES_MOST or served.is_hopeless(self._failed)):
@@ -159,9 +169,11 @@ class Exchange:
             return
         if in_turn or not served.queue:
             lane = self._lane
-            target = served.pick(self._failed, self._hint(served), self._since_s, lane.draw)
-            if target is not None:
-                self._send(target)
+            now_s = lane.now_s() if in_turn else self._since_s
+            pick = served.pick(self._failed, *self._hint(served), now_s, lane.draw)
+            if pick is not None:
+                self._pick = pick
+                self._send(pick[0])
                 return
         self._queue(served)
 
@@ -185,17 +197,13 @@ class Exchange:
             self._refuse(refusal)
 
     def _queue(self, served: ServedModel) -> None:
-        limits = self._lane.limits
+        """Whoever waited for the load was let in then: now its wait begins anew, however many came with it."""
         waiting = len(served.queue)
-        if waiting >= limits.queue:
-            raise Refusal(
-                429,
-                f"every replica of {served.name!r} is busy and {waiting} requests wait already; try again later",
-                code="queue_full",
-                retry_after_s=min(limits.queue_wait_s, 5.0),
-            )
+        if waiting >= self._lane.limits.queue and not self._waited_for_load:
+            raise self._queue_full(f"every replica of {served.name!r} is busy", waiting)
         now_s = self._lane.now_s()
-        deadline_s = self._since_s + limits.queue_wait_s
+        self._queued_since_s = self._queued_since_s or now_s
+        deadline_s = self._queued_since_s + self._lane.limits.queue_wait_s
         self._waiter = Waiter(served, self._key.id or "", self, now_s=now_s, deadline_s=deadline_s)
         self._position = self._position or self._waiter.position
 
@@ -204,11 +212,17 @@ class Exchange:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and self._served is not None:
             self._lane.meters.waited.child(self._served.name).observe(self._lane.now_s() - waiter.since_s)
+            story = self._tell_story()
+            story.position, story.queued_s = self._position, self._lane.now_s() - self._queued_since_s
         self._again(in_turn=True)
 
     def on_waited_too_long(self) -> None:
         self._waiter = None
         self._refuse(self._nobody_came() if self._away else self._stayed_busy())
+
+    def _queue_full(self, why: str, waiting: int) -> Refusal:
+        message = f"{why} and {waiting} requests wait already; try again later"
+        return Refusal(429, message, code="queue_full", retry_after_s=min(self._lane.limits.queue_wait_s, 5.0))
 
     def _no_other(self) -> Refusal:
         message = f"{self._failure}. No other replica of {self._model_name()!r} could take over; try again."
@@ -238,12 +252,17 @@ class Exchange:
     async def _load(self, served: ServedModel) -> None:
         lane = self._lane
         within_s = load_wait_s(self.headers, most_s=lane.limits.load_wait_s)
+        served.waiting_for_load += 1
         try:
             await wait_until_loaded(lane.loads, lane.table, served, within_s=within_s)
         except CorralError as error:
             self._refuse(refusal_of(error))
         else:
+            self._waited_for_load = True
+            self._tell_story().load_s = lane.now_s() - self._since_s
             self._again()
+        finally:
+            served.waiting_for_load -= 1
 
     def _send(self, target: Target) -> None:
         self._target = target
@@ -296,7 +315,8 @@ class Exchange:
         usual = self.keep_alive and not self._position and _CLIENT not in self.headers
         if last and usual and headers is target.repeated:
             self._client.write(
-                b"%b%bcontent-length: %d\r\n\r\n%b" % (target.repeated_head, lane.date_line, len(data), data)
+                b"%b%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
+                % (target.repeated_head, lane.date_line, lane.id_line, self._number, len(data), data)
             )
             self._complete(cut_usage(data), None)
             return
@@ -305,7 +325,7 @@ class Exchange:
         head.lines += shown
         if head.is_json and last and status == 200:
             target.repeated, target.repeated_head = headers, head.lines
-        more = lane.date_line
+        more = b"%b%b%x\r\n" % (lane.date_line, lane.id_line, self._number)
         if not shown and self._key.admin and _CLIENT in self.headers:
             more += target.node_head
         if self._position:
@@ -363,6 +383,7 @@ class Exchange:
         self._tries += 1
         self._away = away
         self._failed = (*self._failed, target)
+        self._tell_story().failures.append((target, text))
         self._release()
         lane.table.poke()
         if self._is_opened:
@@ -385,6 +406,7 @@ class Exchange:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
         assert self._reply is not None
         self._lane.meters.broken.child(self._model_name()).value += 1
+        self._tell_ending("broken", str(refusal))
         self._count_part(self._reply)
         is_told = self._reply.break_off(refusal.event())
         self._finish()
@@ -400,9 +422,13 @@ class Exchange:
         assert target is not None
         if self._call.__class__ is DriverCall:
             tokens = self._call.tokens or tokens
+        now_s = lane.now_s()
         lane.ledger.entries.append(
-            (target, self._key.id, self._status, self._since_s, self._first_s, lane.now_s(), usage, tokens)
+            (target, self._key.id, self._status, self._since_s, self._first_s, now_s, usage, tokens)
         )
+        note = self.note(now_s)
+        if note is not None:
+            lane.notes.entries.append(note)
         self._call = None
         self._over = True
         if self._leased:
@@ -425,12 +451,15 @@ class Exchange:
             self._break(refusal)
             return
         self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
+        self._status = refusal.status
+        self._tell_ending("refused", str(refusal))
         headers = [*refusal.headers(), self._lane.date_line]
         self._send_simple(refusal.status, headers, refusal.body())
 
     def _send_simple(self, status: int, headers: list[bytes] | tuple[bytes, ...], body: bytes) -> None:
         shown = b"" if self.method == b"HEAD" else body
-        self._client.write(simple_answer(status, headers, shown, close=not self.keep_alive))
+        named = (*headers, b"%b%x\r\n" % (self._lane.id_line, self._number))
+        self._client.write(simple_answer(status, named, shown, close=not self.keep_alive))
         self._finish()
         self._client.done(keep=self.keep_alive)
 
@@ -440,6 +469,7 @@ class Exchange:
             return
         if self._served is not None:
             self._lane.meters.gone.child(self._served.name).value += 1
+            self._tell_ending("left", "the client closed the connection")
         if self._reply is not None and self._reply.opened:
             self._count_part(self._reply)
         self._finish()
@@ -491,7 +521,32 @@ class Exchange:
             self._leased = False
             self._lane.inflight.end(self._target)
 
+    # What is remembered of it
+
+    def _tell_story(self) -> Story:
+        if self._story is None:
+            self._story = Story()
+        return self._story
+
+    def _tell_ending(self, state: str, text: str) -> None:
+        story = self._tell_story()
+        story.state, story.ending = state, text
+        if self._queued_since_s and story.queued_s is None:
+            story.position, story.queued_s = self._position, self._lane.now_s() - self._queued_since_s
+
+    def note(self, ended_s: float = 0.0) -> Note | None:
+        """None before it is known which model it is for."""
+        if self._served is None:
+            return None
+        return (
+            self._number, self._served, self._pick, self._status, self._key.id, self.path,
+            self._since_s, self._first_s, ended_s, self._story,
+        )  # fmt: skip
+
     def _finish(self) -> None:
+        note = self.note(self._lane.now_s())
+        if note is not None:
+            self._lane.notes.entries.append(note)
         self._over = True
         call, self._call = self._call, None
         if call is not None:

@@ -33,7 +33,7 @@ class _Told:
 class InFlight:
     def __init__(self, frontend: str, *, run: str) -> None:
         self._frontend = frontend
-        self._run = run
+        self.run = run
         self._sequence = 0
         self._leaving: list[Target] = []
         self._last_used_s: dict[ReplicaId, float] = {}
@@ -142,7 +142,7 @@ class InFlight:
         self._last_used_s = {replica: at_s for replica, at_s in self._last_used_s.items() if now_s - at_s < 24 * 3600}
         return OpenRequests(
             frontend=self._frontend,
-            run=self._run,
+            run=self.run,
             sequence=self._sequence,
             replicas={str(replica): count for replica, count in self._local().items()},
             idle_ms={str(replica): round((now_s - at_s) * 1000) for replica, at_s in self._last_used_s.items()},

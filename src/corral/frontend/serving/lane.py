@@ -1,14 +1,16 @@
 """The lane and what all its connections share."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
 
+from corral.bus.request_notes import RequestNote
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import Driver
 from corral.frontend.serving.answers import Refusal
@@ -19,6 +21,7 @@ from corral.frontend.serving.ledger import Ledger
 from corral.frontend.serving.liveness import Liveness
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
+from corral.frontend.serving.notes import Note, Notes
 from corral.frontend.serving.ports import RouteSource, UsageSink
 from corral.frontend.serving.table import RouteTable
 from corral.frontend.serving.targets import ServedModel, Target, Waiter, needs_driver
@@ -82,6 +85,9 @@ class Lane:
         self.draw = draw
         self.limits = limits
         self.ledger = Ledger(usage)
+        self.notes = Notes(inflight.run[:8], clock)
+        self.next_number = count(1).__next__
+        self.id_line = f"x-request-id: {self.notes.prefix}".encode()
         self.inflight = inflight
         self.table = RouteTable(routes, make_target=self._make_target)
         self.connections: set[LaneConnection] = set()
@@ -185,6 +191,16 @@ class Lane:
                         waiter.owner.on_waited_too_long()
                 # Room may also come from elsewhere: another frontend's requests, or a replica no longer avoided.
                 self._dispatch(served)
+
+    def explain(self, request_id: str) -> RequestNote | None:
+        """Why a request went where it went; None when it is another frontend's, or forgotten."""
+        return self.notes.find(request_id, self._open_notes())
+
+    def _open_notes(self) -> Iterator[Note]:
+        for connection in self.connections:
+            note = connection.open_note()
+            if note is not None:
+                yield note
 
     def stop(self) -> None:
         """No connection is kept for another request; those that work go on for a moment."""

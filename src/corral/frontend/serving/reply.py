@@ -10,7 +10,7 @@ from corral.system.replica_calls import Headers
 
 # JSON answers up to this size are held until they are whole: then a replica that dies in the middle costs nothing.
 HOLD_MOST_BYTES = 4 << 20
-_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after", b"x-request-id"})
+_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
 _END = b"0\r\n\r\n"
 
 

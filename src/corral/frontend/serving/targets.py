@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from corral.core.fair_queue import FairQueue
-from corral.core.picking import pick_by_hint, pick_least_of_two
+from corral.core.picking import pick_by_hint, pick_two
 from corral.core.routing import OPENAI, ModelRoute, RouteReplica
 from corral.frontend.serving.meters import TargetMeters
 from corral.system.replica_calls import Link
@@ -74,6 +74,11 @@ class Target:
         self.outstanding = self.local + count
 
 
+LESS_BUSY_OF_TWO = "two"
+Pick = tuple[Target, int, Target, int, str, list[Target]]
+"""The chosen one and its open requests, the other one of two and its, the rule, and who could have been chosen."""
+
+
 class ServedModel:
     """One route, its targets, and who waits for one of them."""
 
@@ -81,28 +86,34 @@ class ServedModel:
         self.route = route
         self.targets: list[Target] = []
         self.queue: FairQueue[Waiter] = FairQueue()
+        self.waiting_for_load = 0
 
     @property
     def name(self) -> str:
         return self.route.model
 
-    def pick(self, failed: Collection[Target], hint: bytes, now_s: float, draw: Callable[[], float]) -> Target | None:
-        """None when there is none with room that has not failed this request already."""
+    def pick(
+        self, failed: Collection[Target], hint: bytes, rule: str, now_s: float, draw: Callable[[], float]
+    ) -> "Pick | None":
+        """None when there is none with room that has not failed this request already. `rule` names the hint."""
         targets = self.targets
         if not targets:
             return None
         if not hint:
             # The usual case without a list: two at random, and the better one has room.
-            chosen = targets[0] if len(targets) == 1 else pick_least_of_two(targets, draw)
+            chosen, other = pick_two(targets, draw)
             if chosen.outstanding < chosen.limit and chosen.avoid_until_s <= now_s and chosen not in failed:
-                return chosen
+                return chosen, chosen.outstanding, other, other.outstanding, LESS_BUSY_OF_TWO, targets
         free = [target for target in targets if target.outstanding < target.limit and target not in failed]
         steady = [target for target in free if target.avoid_until_s <= now_s]
         candidates = steady or free
         if not candidates:
             return None
         hinted = pick_by_hint(candidates, hint, self.route.policy) if hint else None
-        return hinted or pick_least_of_two(candidates, draw)
+        if hinted is not None:
+            return hinted, hinted.outstanding, hinted, hinted.outstanding, rule, candidates
+        chosen, other = pick_two(candidates, draw)
+        return chosen, chosen.outstanding, other, other.outstanding, LESS_BUSY_OF_TWO, candidates
 
     def is_hopeless(self, failed: Collection[Target]) -> bool:
         """Every replica there is has failed this request."""
