@@ -45,6 +45,14 @@ def test_every_file_arrives_with_its_content_mode_and_time(registry: FakeRegistr
     assert children() == []
 
 
+def test_where_no_child_can_be_started_the_files_arrive_all_the_same(
+    registry: FakeRegistry, installer: Installer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
+    version = install(installer, registry.push(Image([tar_of(RUN, *MANY)])))
+    assert tree_of(version.path) == {info.name: data for info, data in (RUN, *MANY)}
+
+
 def test_a_hard_link_to_a_small_file_shares_it(registry: FakeRegistry, installer: Installer) -> None:
     link = member("again", type=tarfile.LNKTYPE, linkname=MANY[-1][0].name)
     version = install(installer, registry.push(Image([tar_of(RUN, *MANY, link)])))
