@@ -15,7 +15,7 @@ IDLE_MOST_S = 4.0
 SWEEP_EVERY_S = 1.0
 # A connection whose stream has ended rests for this long before it is used again, until it is known what this replica
 # does: some say that they keep the connection, and close it all the same.
-REST_S = 1.0
+REST_S = 0.25
 
 
 class HttpUpstream:
@@ -60,7 +60,6 @@ class HttpUpstream:
             await asyncio.sleep(SWEEP_EVERY_S)
             for link in list(self._links):
                 link.close_idle(before_s=loop.time() - IDLE_MOST_S)
-                link.wake_rested(before_s=loop.time() - REST_S)
 
 
 class HttpLink:
@@ -139,14 +138,16 @@ class HttpLink:
         connection.idle_since_s = self._loop.time()
         if after_stream and self.keeps_after_streams is None:
             self._resting.append(connection)
+            self._loop.call_later(REST_S, self._wake, connection)
         else:
             self._idle.append(connection)
 
-    def wake_rested(self, *, before_s: float) -> None:
-        resting = self._resting
-        while resting and resting[0].idle_since_s < before_s:
-            self.keeps_after_streams = True
-            self._idle.append(resting.pop(0))
+    def _wake(self, connection: "ReplicaConnection") -> None:
+        if connection in self._resting and not self._closed:
+            self._resting.remove(connection)
+            self._idle.append(connection)
+            if self.keeps_after_streams is None:
+                self.keeps_after_streams = True
 
     def closes_after_streams(self) -> None:
         self.keeps_after_streams = False
