@@ -147,7 +147,7 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         if principal.key_id is not None:
             token = ids.token()
             await stores.access.open_session(principal.key_id, token, ttl_s=SESSION_TTL_S)
-            for name, value in ((SESSION_COOKIE, token), (SIGNED_IN_COOKIE, "yes")):
+            for name, value in ((SIGNED_IN_COOKIE, "yes"), (SESSION_COOKIE, token)):
                 response.set_cookie(
                     name,
                     value,
