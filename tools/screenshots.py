@@ -98,8 +98,9 @@ class Fleet:
             self.corral("nodes", "approve", name)
             self.corral("nodes", "label", name, label)
         self.corral("backends", "install", "llama-cpp")
-        self.corral("backends", "install", "--uri", "oci://127.0.0.1:1/lost:1", "--name", "lost", "--node", "barn",
-                    "--no-wait", check=False)  # fmt: skip
+        lost = ("--uri", "pypi://corral-no-such-backend==1", "--name", "lost", "--node", "barn")
+        self.corral("backends", "install", *lost, "--timeout", "60s", check=False)
+        self.corral("ops", "dismiss", "lost", check=False)
         self.corral("models", "install", "smollm2")
         self.corral("models", "scale", "smollm2", "2")
         self.corral("models", "load", "smollm2")

@@ -424,6 +424,10 @@ class WorkerSettings(StorageSettings):
     (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root."""
     backend_environment: NameList = ()
     """Further environment variables of this worker that backends get to see, separated by commas."""
+    backend_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
+    """How often a backend process that dies is started again within ten minutes before it is given up as failed."""
+    backend_restart_delay_s: Duration = 1.0
+    """How long to wait before the first of these restarts; each further one waits twice as long, up to a minute."""
     system_backends_dir: Annotated[Path, LocalAiName("LOCALAI_BACKENDS_SYSTEM_PATH")] = Path(
         "/var/lib/local-ai/backends"
     )

@@ -104,6 +104,8 @@ REFUSED = {
     "a-huge-extended-header": raw_member(b"p", b"", b"x", size=1 << 28),
     "a-global-name": raw_member(b"g", b"12 path=abc\n", b"g")[:-1024] + raw_member(b"x"),
     "not-a-tar-at-all": b"hello, I am not an archive" * 100,
+    "a-name-that-is-not-utf-8": raw_member(b"\xff"),
+    "a-link-to-what-is-not-utf-8": tar_of(link("door", "\udcff")),
     "a-member-that-is-the-root": tar_of(member("./", b"evil")),
 }
 

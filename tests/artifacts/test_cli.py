@@ -95,6 +95,15 @@ def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
 def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, data_dir: Path) -> None:
     registry.pages["/w.gguf"] = (b"weights", {})
     (placed,) = corral("pull", f"{registry.url}/w.gguf", "--model", "--json")
+    weights = Path(placed["path"])
+    (weights.parent / "theirs.bin").write_bytes(b"?")
+    (weights.parent / ".hidden").write_bytes(b"?")
+    listed = corral("list", "--json")
+    assert [(item["kind"], item["name"], item["digest"]) for item in listed] == [
+        ("weights", "theirs.bin", None),
+        ("weights", "w.gguf", placed["digest"]),
+    ]
+    assert f"models/w.gguf  {placed['digest']}" in corral("list")
     assert Path(placed["path"]).read_bytes() == b"weights"
 
 
@@ -144,5 +153,11 @@ def test_the_build_of_a_model_that_fits_is_pulled(registry: FakeRegistry, corral
     assert pulled("--memory", "1GB", "--variant", "m-large") == "m-large.gguf"
     assert "best of 3 builds" in corral(*gallery, "pull", "m", "--model", "--memory", "12GB")
     assert "it has m, m-large, m-vllm" in corral(*gallery, "pull", "m", "--model", "--variant", "x", fails=True)
+    seen = corral(*gallery, "inspect", "m", "--model", "--memory", "12GB", "--json")
+    assert (seen["entry"], seen["gallery"], seen["backend"]) == ("m-large", "local", "llama-cpp")
+    assert "best of 3 builds" in seen["reason"]
+    assert seen["files"] == [{"filename": "m-large.gguf", "uri": f"{registry.url}/m-large.gguf", "digest": None}]
+    assert "m-vllm.gguf  -" in corral(*gallery, "inspect", "m", "--model", "--variant", "m-vllm")
+    assert "No gallery has a model named none" in corral(*gallery, "inspect", "none", "--model", fails=True)
     assert "not a size" in corral(*gallery, "pull", "m", "--model", "--memory", "much", fails=True)
     assert "No gallery has a model named none" in corral(*gallery, "pull", "none", "--model", fails=True)

@@ -22,12 +22,14 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl
 @dataclass(frozen=True)
 class Key:
     path: Path
+    kind: str = "EC"
 
     @classmethod
-    def make(cls, path: Path) -> "Key":
-        command = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(path)]
+    def make(cls, path: Path, kind: str = "EC") -> "Key":
+        curve = ["-pkeyopt", "ec_paramgen_curve:P-256"] if kind == "EC" else []
+        command = ["openssl", "genpkey", "-algorithm", kind, *curve, "-out", str(path)]
         subprocess.run(command, check=True, capture_output=True)
-        return cls(path)
+        return cls(path, kind)
 
     @property
     def policy(self) -> SignaturePolicy:
@@ -38,6 +40,10 @@ class Key:
 
     def sign(self, data: bytes) -> str:
         command = ["openssl", "dgst", "-sha256", "-sign", str(self.path)]
+        if self.kind == "ed25519":
+            message = self.path.with_suffix(".message")
+            message.write_bytes(data)
+            command = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", str(self.path), "-in", str(message)]
         return base64.b64encode(subprocess.run(command, input=data, check=True, capture_output=True).stdout).decode()
 
 
@@ -96,11 +102,13 @@ def key(tmp_path: Path) -> Key:
 
 
 @pytest.mark.registry
+@pytest.mark.parametrize("kind", ["EC", "ed25519"])
 def test_a_signed_image_installs_and_says_who_vouches_for_it(
-    shelf: Shelf, key: Key, installer: Installer, tmp_path: Path
+    kind: str, shelf: Shelf, installer: Installer, tmp_path: Path
 ) -> None:
     image = image_of(b"1")
     uri = shelf.push(image, "one")
+    key = Key.make(tmp_path / "key.pem", kind)
     stranger = Key.make(tmp_path / "stranger.pem")
     data = payload(image.digest)
     shelf.sign(image, (data, stranger.sign(data)), (data, key.sign(data)))

@@ -14,10 +14,13 @@ import pytest
 from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers, tree_of
 
 from corral.artifacts.oci import OciPlatform
+from corral.artifacts.small_files import BATCH_FILES
+from corral.artifacts.tree import FEW_FILES
 from corral.artifacts.workshop import build_installer
 from corral.system import SystemClock, SystemIds
 
 POINTS = 50
+SPREAD_POINTS = 20
 RUN = b"#!/bin/sh\n"
 SIGKILLED = -9
 
@@ -108,17 +111,35 @@ def test_killed_while_a_damaged_version_is_built_anew(crash: Crash, registry: Fa
     assert crash("rebuild", -1, data_dir, uri) == 0
     calls = int((data_dir / "calls").read_text())
     assert _content(data_dir, "demo") == whole
-    draw = random.Random("corral rebuild")
     killed = 0
-    for _ in range(POINTS):
-        at = draw.randint(1, calls)
+    for at in _spread(1, calls, SPREAD_POINTS):
         shutil.rmtree(data_dir)
         _restore(prepared, data_dir)
         killed += crash("rebuild", at, data_dir, uri) == SIGKILLED
         assert _content(data_dir, "demo") in (damaged, whole), f"point {at} left a mixture"
         assert crash("rebuild", -1, data_dir, uri) == 0
         assert _content(data_dir, "demo") == whole, f"point {at}"
-    assert killed > POINTS * 0.8
+    assert killed > SPREAD_POINTS * 0.8
+
+
+def test_killed_while_a_child_writes_small_files(crash: Crash, registry: FakeRegistry, data_dir: Path) -> None:
+    small = {f"lib/{i % 5}/{i}": bytes([i % 256]) * 50 for i in range(FEW_FILES + 16 * BATCH_FILES)}
+    image = Image([files_layer({"run.sh": RUN, **small})])
+    uri = registry.push(image)
+    assert crash("extract", -1, data_dir, uri) == 0
+    calls = int((data_dir / "calls").read_text())
+    expected = _content(data_dir, "demo")
+    for at in _spread(calls // 3, calls, SPREAD_POINTS // 2):
+        shutil.rmtree(data_dir)
+        assert crash("extract", at, data_dir, uri) in (0, SIGKILLED)
+        assert not (data_dir / "backends/demo/current").exists() or _content(data_dir, "demo") == expected
+        _finish_and_check(registry, data_dir, image, uri, expected, at)
+
+
+def _spread(first: int, last: int, count: int) -> list[int]:
+    """Points that are random and still leave no stretch out: one in each of `count` equal parts."""
+    draw = random.Random("corral points")
+    return [first + int((part + draw.random()) * (last - first + 1) / count) for part in range(count)]
 
 
 def _restore(prepared: Path, data_dir: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_subject
-from corral.controller.intents import IntentController, OrderLimits
+from corral.controller.attempts import OrderLimits
+from corral.controller.intents import IntentController
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports

@@ -1,4 +1,4 @@
-"""A worker's file server on a real socket, in a thread of its own."""
+"""A worker's file server on a real socket, in a thread of its own, without a fleet around it."""
 
 import asyncio
 import threading
@@ -13,25 +13,30 @@ from corral.worker.processes.logs import ProcessLogs
 from corral.worker.web.access import Keys
 from corral.worker.web.app import build_worker_app
 from corral.worker.web.files import FileAreas
+from harness.programs import Answer, call
 from harness.waiting import free_port, is_listening, wait_until
+
+TOKEN, BLOB_TOKEN = "files-token", "blobs-token"
 
 
 class RunningFileServer:
-    def __init__(self, root: Path, *, token: str = "files-token") -> None:
-        self.token = token
+    def __init__(self, root: Path) -> None:
+        self.root, self.token = root, TOKEN
+        self.logs = ProcessLogs(root / "logs")
+        self.blobs: dict[str, Path] = {}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._areas = FileAreas(Area(root / "models"), Area(root / "data"), Area(root / "staging"), SystemIds().uuid)
+        self._areas = FileAreas(Area(root / "models"), Area(root / "data"), Area(root / "inbox"), SystemIds().uuid)
         app = build_worker_app(
             not_ready=lambda: "",
-            keys=lambda: Keys(files=frozenset((token,)), blobs=frozenset()),
+            keys=lambda: Keys(files=frozenset((TOKEN,)), blobs=frozenset((BLOB_TOKEN,))),
             areas=self._areas,
-            logs=ProcessLogs(root / "logs"),
-            find_blob=lambda _digest: None,
+            logs=self.logs,
+            find_blob=self.blobs.get,
         )
         self._loop = asyncio.new_event_loop()
         self._listener = bind_socket("127.0.0.1", self.port, setting="")
-        self._serving = self._loop.create_task(serve_http(app, self._listener))
+        self._serving = self._loop.create_task(serve_http(app, self._listener, websockets=True))
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         wait_until(lambda: is_listening(self.port) or None, what="the file server listens")
@@ -43,6 +48,13 @@ class RunningFileServer:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+    def call(
+        self, method: str, path: str, body: bytes | None = None, *, key: str | None = TOKEN, **headers: str
+    ) -> Answer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named.setdefault("Content-Type", "application/octet-stream")
+        return call(method, f"{self.url}{path}", key=key, raw=body, headers=named)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._serving.cancel)

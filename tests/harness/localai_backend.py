@@ -302,6 +302,25 @@ def http_files(version: str = "1", python: str = sys.executable) -> dict[str, by
     return {"corral.yaml": manifest.encode(), "server.py": HTTP_SERVER.encode(), "VERSION": version.encode()}
 
 
+TINY_HTTP_SERVER = """
+import os, socket, sys
+token = os.environ.pop("TEST_TOKEN", "")
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as listener:
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            asked = connection.recv(65536).decode(errors="replace")
+            known = asked.startswith("GET /health ") or f"Bearer {token}\\r\\n" in asked
+            line = "200 OK" if known else "401 Unauthorized"
+            connection.sendall(f"HTTP/1.1 {line}\\r\\nContent-Length: 0\\r\\n\\r\\n".encode())
+"""
+
+
+def tiny_http_files() -> dict[str, bytes]:
+    """For tests that start hundreds: of two processors' time, most would go into importing an HTTP server."""
+    return {**http_files(), "server.py": TINY_HTTP_SERVER.encode()}
+
+
 def write_http_backend(directory: Path, version: str = "1", python: str = sys.executable) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in http_files(version, python).items():

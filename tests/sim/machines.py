@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from corral.bus.messages import (
+    CancelRequest,
     FoundPath,
+    InstallProgress,
     InstallReply,
     InstallRequest,
     ListedBackend,
@@ -28,6 +30,7 @@ from corral.bus.subjects import (
     REPORT,
     REPORT_NOW,
     node_subject,
+    progress_subject,
 )
 from corral.core.nodes import NodeClaim, NodeId, NodeType, Usage
 from corral.core.process_leases import plan_grant, was_given_away
@@ -54,6 +57,10 @@ class Process:
     """When it got this state."""
 
 
+def _sign_of_life(op_id: str, node_id: str) -> InstallProgress:
+    return InstallProgress(op_id=op_id, node_id=node_id, backend="engine", percentage=0.0)
+
+
 class Worker:
     def __init__(self, world: "World", name: str) -> None:
         self._world, self.name = world, name
@@ -63,6 +70,11 @@ class Worker:
         self.well_since_s = 0.0
         """Alive and linked without a break since."""
         self.processes: dict[str, Process] = {}
+        self._starts: dict[str, tuple[int, asyncio.Future[InstallReply]]] = {}
+        self.starts_in_s: float | None = None
+        """None is a moment; infinity never comes."""
+        self.shows_progress = False
+        self.cancelled: list[str] = []
         self._incarnation = 0
         self._epoch = 0
         self._sequence = 0
@@ -225,57 +237,82 @@ class Worker:
         if verb == BACKEND_INSTALL:
             return encode(await self._install(decode(data, InstallRequest)))
         assert verb == CANCEL, verb
+        self.cancelled.append(decode(data, CancelRequest).op_id)
         return b"{}"
 
     async def _stop(self, wanted: ModelStopRequest) -> ModelStopReply:
         await asyncio.sleep(self._world.draw("proc"))
         gone = self.processes.pop(wanted.process_key, None)
+        self._starts.pop(wanted.process_key, None)
         self.report()
         return ModelStopReply(matched=gone is not None, freed=True, terminated=True, process_key=wanted.process_key)
 
+    async def _load(self, op_id: str) -> None:
+        left_s = 1 + 8 * self._world.draw("proc") if self.starts_in_s is None else self.starts_in_s
+        while left_s > 0:
+            await asyncio.sleep(min(left_s, 60))
+            left_s -= 60
+            if self.shows_progress:
+                self._world.publish(progress_subject(self.node_id, op_id), encode(_sign_of_life(op_id, self.node_id)))
+
     async def _install(self, wanted: InstallRequest) -> InstallReply:
-        world, incarnation = self._world, self._incarnation
+        """Whoever asks again for what is being started waits for the same start, and leaving does not stop it."""
         self._installed = True
         key = f"{wanted.model_id}#{wanted.replica_index}"
         generation = wanted.corral.start.generation if wanted.corral and wanted.corral.start else None
         running = self.processes.get(key)
-        if running is None or running.state != "ready":
-            starting = Process(
+        if running is not None and running.state == "ready":
+            self.processes[key] = replace(running, generation=generation)
+            return self._started(running)
+        begun = self._starts.get(key)
+        if begun is None or begun[0] != self._incarnation:
+            outcome: asyncio.Future[InstallReply] = asyncio.get_running_loop().create_future()
+            begun = self._starts[key] = (self._incarnation, outcome)
+            process = Process(
                 key=key,
                 model=wanted.model_id,
                 slot=wanted.replica_index,
-                pid=world.next_pid(),
-                token=world.ids.token(),
+                pid=self._world.next_pid(),
+                token=self._world.ids.token(),
                 generation=generation,
                 state="starting",
-                since_s=world.now_s(),
+                since_s=self._world.now_s(),
             )
-            self.processes[key] = starting
-            self.report()
-            await asyncio.sleep(1 + 8 * world.draw("proc"))
-            if self._incarnation != incarnation or not self.alive:
-                if self.processes.get(key) is starting:
-                    del self.processes[key]
-                await asyncio.Event().wait()
-            if self.processes.get(key) is not starting:
-                return InstallReply(success=False, error="it was stopped while it started")
-            if world.chaos and world.draw("proc") < 0.1:
-                del self.processes[key]
-                self.report()
-                return InstallReply(success=False, error="exit code 1")
-            running = self.processes[key] = replace(starting, state="ready", since_s=world.now_s())
-        else:
-            running = self.processes[key] = replace(running, generation=generation)
+            self._world.spawn(self._start(process, wanted.op_id or "", outcome), name=f"{self.name} starts {key}")
+        return await asyncio.shield(begun[1])
+
+    async def _start(self, starting: Process, op_id: str, outcome: asyncio.Future[InstallReply]) -> None:
+        world, incarnation, key = self._world, self._incarnation, starting.key
+        self.processes[key] = starting
         self.report()
+        await self._load(op_id)
+        if self._incarnation != incarnation or not self.alive:
+            if self.processes.get(key) is starting:
+                del self.processes[key]
+            return  # nobody is told: who asked finds out by itself
+        if self._starts.get(key) == (incarnation, outcome):
+            del self._starts[key]
+        if self.processes.get(key) is not starting:
+            outcome.set_result(InstallReply(success=False, error="it was stopped while it started"))
+            return
+        if world.chaos and world.draw("proc") < 0.1:
+            del self.processes[key]
+            outcome.set_result(InstallReply(success=False, error="exit code 1"))
+        else:
+            ready = self.processes[key] = replace(starting, state="ready", since_s=world.now_s())
+            outcome.set_result(self._started(ready))
+        self.report()
+
+    def _started(self, process: Process) -> InstallReply:
         return InstallReply(
             success=True,
-            address=self._address(running),
+            address=self._address(process),
             corral=StartedProcess(
                 backend="engine",
                 digest=DIGEST,
                 protocol="openai",
-                process_key=key,
-                pid=running.pid,
-                token=running.token,
+                process_key=process.key,
+                pid=process.pid,
+                token=process.token,
             ),
         )

@@ -1,17 +1,21 @@
 """Replication survives every mixture of faults that a seed makes, and a missing safeguard is noticed."""
 
+import asyncio
 import logging
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 
+from corral.core.replicas import ReplicaState
 from sim.loop import run_virtually
 from sim.world import World
 
-SEEDS = int(os.environ.get("CORRAL_SIM_SEEDS", "4"))
+Play = Callable[[World], Awaitable[None]]
+SEEDS = int(os.environ.get("CORRAL_SIM_SEEDS", "2"))
 FIRST = int(os.environ.get("CORRAL_SIM_FIRST", "1"))
 
 
@@ -23,13 +27,13 @@ def _quiet() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def simulate(seed: int, directory: Path, *, ablate: str = "") -> World:
+def simulate(seed: int, directory: Path, *, play: Play = World.run, machines: int = 4, ablate: str = "") -> World:
     directory.mkdir(parents=True, exist_ok=True)
 
     async def run() -> World:
-        world = World(seed, directory, ablate=ablate)
+        world = World(seed, directory, machines=machines, ablate=ablate)
         try:
-            await world.run()
+            await play(world)
         except BaseException:
             print(f"seed {seed}:", *world.lines[-60:], sep="\n")
             raise
@@ -59,3 +63,43 @@ def test_a_missing_safeguard_is_noticed(safeguard: str, tmp_path: Path) -> None:
             print(f"noticed with seed {seed}: {broken}")
             return
     raise AssertionError("no seed noticed that it is gone")
+
+
+def test_a_load_without_a_sign_of_life_is_called_off_and_goes_elsewhere(tmp_path: Path) -> None:
+    """INV-34, INV-35."""
+
+    async def play(world: World) -> None:
+        first, other = world.workers
+        first.starts_in_s = math.inf
+        await world.begin()
+        await asyncio.sleep(30)
+        await world.scale("gamma", 1, 1)
+        await asyncio.sleep(280)
+        assert first.processes, "it was given to the machine that hangs"
+        assert not first.cancelled, "silence is borne for the window of the step"
+        await asyncio.sleep(120)
+        [row] = await world.truth.replicas.read_all()
+        assert (row.node_id, row.state) == (other.node_id, ReplicaState.READY)
+        assert first.cancelled, "the work is called off"
+        world.end()
+
+    simulate(1, tmp_path, play=play, machines=2)
+
+
+def test_a_load_that_shows_life_may_take_as_long_as_it_takes(tmp_path: Path) -> None:
+    """INV-34."""
+
+    async def play(world: World) -> None:
+        [machine] = world.workers
+        machine.starts_in_s, machine.shows_progress = 1200.0, True
+        await world.begin()
+        await asyncio.sleep(30)
+        await world.scale("gamma", 1, 1)
+        await asyncio.sleep(1100)
+        assert not machine.cancelled
+        await asyncio.sleep(200)
+        [row] = await world.truth.replicas.read_all()
+        assert row.state is ReplicaState.READY
+        world.end()
+
+    simulate(1, tmp_path, play=play, machines=1)

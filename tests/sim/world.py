@@ -25,7 +25,7 @@ from sim.ports import HostBus, HostDatabase, SimClock, SimDatabase, SimIds, find
 MODELS = ("alpha", "beta", "gamma")
 CONFIG = "name: {name}\nbackend: engine\ncontext_size: {context}\nparameters: {{model: {name}.gguf}}\n"
 FAULTS = ("kill", "wipe", "cut", "crash", "crash", "frontend", "store", "edit", "scale")
-CHAOS_S = 420.0
+CHAOS_S = 300.0
 CONVERGE_S = 420.0
 """A back-off of five minutes is the longest there is, and a repair may take one more."""
 
@@ -146,7 +146,7 @@ class World:
         self.lines: list[str] = []
         self.checkers = Checkers(self)
         self.database = SimDatabase(directory / f"{seed}.db", self.clock, self.ids, self._committed)
-        self._truth = Stores(self.database, self.ids)
+        self.truth = Stores(self.database, self.ids)
 
     # For everybody
 
@@ -248,15 +248,15 @@ class World:
             self.store_away = False
         elif kind == "edit":
             text = CONFIG.format(name=chance.choice(MODELS), context=chance.choice((256, 512)))
-            await self._truth.models.save(text, "ann")
+            await self.truth.models.save(text, "ann")
             self.hint()
         elif kind == "scale":
             low = chance.choice((0, 1, 2))
-            await self._scale(chance.choice(MODELS), low, max(1, low, chance.choice((1, 2, 3))))
+            await self.scale(chance.choice(MODELS), low, max(1, low, chance.choice((1, 2, 3))))
 
-    async def _scale(self, model: str, low: int, high: int) -> None:
+    async def scale(self, model: str, low: int, high: int) -> None:
         self.checkers.wanted_changed(model)
-        await self._truth.scheduling.save(
+        await self.truth.scheduling.save(
             Scheduling(model=model, min_replicas=low, max_replicas=high), actor="ann", ids=self.ids
         )
         self.hint()
@@ -278,17 +278,20 @@ class World:
 
     # The run
 
-    async def run(self) -> None:
+    async def begin(self) -> None:
         await self.database.migrate()
         for name in ("a", "b"):
             await self.start_frontend(name)
         for worker in self.workers:
             worker.start()
         for name in MODELS:
-            await self._truth.models.save(CONFIG.format(name=name, context=256), "ann")
-        await self._scale("alpha", 2, 2)
-        await self._scale("beta", 0, 2)
-        await self._scale("gamma", 1, 1)
+            await self.truth.models.save(CONFIG.format(name=name, context=256), "ann")
+
+    async def run(self) -> None:
+        await self.begin()
+        await self.scale("alpha", 2, 2)
+        await self.scale("beta", 0, 2)
+        await self.scale("gamma", 1, 1)
         for name in MODELS:
             self.spawn(self._keep_asking(name), name=f"clients of {name}")
         await asyncio.sleep(60)
@@ -300,12 +303,15 @@ class World:
             await asyncio.sleep(1 + 20 * self.draw("nemesis"))
         await self._heal()
         await asyncio.sleep(CONVERGE_S)
-        await self.checkers.at_rest(self._truth)
+        await self.checkers.at_rest(self.truth)
         for name in MODELS:
             settled = await self._ask(name, within_s=60)
             assert settled is not None
             assert settled.cause is None, settled
             assert settled.progress is None, settled
+        self.end()
+
+    def end(self) -> None:
         for host in sorted(self.frontends):
             self.kill_frontend(host)
 

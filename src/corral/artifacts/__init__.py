@@ -31,7 +31,7 @@ from corral.artifacts.settings import ArtifactSettings
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, Metadata
-from corral.artifacts.weights import PlacedFile
+from corral.artifacts.weights import KeptFile, PlacedFile
 
 __all__ = [
     "LOCALAI_BACKENDS",
@@ -46,6 +46,7 @@ __all__ = [
     "GalleryStatus",
     "InstalledBackend",
     "InstalledVersion",
+    "KeptFile",
     "Manifest",
     "Metadata",
     "ModelCatalogue",

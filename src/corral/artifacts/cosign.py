@@ -10,7 +10,7 @@ from corral.artifacts.errors import BadReference, SignatureRefused, SourceReject
 from corral.artifacts.oci import Manifest
 from corral.artifacts.references import OciImage
 from corral.artifacts.registry import Registries
-from corral.artifacts.signatures import SignaturePolicy, check_policy, fingerprint, pick_signer
+from corral.artifacts.signatures import SignaturePolicy, check_policy, pick_signer
 
 PAYLOAD_BYTES = 64 * 1024
 MAX_SIGNATURES = 64
@@ -27,7 +27,7 @@ def check_signed(
     for payload, signature in _signatures(registries, image, digest, cancel):
         signer = pick_signer(payload, signature, digest, keys)
         if signer is not None:
-            return fingerprint(signer)
+            return signer.fingerprint
         wrong += 1
     if wrong:
         raise SignatureRefused(

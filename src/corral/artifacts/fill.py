@@ -26,7 +26,7 @@ from corral.artifacts.wheels import site_packages, wheel_path
 from corral.artifacts.zip import read_member, unpack_zip
 
 CHUNKS_AHEAD = 8  # packed, 256 KiB each
-OUTPUTS_AHEAD = 4  # unpacked, about 1 MiB each
+OUTPUTS_AHEAD = 8  # unpacked, 256 KiB each
 
 
 def layer_key(piece: Piece) -> str | None:
@@ -86,7 +86,7 @@ class Filler:
                         raise DigestMismatch(f"{path} changed while it was copied; nothing of it was kept.")
                 case _:
                     assert_never(piece)
-            return LayerIndex(entries=tree.entries, packed_bytes=packed, unpacked_bytes=tree.bytes_written)
+            return LayerIndex(entries=tree.finish(), packed_bytes=packed, unpacked_bytes=tree.bytes_written)
         finally:
             tree.close()
 

@@ -19,7 +19,7 @@ with suppress(ImportError):  # not built for every architecture; the standard li
 
 DAMAGED: tuple[type[Exception], ...] = (zlib.error, fast_zlib.error, lzma.LZMAError, OSError, EOFError)
 
-OUTPUT_BYTES = 1 << 20
+OUTPUT_BYTES = 256 * 1024  # what an allocator hands out again; larger pieces are new pages of the kernel's each time
 ZSTD_WINDOW_BYTES = 1 << 27
 XZ_MEMORY_BYTES = 256 << 20
 
@@ -48,7 +48,7 @@ def classify_compression(head: bytes) -> Compression:
 
 
 def inflate(chunks: Iterable[bytes], compression: Compression) -> Iterator[bytes]:
-    """The decompressed bytes, at most about a mebibyte at a time."""
+    """The decompressed bytes, in pieces of bounded size."""
     match compression:
         case Compression.NONE:
             return iter(chunks)

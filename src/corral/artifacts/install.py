@@ -467,7 +467,7 @@ def _as_far_as_possible() -> Iterator[None]:
     """Cleaning up after a failure, which is the one to tell. What is left is swept at the next start."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ArtifactError) as error:
         log.warning("artifact.not_cleaned_up", error=str(error))
 
 

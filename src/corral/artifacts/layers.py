@@ -88,7 +88,7 @@ class LayerStore:
                         index = fill(root)
                     finally:
                         os.close(root)
-                    (staged / "index").write_bytes(_encode(index))
+                    (staged / "index").write_bytes(_encoded(index))
                     staged.rename(self._root / key)
             except BaseException:
                 remove_tree(staged)
@@ -100,6 +100,14 @@ class LayerStore:
 
     def remove(self, key: str) -> None:
         self._staging.discard(self._root / key)
+
+
+def _encoded(index: LayerIndex) -> bytes:
+    try:
+        return _encode(index)
+    except UnicodeEncodeError as error:
+        name = error.object[:120]
+        raise UnsafeArchive(f"Member {name!a} has a name, or a link a target, that is not UTF-8.") from error
 
 
 def assemble(layers: list[Layer], target: Path, cancel: CancelToken) -> None:
@@ -122,6 +130,8 @@ class _Overlay:
         self._source_root = os.open(layer.tree, DIRECTORY_FLAGS)
         self._from = DirectoryStack(self._source_root)
         self._onto = DirectoryStack(root)
+        self._directory: str | None = None  # of the file last linked, open in both trees
+        self._source = self._parent = -1
 
     def apply(self) -> None:
         try:
@@ -133,7 +143,11 @@ class _Overlay:
             for count, entry in enumerate(index.entries):
                 if count % 256 == 0:
                     self._cancel.check()
-                self._place(entry)
+                if entry.kind == "file":
+                    self._file(entry)
+                else:
+                    self._directory = None
+                    self._place(entry)
         finally:
             self._from.close()
             self._onto.close()
@@ -163,23 +177,19 @@ class _Overlay:
         parts = tuple(entry.path.split("/"))
         try:
             if entry.kind == "dir":
-                self._directory(parts)
+                self._make_directory(parts)
                 return
             parent = self._onto.enter(parts[:-1], create=True)
             match entry.kind:
-                case "file":
-                    self._link(entry, parts, parent)
                 case "symlink":
                     self._clear(parent, parts[-1], parts)
                     os.symlink(entry.link, parts[-1], dir_fd=parent)
                 case "hardlink":
                     self._link_below(entry, parts)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise UnsafeArchive(f"{entry.path[:120]!a} goes through something that is not a directory.") from error
-            raise
+            raise _through(entry, error) from error
 
-    def _directory(self, parts: Parts) -> None:
+    def _make_directory(self, parts: Parts) -> None:
         try:
             self._onto.enter(parts, create=True)
         except OSError as error:
@@ -190,26 +200,36 @@ class _Overlay:
             os.unlink(parts[-1], dir_fd=parent)
             self._onto.enter(parts, create=True)
 
-    def _link(self, entry: Entry, parts: Parts, parent: int) -> None:
-        name = parts[-1]
+    def _file(self, entry: Entry) -> None:
+        directory, _, name = entry.path.rpartition("/")
         try:
-            source = self._from.enter(parts[:-1], create=False)
-            if self._layer.fresh is None and not _unchanged(entry, name, source):
+            if directory != self._directory:
+                self._enter(directory)
+            if self._layer.fresh is None and not _unchanged(entry, name, self._source):
                 raise LayerDamaged(self._layer, entry.path)
-            self._put(source, name, parent, parts)
+            self._link(name)
         except FileNotFoundError:
             raise LayerDamaged(self._layer, entry.path) from None
+        except OSError as error:
+            raise _through(entry, error) from error
 
-    def _put(self, source: int, name: str, parent: int, parts: Parts) -> None:
+    def _enter(self, directory: str) -> None:
+        parts = tuple(directory.split("/")) if directory else ()
+        self._directory = None
+        self._parent = self._onto.enter(parts, create=True)
+        self._source = self._from.enter(parts, create=False)
+        self._directory = directory
+
+    def _link(self, name: str) -> None:
         try:
-            os.link(name, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+            os.link(name, name, src_dir_fd=self._source, dst_dir_fd=self._parent, follow_symlinks=False)
         except FileExistsError:
-            self._clear(parent, name, parts)
-            os.link(name, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+            self._clear(self._parent, name, tuple(f"{self._directory}/{name}".lstrip("/").split("/")))
+            os.link(name, name, src_dir_fd=self._source, dst_dir_fd=self._parent, follow_symlinks=False)
         except OSError as error:
             if error.errno not in (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP):
                 raise
-            _copy(source, parent, name)  # a filesystem that cannot link, or a file with too many names
+            _copy(self._source, self._parent, name)  # a filesystem that cannot link, or a file with too many names
 
     def _link_below(self, entry: Entry, parts: Parts) -> None:
         target = tuple(entry.link.split("/"))
@@ -249,6 +269,12 @@ class _Overlay:
                 os.close(descriptor)
             self._onto.forget(parts)
             os.rmdir(name, dir_fd=directory)
+
+
+def _through(entry: Entry, error: OSError) -> Exception:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return UnsafeArchive(f"{entry.path[:120]!a} goes through something that is not a directory.")
+    return error
 
 
 def _unchanged(entry: Entry, name: str, parent: int) -> bool:

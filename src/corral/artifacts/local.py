@@ -161,6 +161,7 @@ def _unpack_archive(path: Path, unpacked: Path, budget: Budget) -> None:
             file.seek(0)
             chunks = inflate(iter(lambda: file.read(1 << 18), b""), classify_compression(head))
             unpack_tar(chunks, tree, depth=budget.limits.depth, whiteouts=False)
+        tree.finish()
     finally:
         tree.close()
         os.close(root)

@@ -35,7 +35,7 @@ from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.verify import Verified
 from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
-from corral.artifacts.weights import PlacedFile, install_files
+from corral.artifacts.weights import KeptFile, PlacedFile, install_files, list_files
 from corral.artifacts.workshop import build_installer
 from corral.core.model_variants import PickedBuild
 from corral.core.variants import Chosen
@@ -241,6 +241,10 @@ class Artifacts:
                 return install_files(installer, files, target, self._ids, token, meter)
 
         return await self._run(install, cancel)
+
+    async def list_files(self) -> list[KeptFile]:
+        """What the models directory holds, with the digests of what was fetched."""
+        return await self._run(lambda _: list_files(self._installer, self.settings.models_dir))
 
     def find_blob(self, digest: str) -> Path | None:
         """A verified blob for another worker to fetch, or None."""

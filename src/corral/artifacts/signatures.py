@@ -2,19 +2,23 @@
 
 import base64
 import binascii
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from corral.artifacts.digests import Digest, digest_of
 from corral.artifacts.errors import PolicyRefused
-from corral.core.p256 import Point, is_signed_by, read_point, read_signature
+from corral.core import ed25519, p256
 
 SUPPORTED = (
-    "Corral checks cosign signatures made with a key (ECDSA P-256), given as `public_key` or `public_keys` in PEM"
+    "Corral checks cosign signatures made with a key (ECDSA P-256 or Ed25519), given as `public_key` or `public_keys`"
+    " in PEM"
 )
 _PEM_HEAD, _PEM_TAIL = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
 _P256_INFO = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
+_ED25519_INFO = bytes.fromhex("302a300506032b6570032100")
 _PAYLOAD_TYPE = "cosign container image signature"
 
 
@@ -42,7 +46,19 @@ def read_policy(verification: Any) -> SignaturePolicy | None:
     )
 
 
-def check_policy(policy: SignaturePolicy, who: str) -> list[Point]:
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    der: bytes
+    has_signed: Callable[[bytes, bytes], bool]
+    """Whether the second argument is this key's signature of the first."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The key as people compare it: SHA-256 of its DER form, which is also what `openssl pkey -pubin` shows."""
+        return digest_of(self.der)
+
+
+def check_policy(policy: SignaturePolicy, who: str) -> list[PublicKey]:
     """The policy's keys. Refuses a policy of which any part could not be kept."""
     if policy.unsupported:
         raise PolicyRefused(
@@ -54,24 +70,37 @@ def check_policy(policy: SignaturePolicy, who: str) -> list[Point]:
     return [_read_key(pem, who) for pem in policy.public_keys]
 
 
-def _read_key(pem: str, who: str) -> Point:
+def _read_key(pem: str, who: str) -> PublicKey:
     head, found, rest = pem.partition(_PEM_HEAD)
     body, ended, _ = rest.partition(_PEM_TAIL)
     if not found or not ended or head.strip():
         raise PolicyRefused(f"{who} names a key that is not a PEM public key (`{_PEM_HEAD}`).")
     try:
         der = base64.b64decode("".join(body.split()), validate=True)
-        if not der.startswith(_P256_INFO):
-            raise PolicyRefused(f"{who} names a key of another kind. {SUPPORTED}.")
-        return read_point(der.removeprefix(_P256_INFO))
+        if der.startswith(_P256_INFO):
+            return _p256_key(der)
+        if der.startswith(_ED25519_INFO):
+            return _ed25519_key(der)
     except (binascii.Error, ValueError) as error:
         raise PolicyRefused(f"{who} names a damaged key: {error}.") from error
+    raise PolicyRefused(f"{who} names a key of another kind. {SUPPORTED}.")
 
 
-def fingerprint(key: Point) -> str:
-    """The key as people compare it: SHA-256 of its DER form, which is also what `openssl pkey -pubin` shows."""
-    raw = _P256_INFO + b"\x04" + key.x.to_bytes(32, "big") + key.y.to_bytes(32, "big")
-    return digest_of(raw)
+def _p256_key(der: bytes) -> PublicKey:
+    point = p256.read_point(der.removeprefix(_P256_INFO))
+
+    def has_signed(payload: bytes, signature: bytes) -> bool:
+        try:
+            return p256.is_signed_by(point, payload, p256.read_signature(signature))
+        except ValueError:
+            return False
+
+    return PublicKey(der, has_signed)
+
+
+def _ed25519_key(der: bytes) -> PublicKey:
+    key = ed25519.read_key(der.removeprefix(_ED25519_INFO))
+    return PublicKey(der, lambda payload, signature: ed25519.is_signed_by(key, payload, signature))
 
 
 class _Image(msgspec.Struct, rename="kebab"):
@@ -87,13 +116,13 @@ class _Payload(msgspec.Struct):
     critical: _Critical
 
 
-def pick_signer(payload: bytes, signature: str, digest: Digest, keys: list[Point]) -> Point | None:
+def pick_signer(payload: bytes, signature: str, digest: Digest, keys: list[PublicKey]) -> PublicKey | None:
     """The key that signed this payload, if the payload speaks of the image `digest`."""
     try:
-        numbers = read_signature(base64.b64decode(signature, validate=True))
+        raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
         return None
-    signer = next((key for key in keys if is_signed_by(key, payload, numbers)), None)
+    signer = next((key for key in keys if key.has_signed(payload, raw)), None)
     if signer is None:
         return None
     try:

@@ -1,6 +1,7 @@
 """Work in progress. Every process has its own corner, locked while the process lives, so that a sweep at start can
 tell what a killed one left behind from what a living one still needs."""
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -59,6 +60,13 @@ def remove_tree(path: Path) -> None:
     """Follows no link; what is already gone is fine."""
     if path.is_symlink() or path.is_file():
         path.unlink(missing_ok=True)
-    else:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        return
+    for last_try in (False, True):
+        try:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(path)
+            return
+        except OSError as error:
+            # The child of a process that was just killed may have been in the middle of creating one more file.
+            if last_try or error.errno != errno.ENOTEMPTY:
+                raise

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from corral.artifacts.errors import UnsafeArchive
-from corral.artifacts.tree import MemberNames, Parts, TreeWriter
+from corral.artifacts.tree import SMALL_BYTES, MemberNames, Parts, TreeWriter
 
 BLOCK = 512
 EXTENSION_BYTES = 1 << 20  # names and attributes of one member; a real one has a few hundred
 _ZEROS = bytes(BLOCK)
 _EXTENSIONS = frozenset((b"x", b"g", b"L", b"K"))
 _WHITEOUT = ".wh."
+_CUT_SHORT = "The archive ends in the middle of a member."
 _OPAQUE = ".wh..wh..opq"
 
 
@@ -29,13 +30,19 @@ class ChunkReader:
             return out
         return b"".join(self.pieces(count, complete=False))
 
+    def take_all(self, count: int) -> bytes:
+        out = self.take(count)
+        if len(out) < count:
+            raise UnsafeArchive(_CUT_SHORT)
+        return out
+
     def pieces(self, count: int, *, complete: bool = True) -> Iterator[memoryview]:
         while count:
             if not self._view:
                 chunk = next(self._chunks, None)
                 if chunk is None:
                     if complete:
-                        raise UnsafeArchive("The archive ends in the middle of a member.")
+                        raise UnsafeArchive(_CUT_SHORT)
                     return
                 self._view = memoryview(chunk)
             piece = self._view[:count]
@@ -118,7 +125,10 @@ def _member(
                 return
             mtime_s = extension.mtime_s if extension.mtime_s is not None else _number(header[136:148])
             executable = bool(_number(header[100:108]) & 0o111)
-            tree.file(parts, size=size, executable=executable, mtime_s=mtime_s, pieces=reader.pieces(size))
+            if size <= SMALL_BYTES:
+                tree.small_file(parts, reader.take_all(size), executable=executable, mtime_s=mtime_s)
+            else:
+                tree.file(parts, size=size, executable=executable, mtime_s=mtime_s, pieces=reader.pieces(size))
             reader.skip(-size % BLOCK)
         case b"5":
             tree.directory(parts)

@@ -4,7 +4,9 @@ link, so there is no path that could lead outside, whatever the archive did befo
 import errno
 import os
 from collections.abc import Iterable
-from typing import Literal
+from contextlib import suppress
+from itertools import chain
+from typing import Literal, NoReturn
 
 import msgspec
 
@@ -12,11 +14,15 @@ from corral.artifacts.budget import Budget
 from corral.artifacts.errors import UnsafeArchive, disk_errors
 from corral.artifacts.flush import start_writeback
 from corral.artifacts.inflate import fast_zlib
+from corral.artifacts.small_files import SmallFileFailed, SmallFiles
 
 Parts = tuple[str, ...]
 
 NAME_BYTES = 255
 LARGE_BYTES = 1 << 20
+SMALL_BYTES = 64 * 1024
+FEW_FILES = 256
+"""So many small files are written here before a child process is worth its start."""
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -104,6 +110,9 @@ class DirectoryStack:
         self._parts: Parts = ()
         self._descriptors = [root]
 
+    def is_at(self, parts: Parts) -> bool:
+        return parts == self._parts
+
     def enter(self, parts: Parts, *, create: bool) -> int:
         if parts != self._parts:
             common = 0
@@ -153,46 +162,104 @@ class TreeWriter:
         self._file_mode_kept = _modes_survive(root)
         self._directories: set[Parts] = set()  # all that exist
         self._listed: set[Parts] = set()  # those the archive names itself
-        self.entries: list[Entry] = []
+        self._entries: list[Entry] = []
+        self._few_left = FEW_FILES
+        self._small: SmallFiles | None = None
         self.bytes_written = 0
 
+    def finish(self) -> list[Entry]:
+        """Everything that was written, once it is."""
+        self._settle_small()
+        return self._entries
+
     def close(self) -> None:
+        """To be called in any case; without `finish` before it, some files may be missing."""
         self._stack.close()
+        if self._small is not None:
+            self._small.close()
 
     def directory(self, parts: Parts) -> None:
         if not parts or parts in self._listed:
             return
         self._parent((*parts, ""))
         self._listed.add(parts)
-        self.entries.append(Entry("dir", "/".join(parts)))
+        self._entries.append(Entry("dir", "/".join(parts)))
 
     def file(self, parts: Parts, *, size: int, executable: bool, mtime_s: float, pieces: Iterable[memoryview]) -> None:
+        if size <= SMALL_BYTES:
+            data, pieces = _whole(pieces)
+            if data is not None:
+                self.small_file(parts, data, executable=executable, mtime_s=mtime_s)
+                return
         self._budget.member(size)
-        parent = self._parent(parts)
-        mode = 0o555 if executable else 0o444
+        self._write_here(parts, self._parent(parts), _mode(executable), _nanoseconds(mtime_s), pieces)
+
+    def small_file(self, parts: Parts, data: bytes, *, executable: bool, mtime_s: float) -> None:
+        self._budget.member(len(data))
+        parent, mode, mtime_ns = self._parent(parts), _mode(executable), _nanoseconds(mtime_s)
+        small = self._child_for_small()
+        if small is None:
+            self._write_here(parts, parent, mode, mtime_ns, (memoryview(data),))
+            return
+        try:
+            small.add(parts, parent, mode=mode, mtime_ns=mtime_ns, data=data)
+        except SmallFileFailed as failed:
+            self._refuse_small(failed.parts, failed.cause)
+        except OSError as error:
+            self._refuse_small(parts, error)
+        self.bytes_written += len(data)
+        self._entries.append(Entry("file", "/".join(parts), len(data), mtime_ns, crc=fast_zlib.crc32(data)))
+
+    def _write_here(self, parts: Parts, parent: int, mode: int, mtime_ns: int, pieces: Iterable[memoryview]) -> None:
         with disk_errors(f"unpacking {parts[-1]}"):
-            try:
-                descriptor = os.open(parts[-1], CREATE_FLAGS, mode, dir_fd=parent)
-            except OSError as error:
-                raise self._refusal(parts, error) from error
-            try:
-                written = crc = 0
-                for piece in pieces:
-                    view = piece
-                    crc = fast_zlib.crc32(piece, crc)
-                    while view:
-                        view = view[os.write(descriptor, view) :]
-                    written += len(piece)
-                if not self._file_mode_kept:
-                    os.fchmod(descriptor, mode)
-                mtime_ns = int(min(max(mtime_s, 0.0), 2.0**33) * 1_000_000_000)
-                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-                if written >= LARGE_BYTES:
-                    start_writeback(descriptor)
-            finally:
-                os.close(descriptor)
+            written, crc = self._written(parts, parent, mode, mtime_ns, pieces)
         self.bytes_written += written
-        self.entries.append(Entry("file", "/".join(parts), written, mtime_ns, crc=crc))
+        self._entries.append(Entry("file", "/".join(parts), written, mtime_ns, crc=crc))
+
+    def _written(
+        self, parts: Parts, parent: int, mode: int, mtime_ns: int, pieces: Iterable[memoryview]
+    ) -> tuple[int, int]:
+        """How much it was, and its checksum."""
+        try:
+            descriptor = os.open(parts[-1], CREATE_FLAGS, mode, dir_fd=parent)
+        except OSError as error:
+            raise self._refusal(parts, error) from error
+        try:
+            written = crc = 0
+            for piece in pieces:
+                view = piece
+                crc = fast_zlib.crc32(piece, crc)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                written += len(piece)
+            if not self._file_mode_kept:
+                os.fchmod(descriptor, mode)
+            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            if written >= LARGE_BYTES:
+                start_writeback(descriptor)
+        finally:
+            os.close(descriptor)
+        return written, crc
+
+    def _child_for_small(self) -> SmallFiles | None:
+        self._few_left -= 1
+        if self._few_left == 0:
+            with suppress(OSError):  # a machine that allows no more processes: slower, and as good
+                self._small = SmallFiles()
+        return self._small
+
+    def _settle_small(self) -> None:
+        """Before a member that may speak of earlier ones: they have to be there."""
+        if self._small is None:
+            return
+        try:
+            self._small.settle()
+        except SmallFileFailed as failed:
+            self._refuse_small(failed.parts, failed.cause)
+
+    def _refuse_small(self, parts: Parts, error: OSError) -> NoReturn:
+        with disk_errors(f"unpacking {parts[-1]}"):
+            raise self._refusal(parts, error) from error
 
     def symlink(self, parts: Parts, target: str) -> None:
         self._budget.member(0)
@@ -203,17 +270,18 @@ class TreeWriter:
                 os.symlink(inside, parts[-1], dir_fd=parent)
             except OSError as error:
                 raise self._refusal(parts, error) from error
-        self.entries.append(Entry("symlink", "/".join(parts), link=inside))
+        self._entries.append(Entry("symlink", "/".join(parts), link=inside))
 
     def hardlink(self, parts: Parts, target: Parts) -> None:
         """A second name of a file of this archive, or, noted for later, of one in a layer below."""
         self._budget.member(0)
         if not target or not parts:
             raise UnsafeArchive("A hard link without a name.")
+        self._settle_small()
         parent = self._parent(parts)
         found = self._find_regular(target)
         if found is None:
-            self.entries.append(Entry("hardlink", "/".join(parts), link="/".join(target)))
+            self._entries.append(Entry("hardlink", "/".join(parts), link="/".join(target)))
             return
         source, status = found
         parent = self._parent(parts)
@@ -224,11 +292,12 @@ class TreeWriter:
                 raise self._refusal(parts, error) from error
             finally:
                 os.close(source)
-        self.entries.append(Entry("file", "/".join(parts), status.st_size, status.st_mtime_ns))
+        self._entries.append(Entry("file", "/".join(parts), status.st_size, status.st_mtime_ns))
 
     def note(self, kind: Literal["whiteout", "opaque"], parts: Parts) -> None:
         """A deletion, which says something of lower layers and therefore touches nothing here."""
         self._budget.member(0)
+        self._settle_small()
         home = parts if kind == "opaque" else parts[:-1]
         try:
             self._stack.enter(home, create=False)
@@ -236,7 +305,7 @@ class TreeWriter:
             pass  # the directory is one of a lower layer
         except OSError as error:
             raise self._refusal(parts, error) from error
-        self.entries.append(Entry(kind, "/".join(parts)))
+        self._entries.append(Entry(kind, "/".join(parts)))
 
     def _find_regular(self, parts: Parts) -> tuple[int, os.stat_result] | None:
         try:
@@ -259,6 +328,8 @@ class TreeWriter:
         if not parts:
             raise UnsafeArchive("A member without a name would replace the root itself.")
         parent = parts[:-1]
+        if parent in self._directories and self._stack.is_at(parent):
+            return self._stack.enter(parent, create=False)
         if parent and parent not in self._directories:
             for depth in range(1, len(parent) + 1):
                 if parent[:depth] not in self._directories:
@@ -282,6 +353,27 @@ class TreeWriter:
         if error.errno in (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ):
             return UnsafeArchive(f"Member {shown} has a name this filesystem cannot hold.")
         return error
+
+
+def _mode(executable: bool) -> int:
+    return 0o555 if executable else 0o444
+
+
+def _nanoseconds(mtime_s: float) -> int:
+    return int(min(max(mtime_s, 0.0), 2.0**33) * 1_000_000_000)
+
+
+def _whole(pieces: Iterable[memoryview]) -> tuple[bytes | None, Iterable[memoryview]]:
+    """The content if it is as small as it claims to be, else the pieces unread."""
+    kept: list[memoryview] = []
+    count = 0
+    iterator = iter(pieces)
+    for piece in iterator:
+        kept.append(piece)
+        count += len(piece)
+        if count > SMALL_BYTES:
+            return None, chain(kept, iterator)
+    return b"".join(kept), ()
 
 
 def _modes_survive(root: int) -> bool:

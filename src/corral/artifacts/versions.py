@@ -201,10 +201,12 @@ class VersionStore:
             raise NotInstalled(f"Backend {name} is not installed here.")
         if running(path):
             raise VersionInUse(f"A process still runs from backend {name}. Stop it first.")
-        self._staging.discard(path)
+        with disk_errors(f"removing {name}"):
+            self._staging.discard(path)
 
     def remove_version(self, version: InstalledVersion) -> None:
-        self._staging.discard(version.path)
+        with disk_errors(f"removing a version of {version.name}"):
+            self._staging.discard(version.path)
 
     def surplus(self, keep: int, running: Callable[[Path], bool]) -> Collection[InstalledVersion]:
         """Versions that garbage collection may take: not current, not among the newest `keep`, not running."""

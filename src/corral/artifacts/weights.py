@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,36 @@ class PlacedFile:
     path: Path
     digest: Digest
     size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A file of the models directory."""
+
+    name: str
+    """Below the models directory."""
+    path: Path
+    size: int
+    digest: Digest | None
+    """None for what somebody else put there."""
+
+
+def list_files(installer: Installer, directory: Path) -> list[KeptFile]:
+    """Weights are links to blobs, so whose digest a file has is told by its inode; nothing is read."""
+    known: dict[tuple[int, int], Digest] = {}
+    for digest in installer.blobs.digests():
+        with suppress(FileNotFoundError):  # collected a moment ago
+            status = installer.blobs.path(digest).stat()
+            known[status.st_dev, status.st_ino] = digest
+    found = []
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        if any(part.startswith(".") for part in name.parts) or path.is_symlink() or not path.is_file():
+            continue
+        status = path.stat()
+        digest_here = known.get((status.st_dev, status.st_ino))
+        found.append(KeptFile(name=str(name), path=path, size=status.st_size, digest=digest_here))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

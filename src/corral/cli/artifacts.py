@@ -17,7 +17,9 @@ from corral.artifacts import (
     LOCALAI_MODELS,
     Artifacts,
     BackendRequest,
+    InstalledBackend,
     InstalledVersion,
+    KeptFile,
     ModelFile,
     ResolvedArtifact,
     SignaturePolicy,
@@ -30,6 +32,7 @@ from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
 from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
+from corral.cli.artifact_models import WantedModel, model_facts, pick, weights_facts
 from corral.cli.artifact_names import hints, is_known, request_for_name
 from corral.cli.artifact_progress import ProgressView
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
@@ -178,14 +181,21 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
         raise click.BadParameter(str(error), context, parameter) from error
 
 
-def _own_memory_bytes(capability: str) -> int | None:
-    """Of this machine, where models run in it. What a GPU has is not asked here."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if capability == "default" else None
+_model_variant = click.option(
+    "--variant", default="", help="With --model: this build of the model instead of the one that suits best."
+)
+_model_memory = click.option(
+    "--memory",
+    callback=_size,
+    metavar="SIZE",
+    help="With --model: the memory the model may use, such as 24GB. Default: this machine's, for a CPU.",
+)
 
 
 def _version_facts(version: InstalledVersion) -> dict[str, Any]:
     metadata = version.metadata
     return {
+        "kind": "backend",
         "name": version.name,
         "digest": metadata.digest,
         "version": metadata.version,
@@ -209,13 +219,8 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
 @_signing_key
 @click.option("--force", is_flag=True, help="Build the version anew even if it is here, to repair it.")
 @click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
-@click.option("--variant", default="", help="With --model: this build of the model instead of the one that suits best.")
-@click.option(
-    "--memory",
-    callback=_size,
-    metavar="SIZE",
-    help="With --model: the memory the model may use, such as 24GB. Default: this machine's, for a CPU.",
-)
+@_model_variant
+@_model_memory
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def pull(
@@ -254,14 +259,8 @@ def pull(
 
     async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
         if reference is None:
-            entry, picked = await artifacts.pick_model(
-                await artifacts.read_models(),
-                what,
-                capability=capability,
-                memory_bytes=memory or _own_memory_bytes(capability),
-                catalogue=await artifacts.read_catalogue(),
-                pin=variant,
-            )
+            wanted = WantedModel(name=what, capability=capability, variant=variant, memory_bytes=memory)
+            entry, picked = await pick(artifacts, wanted)
             if not as_json and (entry.variants or entry.name.lower() != what.lower()):
                 click.echo(picked.reason, err=True)
             files = (await artifacts.read_model(entry)).files
@@ -290,11 +289,28 @@ def _name_of(location: str) -> str:
 @click.argument("what")
 @click.option("--capability", default="default", show_default=True)
 @_signing_key
+@click.option("--model", is_flag=True, help="WHAT is a model of a gallery.")
+@_model_variant
+@_model_memory
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
-def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | None, as_json: bool) -> None:
+def inspect(
+    settings: ArtifactSettings,
+    what: str,
+    capability: str,
+    key: Path | None,
+    model: bool,
+    variant: str,
+    memory: int | None,
+    as_json: bool,
+) -> None:
     """Show what a name or location resolves to, without fetching its bulk."""
     reference = _reference(what)
+    if model and reference is None:
+        wanted = WantedModel(name=what, capability=capability, variant=variant, memory_bytes=memory)
+        shown = _run(settings, lambda artifacts: model_facts(artifacts, wanted))
+        _show(as_json, shown, [line for key, value in shown.items() for line in _fact_lines(key, value)])
+        return
 
     async def look(artifacts: Artifacts) -> tuple[ResolvedArtifact | None, dict[str, Any]]:
         if reference is not None:
@@ -324,9 +340,14 @@ def inspect(settings: ArtifactSettings, what: str, capability: str, key: Path | 
 
 
 def _fact_lines(key: str, value: Any) -> list[str]:
+    if key == "files":
+        files = [f"  {file['filename']}  {file['digest'] or '-'}  {file['uri']}" for file in value]
+        return [f"files: {len(files)}", *files]
     if key == "pieces":
         pieces = [f"  {piece['name']}  {piece['digest'] or '-'}  {piece['size_bytes']}" for piece in value]
         return [f"pieces: {len(pieces)}", *pieces]
+    if isinstance(value, dict):
+        value = msgspec.json.encode(value).decode()
     return [f"{key}: {', '.join(value) if isinstance(value, list) else value}"] if value else []
 
 
@@ -351,22 +372,31 @@ def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -> None:
-    """List installed backends with all their versions; a star marks the one that new processes start from."""
+    """List installed backends with all their versions, and model weights. A star marks the version that new processes
+    start from."""
     if available:
         catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())
         offered = [{"name": entry.name, "gallery": entry.gallery, "uri": entry.uri} for entry in catalogue.entries]
         notes = [f"# {item.name}: {item.problem}" for item in catalogue.galleries if item.problem]
         _show(as_json, offered, notes + [f"{item['gallery']}@{item['name']}" for item in offered])
         return
-    backends = _run(settings, lambda artifacts: artifacts.list_backends())
+
+    async def look(artifacts: Artifacts) -> tuple[tuple[InstalledBackend, ...], list[KeptFile]]:
+        return await artifacts.list_backends(), await artifacts.list_files()
+
+    backends, weights = _run(settings, look)
     facts = [_version_facts(version) for backend in backends for version in backend.versions]
-    facts += [{"name": backend.name, "problem": backend.problem} for backend in backends if backend.problem]
+    facts += [
+        {"kind": "backend", "name": backend.name, "problem": backend.problem} for backend in backends if backend.problem
+    ]
+    facts += [weights_facts(file) for file in weights]
     lines = [_listed_line(item) for item in facts]
     _show(as_json, facts, lines or ["Nothing is installed here. Try `corral artifacts pull llama-cpp`."])
 
 
 def _listed_line(item: dict[str, Any]) -> str:
-    parts = [item["name"], item.get("digest") or item.get("problem") or "-", item.get("version")]
+    name = f"models/{item['name']}" if item["kind"] == "weights" else item["name"]
+    parts = [name, item.get("digest") or item.get("problem") or "-", item.get("version")]
     if size := item.get("size_bytes"):
         parts.append(format_bytes(size))
     return f"{'*' if item.get('current') else ' '} {'  '.join(part for part in parts if part)}"

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
+from corral.controller.attempts import OrderLimits
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
-from corral.controller.intents import IntentController, OrderLimits
+from corral.controller.intents import IntentController
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.reports import Reports

@@ -1,5 +1,6 @@
 """`corral worker`: run the worker of this machine."""
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,7 @@ def _real_world() -> "World":
     from corral.system import SystemClock, SystemDisk, SystemIds
     from corral.system.http_call import http_call
     from corral.worker.areas import Area
+    from corral.worker.hardware import Roots
     from corral.worker.processes.groups import find_groups
     from corral.worker.processes.local import LocalProcesses
     from corral.worker.world import World
@@ -70,4 +72,6 @@ def _real_world() -> "World":
         open_processes=lambda settings, nvml: LocalProcesses(
             settings, groups=find_groups(), clock=clock, ids=ids, nvml=nvml
         ),
+        hardware=lambda models: Roots(disk=models),
+        environment=dict(os.environ),
     )

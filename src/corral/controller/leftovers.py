@@ -17,6 +17,7 @@ from corral.system import Clock
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 2.0
+FRESH_S = 10.0
 ASK_WITHIN_S = 30.0
 DELETE_LEASE_MS = 60_000
 
@@ -25,10 +26,11 @@ class Leftovers:
     def __init__(self, memory: LoadMemoryStore, bus: Link, *, orphan_grace_s: float, clock: Clock) -> None:
         self._memory, self._bus, self._grace_s, self._clock = memory, bus, orphan_grace_s, clock
         self._orphans: dict[Orphan, float] = {}
+        self._noted_s = 0.0
 
     def note(self, orphans: Iterable[Orphan]) -> None:
         """All there are now; not ended at once: whoever starts a process writes its row a moment before or after."""
-        now_s = self._clock.monotonic_s()
+        now_s = self._noted_s = self._clock.monotonic_s()
         self._orphans = {orphan: self._orphans.get(orphan, now_s) for orphan in orphans}
 
     async def run(self) -> None:
@@ -38,6 +40,8 @@ class Leftovers:
 
     async def turn(self) -> None:
         now_s = self._clock.monotonic_s()
+        if now_s - self._noted_s > FRESH_S:
+            self._orphans = {}  # we slept, or another frontend looks now: somebody may want them by this time
         due = [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= self._grace_s]
         await self._memory.want_deleted_with_models()
         deletions = await self._memory.claim_deletions(lease_ms=DELETE_LEASE_MS)

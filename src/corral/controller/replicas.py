@@ -11,7 +11,6 @@ from corral.controller.leftovers import Leftovers
 from corral.controller.load_ports import Traffic
 from corral.controller.model_views import ViewBuilder
 from corral.controller.stops import Stops
-from corral.core.errors import CorralError
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.repair import plan_repair
@@ -32,7 +31,6 @@ LEASE = "replicas"
 LEASE_TTL_S = 15.0
 LOOK_EVERY_S = 2.0
 LOOK_AT_MOST_EVERY_S = 0.1
-ASK_AT_ONCE = 32
 REBUILD_IF_USED_WITHIN_MS = 30 * 60_000
 """A model nobody schedules is brought back after its node died only if somebody uses it."""
 
@@ -45,7 +43,6 @@ class ReplicaController:
         stores: Stores,
         stops: Stops,
         traffic: Traffic,
-        ask_report: Callable[[str], Awaitable[NodeReport]],
         loads_changed: Callable[[], None],
         hint: Callable[[], Awaitable[None]],
         pace: ScalingPace,
@@ -54,7 +51,7 @@ class ReplicaController:
         ids: Ids,
     ) -> None:
         self._holder, self._stores, self._stops, self._traffic = holder, stores, stops, traffic
-        self._ask_report, self._loads_changed, self._hint = ask_report, loads_changed, hint
+        self._loads_changed, self._hint = loads_changed, hint
         self._pace, self._leftovers = pace, leftovers
         self._clock, self._ids = clock, ids
         self._poked = asyncio.Event()
@@ -67,12 +64,20 @@ class ReplicaController:
     def poke(self) -> None:
         self._poked.set()
 
+    @property
+    def looks(self) -> bool:
+        """This frontend is the one that does."""
+        return self._lease is not None
+
     async def run(self) -> None:
         while True:
             lease = await self._stores.leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S, fresh=not self._started)
             self._started = True
             if lease is not None:
                 await self.look(lease)
+            else:
+                self._lease = None
+                self._leftovers.note(())
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -84,7 +89,6 @@ class ReplicaController:
     async def look(self, lease: Lease) -> None:
         """What it decides is void when the lease has gone to another meanwhile: that one has seen newer things."""
         self._lease = lease
-        await self._learn()
         fleet = await self._stores.replicas.read_fleet(self._traffic.total)
         jobs = await self._stores.load_jobs.read_all()
         models = {model.name: model for model in await self._stores.models.read_all()}
@@ -239,31 +243,4 @@ class ReplicaController:
             if peak:
                 await self._stores.load_memory.note_peak(
                     row.model, row.revision, row.backend_digest, device_class(node), peak
-                )
-
-    async def _learn(self) -> None:
-        """Where processes that were started again, or whose worker was, are reached now: tokens travel only in
-        answers."""
-        nodes = await self._stores.replicas.read_unlearned()
-        limit = asyncio.Semaphore(ASK_AT_ONCE)
-
-        async def learn(node_id: str) -> None:
-            async with limit:
-                try:
-                    await self._learn_of(node_id)
-                except CorralError as error:  # the next look finds it again
-                    log.warning("replicas.not_learned", node=node_id, error=str(error))
-
-        await asyncio.gather(*(learn(node_id) for node_id in nodes))
-        if nodes:
-            await self._hint()
-
-    async def _learn_of(self, node_id: str) -> None:
-        rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(node_id)}
-        report = await self._ask_report(node_id)
-        for process in report.processes:
-            row = rows.get(process.process_key)
-            if row is not None and process.state == "ready" and process.address is not None:
-                await self._stores.replicas.note_seen(
-                    row.id, epoch=report.epoch, pid=process.pid, address=process.address, token=process.token
                 )

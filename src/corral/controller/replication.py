@@ -8,6 +8,7 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
+from corral.controller.learning import Learning
 from corral.controller.leftovers import Leftovers
 from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
 from corral.controller.load_run import LoadTools
@@ -74,7 +75,6 @@ class Replication:
             stores=stores,
             stops=self.stops,
             traffic=traffic,
-            ask_report=ask_report,
             loads_changed=self.runner.poke,
             hint=self.changed,
             pace=pace,
@@ -82,11 +82,15 @@ class Replication:
             clock=clock,
             ids=ids,
         )
+        self._learning = Learning(
+            stores.replicas, ask_report=ask_report, is_ours=lambda: self.controller.looks, hint=self.changed
+        )
         self.loops = {
             "loads": self.runner.run,
             "stops": self.stops.run,
             "replicas": self.controller.run,
             "leftovers": leftovers.run,
+            "restarted processes": self._learning.run,
         }
 
     async def start(self) -> None:
@@ -98,6 +102,7 @@ class Replication:
         self.desk.poke()
         self.stops.poke()
         self.controller.poke()
+        self._learning.poke()
 
     async def _on_routes(self, _message: BusMessage) -> None:
         self.poke()

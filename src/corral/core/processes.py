@@ -65,6 +65,11 @@ class ProcessSpec:
         if any("\0" in text for text in (*texts, *self.environment)):
             raise InvalidInput(f"{self.key}: a zero byte in the command or environment.")
 
+    @property
+    def own_host(self) -> str:
+        """Where this machine reaches it. Told to listen everywhere, it is asked on loopback."""
+        return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:

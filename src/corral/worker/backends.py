@@ -5,8 +5,8 @@ installed is kept in memory, so that a process that runs already is found withou
 """
 
 import asyncio
-from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +18,7 @@ from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, Li
 from corral.core.errors import InvalidInput
 from corral.core.processes import ProcessKey, ProcessView
 from corral.worker.grpc_backend import free_model
-from corral.worker.jobs import Jobs, Listener, Result, Work
+from corral.worker.jobs import Jobs, Listener, Result, Work, unless_cancelled
 from corral.worker.ledger import Ledger
 from corral.worker.named_locks import NamedLocks
 from corral.worker.processes.supervisor import Supervisor
@@ -143,7 +143,7 @@ class Backends:
             return present
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
-            async with self.held(request.backend or request.name):
+            async with self._turn(request.backend or request.name, cancel):
                 await self.accept(request)  # a newer order may have come while we waited
                 if not request.force and (present := self._satisfied(request)) is not None:
                     await self.note_applied(request)
@@ -168,7 +168,7 @@ class Backends:
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             try:
-                async with self.held(request.backend or request.name):
+                async with self._turn(request.backend or request.name, cancel):
                     await self.accept(request)
                     if extras.strategy != ROLLING:
                         await self._stop_users(request.backend, stopped, reason="its backend is being upgraded")
@@ -262,9 +262,9 @@ class Backends:
 
     async def _fetch(self, request: InstallRequest, cancel: CancelToken, report: Listener) -> InstalledVersion:
         backend = plain_name(request.backend) or request.name
-        wanted = await self._reader.read(request, self.find(backend))
+        wanted = await unless_cancelled(cancel, self._reader.read(request, self.find(backend)))
         cancel.check()
-        version = await self._artifacts.install(wanted, on_progress=report, cancel=cancel)
+        version = await self._artifacts.install(wanted, force=request.force, on_progress=report, cancel=cancel)
         await self.refresh()  # it is there, whether or not that can be noted
         if not request.uri:
             await self._ledger.note_concrete(backend, version.name)
@@ -291,6 +291,13 @@ class Backends:
         if backend is None:
             raise NotInstalled(f"Backend {name} is not installed here.")
         return backend.name
+
+    @asynccontextmanager
+    async def _turn(self, backend: str, cancel: CancelToken) -> AsyncIterator[None]:
+        """The backend's lock; who is cancelled in the line leaves it."""
+        async with AsyncExitStack() as turn:
+            await unless_cancelled(cancel, turn.enter_async_context(self.held(backend)))
+            yield
 
     def _lock_name(self, name: str) -> str:
         backend = self.find(name)

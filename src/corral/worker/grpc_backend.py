@@ -59,7 +59,7 @@ async def free_model(view: ProcessView) -> None:
     shared = _shared_token(view.spec)
     token = view.state.token if shared is None else shared
     try:
-        reply = await _call("127.0.0.1", view.state.port, "Free", token, within_s=_FREE_WITHIN_S)
+        reply = await _call(view.spec.own_host, view.state.port, "Free", token, within_s=_FREE_WITHIN_S)
     except grpc.aio.AioRpcError as problem:
         raise Unavailable(f"freeing process {view.key}: {_describe(problem)}") from None
     if b"\x10\x01" not in reply:  # field 2 of Result, `success`, is true
@@ -81,7 +81,8 @@ async def _call(host: str, port: int, method: str, token: str, *, within_s: floa
 
     options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    async with grpc.aio.insecure_channel(f"{host}:{port}", options=options) as channel:
+    named = f"[{host}]" if ":" in host else host
+    async with grpc.aio.insecure_channel(f"{named}:{port}", options=options) as channel:
         call = channel.unary_unary(_SERVICE + method)
         reply: bytes = await call(b"", timeout=within_s, metadata=metadata)
         return reply

@@ -1,7 +1,7 @@
 """Long work that several may ask for at once: identical requests share one job, and each can leave it alone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,6 +11,20 @@ from corral.artifacts.errors import Cancelled
 Result = TypeVar("Result")
 Listener = Callable[[Progress], None]
 Work = Callable[[CancelToken, Listener], Awaitable[Result]]
+
+LOOK_EVERY_S = 0.25
+
+
+async def unless_cancelled(cancel: CancelToken, step: Coroutine[Any, Any, Result]) -> Result:
+    """For a step that changes nothing, such as waiting for a turn: a cancel ends it within a moment."""
+    task = asyncio.ensure_future(step)
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK_EVERY_S))[0]:
+            cancel.check()
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @dataclass(eq=False, slots=True)

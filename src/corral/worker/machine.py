@@ -1,7 +1,6 @@
 """What this worker tells of its machine when it registers and beats."""
 
 import asyncio
-import os
 from dataclasses import dataclass
 
 from corral import __version__
@@ -10,8 +9,8 @@ from corral.core.capability import Capability, pick_capability
 from corral.core.errors import Unavailable
 from corral.core.hardware import Hardware
 from corral.settings import WorkerSettings
-from corral.system import Disk
 from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
+from corral.worker.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +55,15 @@ class Machine:
         )
 
 
-async def read_machine(settings: WorkerSettings, disk: Disk) -> Machine:
+async def read_machine(settings: WorkerSettings, world: World) -> Machine:
     models = settings.data_dir / "models"
     try:
-        disk.make_directory(models, private=False)
+        world.disk.make_directory(models, private=False)
     except OSError as error:
         raise Unavailable(f"cannot make {models}: {error.strerror}. Choose another --data-dir.") from error
-    roots = Roots(disk=models)
+    roots = world.hardware(models)
     hardware = await asyncio.to_thread(read_hardware, roots)
-    environment = dict(os.environ)
+    environment = dict(world.environment)
     if settings.capability:
         environment["LOCALAI_FORCE_META_BACKEND_CAPABILITY"] = settings.capability
     facts = await asyncio.to_thread(read_capability_facts, roots, hardware, environment)

@@ -82,7 +82,7 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
         listener, port = _listen(settings, host)
         opened.callback(listener.close)
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
-        machine = await read_machine(settings, disk)
+        machine = await read_machine(settings, world)
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
         async with open_workshop(settings, world, capability=machine.capability.token, nvml=nvml) as workshop:

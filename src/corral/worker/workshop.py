@@ -2,8 +2,7 @@
 with the same ones, and so do the backends it runs."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from corral.artifacts.s3 import sign
 from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, S3Settings
 from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
+from corral.core.restarts import RestartPolicy
 from corral.settings import WorkerSettings
 from corral.system import Clock, Ids
 from corral.system.buckets import BucketSettings, open_bucket
@@ -58,9 +58,9 @@ class Workshop:
     blob_token: str = field(repr=False)
 
 
-def artifact_settings(settings: WorkerSettings) -> ArtifactSettings:
+def artifact_settings(settings: WorkerSettings, environment: Mapping[str, str]) -> ArtifactSettings:
     """The shared storage is where `s3://` leads, and may be at a private address: an operator named it."""
-    found = settings_from_environment(settings.data_dir, os.environ)
+    found = settings_from_environment(settings.data_dir, environment)
     storage = storage_keys(settings)
     named = urlsplit(storage.endpoint) if storage is not None else None
     trusted = [*settings.trusted_hosts, *([named.netloc] if named is not None else [])]
@@ -111,7 +111,7 @@ async def _open(
     nvml: Nvml | None,
 ) -> Workshop:
     data_dir = settings.data_dir
-    artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings)))
+    artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings, world.environment)))
     news = asyncio.Event()
     supervisor = _supervisor(settings, world, tasks, news, nvml)
     backends = Backends(
@@ -151,14 +151,17 @@ def _supervisor(
     state = settings.data_dir / "run"
     if settings.backend_user is not None:
         world.disk.let_through(settings.data_dir)  # backends walk to their version
-    local = LocalSettings(state=state, environment=dict(os.environ), pass_on=settings.backend_environment)
+    local = LocalSettings(state=state, environment=world.environment, pass_on=settings.backend_environment)
     processes = world.open_processes(local, nvml)
     ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
 
     def changed(_view: ProcessView) -> None:
         news.set()
 
-    return Supervisor(tasks, processes, ports, clock=world.clock, ids=world.ids, probe_of=probe_of, changed=changed)
+    policy = RestartPolicy(budget=settings.backend_restarts, base_s=settings.backend_restart_delay_s)
+    return Supervisor(
+        tasks, processes, ports, clock=world.clock, ids=world.ids, probe_of=probe_of, changed=changed, policy=policy
+    )
 
 
 def _areas(opened: AsyncExitStack, data_dir: Path, world: World, quota_bytes: int | None) -> FileAreas:

@@ -1,8 +1,8 @@
 """Everything outside this process that a worker works with. Its main hands in the real things; a simulation its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from corral.bus.client import Bus, BusOptions
 from corral.system import Clock, Disk, Ids
 from corral.system.http_call import HttpCall
 from corral.worker.areas import Area
-from corral.worker.hardware.nvml import Nvml
+from corral.worker.hardware import Nvml, Roots
 from corral.worker.processes.local import LocalSettings
 from corral.worker.processes.port import Processes
 
@@ -36,7 +36,12 @@ class Fetch(Protocol):
     ) -> BackendRequest: ...
 
     async def install(
-        self, request: BackendRequest, *, on_progress: OnProgress | None = None, cancel: CancelToken | None = None
+        self,
+        request: BackendRequest,
+        *,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+        cancel: CancelToken | None = None,
     ) -> InstalledVersion: ...
 
     async def list_backends(self) -> Sequence[InstalledBackend]: ...
@@ -69,3 +74,7 @@ class World:
     """A directory that strangers name files in."""
     open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]
     open_processes: Callable[[LocalSettings, Nvml | None], Processes]
+    hardware: Callable[[Path], Roots]
+    """Where to look for what the machine is made of; the path is on the file system that models lie on."""
+    environment: Mapping[str, str] = field(repr=False)
+    """Of this process. Backends see only a few names of it."""

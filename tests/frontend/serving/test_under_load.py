@@ -176,7 +176,8 @@ async def start_process(addresses: str) -> tuple[subprocess.Popen[bytes], int]:
     process = subprocess.Popen([sys.executable, str(LANE), str(port), addresses, KEY, "--model", "m"])  # noqa: ASYNC220
 
     def answers() -> bool:
-        return call("GET", f"http://127.0.0.1:{port}/v1/models", key=KEY, within_s=5).status == 200
+        told = call("GET", f"http://127.0.0.1:{port}/v1/models", key=KEY, within_s=5)
+        return [model["id"] for model in told.json()["data"]] == ["m"]
 
     await asyncio.to_thread(wait_until, answers, what="the lane answers", within_s=60)
     return process, port
@@ -185,8 +186,7 @@ async def start_process(addresses: str) -> tuple[subprocess.Popen[bytes], int]:
 async def test_killing_a_frontend_under_load_loses_nothing_for_clients_that_know_another(replica: Start) -> None:
     three = [await replica(name, token="process-token") for name in ("a", "b", "c")]
     addresses = ",".join(f"127.0.0.1:{one.port}" for one in three)
-    doomed, doomed_port = await start_process(addresses)
-    safe, safe_port = await start_process(addresses)
+    (doomed, doomed_port), (safe, safe_port) = await asyncio.gather(start_process(addresses), start_process(addresses))
     try:
         caller = Caller(doomed_port, safe_port)
         async with caller.calling():

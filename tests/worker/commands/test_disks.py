@@ -39,7 +39,7 @@ async def test_a_full_disk_fails_the_one_install_and_leaves_the_rest_usable(
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
-            registry.push("large", localai_files(), {"weights": os.urandom(80 << 20)})
+            registry.push("large", localai_files(), {"weights": os.urandom(30 << 20)})
             large = await frontend.ask("backend.install", backend="large", uri=f"{registry.host}/large:latest")
             assert (large["success"], large["code"]) == (False, "disk_full")
             assert [row["name"] for row in (await frontend.ask("backend.list"))["backends"]] == ["web"]
@@ -90,7 +90,7 @@ async def test_a_disk_out_of_names_or_read_only_leaves_no_half_installed_backend
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
-            started = await start(frontend, "m")
+            started, other = await start(frontend, "m"), await start(frontend, "o")
             assert started["success"], started
 
             async def refused(code: str, problem: str) -> None:
@@ -116,6 +116,7 @@ async def test_a_disk_out_of_names_or_read_only_leaves_no_half_installed_backend
                 assert is_dead(started["corral"]["pid"])
                 deleted = await frontend.ask("backend.delete", backend="web")
                 assert (deleted["success"], deleted["code"]) == (False, "disk_fault"), deleted
+                assert (deleted["stopped_process_keys"], is_dead(other["corral"]["pid"])) == (["o#0"], True)
             assert (await frontend.ask("backend.install", **order))["success"]
             started = await start(frontend, "m")
             assert started["success"], started

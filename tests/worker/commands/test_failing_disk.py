@@ -179,7 +179,7 @@ async def test_an_uploaded_file_that_cannot_be_kept_is_not_there(worker: FleetWo
 
 def test_a_worker_that_cannot_keep_its_identity_says_so_and_is_well_with_the_disk(tmp_path: Path, nats: Nats) -> None:
     """From its very first step; nothing it leaves keeps it from starting later."""
-    inside = [need_strace(), "-f", "-o", str(tmp_path / "strace"), *inject(("fsync",), ALWAYS)]
+    inside = [need_strace(), "-f", "--seccomp-bpf", "-o", str(tmp_path / "strace"), *inject(("fsync",), ALWAYS)]
     worker = FleetWorker(tmp_path, nats, "--no-keep-backends", inside=inside)
     try:
         assert worker.program.wait(60) == 3

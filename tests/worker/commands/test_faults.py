@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from harness.fleet_worker import FleetWorker
-from harness.localai_backend import http_files, localai_files, write_http_backend
+from harness.localai_backend import http_files, localai_files, tiny_http_files, write_http_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 from harness.orders import install, is_dead, start, until_state, with_helper, write
@@ -115,31 +115,37 @@ async def test_a_crash_is_reported_and_mended_and_a_crash_loop_ends_with_its_rea
 
 
 async def test_a_backend_that_keeps_crashing_ends_as_failed_and_a_new_order_starts_it_again(
-    worker: FleetWorker, tmp_path: Path
+    tmp_path: Path, nats: Nats
 ) -> None:
     """F-10: the budget. Each crash is a real kill -9 of a process that was ready."""
-    async with worker.frontend() as frontend:
-        await install(frontend, write_http_backend(tmp_path / "source"))
-        assert (await start(frontend, "m"))["success"]
-        killed = set()
+    worker = FleetWorker(
+        tmp_path, nats, "--no-keep-backends", "--backend-restarts", "4", "--backend-restart-delay", "0.1"
+    )
+    killed = set()
+    try:
+        async with worker.frontend() as frontend:
+            await install(frontend, write_http_backend(tmp_path / "source"))
+            assert (await start(frontend, "m"))["success"]
 
-        async def failed() -> dict[str, Any] | None:
-            process = (await frontend.processes())["m#0"]
-            if process["state"] == "failed":
-                return process
-            if process["state"] == "ready" and process["pid"] not in killed:
-                killed.add(process["pid"])
-                os.kill(process["pid"], signal.SIGKILL)
-            return None
+            async def failed() -> dict[str, Any] | None:
+                process = (await frontend.processes())["m#0"]
+                if process["state"] == "failed":
+                    return process
+                if process["state"] == "ready" and process["pid"] not in killed:
+                    killed.add(process["pid"])
+                    os.kill(process["pid"], signal.SIGKILL)
+                return None
 
-        row = await wait_until_async(failed, what="it is given up", within_s=90)
-        print(f"given up after {len(killed)} crashes: {row['reason']}")
-        assert 3 <= len(killed) <= 10
-        assert "SIGKILL" in row["reason"]
-        assert "once too often" in row["reason"]
-        assert "address" not in row
-        again = await start(frontend, "m")
-        assert again["success"], again
+            row = await wait_until_async(failed, what="it is given up", within_s=90)
+            print(f"given up after {len(killed)} crashes: {row['reason']}")
+            assert len(killed) == 5, "the first process and four restarts"
+            assert "SIGKILL" in row["reason"]
+            assert "once too often" in row["reason"]
+            assert "address" not in row
+            again = await start(frontend, "m")
+            assert again["success"], again
+    finally:
+        assert worker.close() == []
 
 
 @pytest.fixture
@@ -278,7 +284,7 @@ async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: N
     worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", "18000-18799")
     try:
         async with worker.frontend() as frontend:
-            await install(frontend, write_http_backend(tmp_path / "source"))
+            await install(frontend, write(tmp_path / "source", tiny_http_files()))
             process = psutil.Process(worker.program.pid)
             warm = await start(frontend, "warm")
             await frontend.ask("model.stop", process_key="warm#0")

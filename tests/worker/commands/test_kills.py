@@ -169,7 +169,9 @@ async def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path, nats: Nat
         worker.close()
 
 
-PAUSE_S = float(os.environ.get("CORRAL_TEST_PAUSE_S", "31"))
+LEASE_S = 3.0
+PAUSE_S = float(os.environ.get("CORRAL_TEST_PAUSE_S", "8"))
+"""Longer than the lease and many heartbeats. Half a minute and five of them were tried too, and showed the same."""
 
 
 async def test_a_long_pause_changes_nothing_that_was_not_given_away(tmp_path: Path, nats: Nats) -> None:
@@ -179,7 +181,7 @@ async def test_a_long_pause_changes_nothing_that_was_not_given_away(tmp_path: Pa
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
             kept, lost = await start(frontend, "kept", generation=4), await start(frontend, "lost", generation=5)
-            worker.registrar.grant = {"leases_s": {"lost#0": 5.0}}
+            worker.registrar.grant = {"leases_s": {"lost#0": LEASE_S}}
             beats = len(worker.registrar.beats)
             await asyncio.to_thread(
                 wait_until, lambda: len(worker.registrar.beats) > beats + 1 or None, what="the lease is known"

@@ -76,6 +76,19 @@ async def test_an_exact_stop_compares_the_port_frees_and_ends_the_process(worker
         assert unknown == {"matched": False, "freed": False, "terminated": True, "process_key": "m#0"}
 
 
+async def test_a_backend_that_listens_on_one_address_only_is_freed_there(tmp_path: Path, nats: Nats) -> None:
+    source = write_localai_backend(tmp_path / "source")
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--host", "127.0.0.2", "--advertise", "127.0.0.2")
+    try:
+        async with worker.frontend() as frontend:
+            started = await frontend.ask("backend.install", backend="demo", uri=f"file://{source}", model_id="m")
+            assert started["address"].startswith("127.0.0.2:"), started
+            stopped = await frontend.ask("model.stop", process_key="m#0")
+            assert (stopped["freed"], stopped["terminated"]) == (True, True), stopped
+    finally:
+        assert worker.close() == []
+
+
 async def test_a_localai_frontend_installs_starts_upgrades_and_deletes_as_before(
     localai_worker: FleetWorker, registry: OciRegistry, tmp_path: Path
 ) -> None:
@@ -107,6 +120,13 @@ async def test_a_localai_frontend_installs_starts_upgrades_and_deletes_as_before
         assert forced["success"], forced
         assert forced["corral"]["digest"] == digest
         assert forced["corral"]["pid"] != started["corral"]["pid"]
+        # Also when it is the very version that is here: what somebody has spoilt in it is mended.
+        spoilt = localai_worker.data_dir / "backends" / "cpu-demo" / "current" / "backend.py"
+        spoilt.unlink()
+        spoilt.write_text("import sys; sys.exit('spoilt')")
+        mended = await frontend.ask("backend.install", model_id="qwen", force=True, **wanted)
+        assert mended["success"], mended
+        assert (mended["corral"]["digest"], mended["corral"]["pid"] != forced["corral"]["pid"]) == (digest, True)
         # Its own list replaces ours: Corral's llama-cpp, which it could not drive, is not taken.
         own = await frontend.ask("backend.install", backend="llama-cpp", backend_galleries=galleries)
         assert not own["success"]
@@ -119,6 +139,7 @@ async def test_a_localai_frontend_installs_starts_upgrades_and_deletes_as_before
 
 
 async def test_replies_go_only_to_this_nodes_own_space(worker: FleetWorker) -> None:
+    """S-36."""
     async with worker.frontend() as frontend:
         heard: list[bytes] = []
 

@@ -61,6 +61,14 @@ async def test_progress_is_debounced_monotone_over_layers_and_ends_with_a_last_o
         check_progress(heard, "op-3")
         assert heard[-1]["corral"]["phase"] == "failed"
         assert heard[-1]["corral"]["error"] == failed["error"]
+        heard.clear()
+        nameless = await frontend.ask("backend.install", op_id="op-4")
+        assert not nameless["success"]
+        check_progress(heard, "op-4")
+        for op in ("op-5", "op-6"):  # the second time it runs already
+            heard.clear()
+            assert (await frontend.ask("backend.install", backend="demo", model_id="m", op_id=op))["success"]
+            check_progress(heard, op)
 
 
 async def test_a_cancel_reaches_a_download_within_five_seconds_and_damages_nothing(

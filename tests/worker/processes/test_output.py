@@ -91,6 +91,7 @@ async def test_empty_lines_do_not_get_around_the_limits(bench: Bench) -> None:
 
 
 async def test_hostile_lines_are_made_harmless_on_disk_too(bench: Bench) -> None:
+    """S-46."""
     text = r"""printf '\033[2Jgone\n\377\376bad\na\rb\r\nno end'; head -c 100000 /dev/zero | tr '\0' 'y'; exit 1"""
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed):

@@ -5,26 +5,28 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from corral.worker.areas import Area
+from harness.file_server import RunningFileServer
+from harness.programs import Answer
 from harness.waiting import wait_until
 
-Server = Any
 DATA = os.urandom(300_000)
 SHA = hashlib.sha256(DATA).hexdigest()
 
 
-def put(server: Server, key: str, first: int, last: int, *, total: int = len(DATA), sha: str = SHA) -> Any:
+def put(
+    server: RunningFileServer, key: str, first: int, last: int, *, total: int = len(DATA), sha: str = SHA
+) -> Answer:
     """Bytes `first` to `last`, both included."""
     body = DATA[first : last + 1]
     given = f"bytes {first}-{last}/{total}"
     return server.call("PUT", f"/v1/files/{key}", body, Content_Range=given, X_Content_SHA256=sha)
 
 
-def test_a_whole_file_is_put_told_read_and_listed(server: Server) -> None:
+def test_a_whole_file_is_put_told_read_and_listed(server: RunningFileServer) -> None:
     answer = server.call("PUT", "/v1/files/models/qwen/model.gguf", DATA, X_Content_SHA256=SHA)
     path = server.root / "models" / "qwen" / "model.gguf"
     assert (answer.status, answer.json()) == (200, {"local_path": str(path)})
@@ -42,7 +44,7 @@ def test_a_whole_file_is_put_told_read_and_listed(server: Server) -> None:
     assert server.call("GET", "/v1/files-list/models/none").status == 404
 
 
-def test_a_file_whose_hash_nobody_noted_is_hashed_once(server: Server) -> None:
+def test_a_file_whose_hash_nobody_noted_is_hashed_once(server: RunningFileServer) -> None:
     (server.root / "models" / "given.bin").write_bytes(DATA)
     assert server.call("HEAD", "/v1/files/models/given.bin").headers["x-content-sha256"] == SHA
     assert (server.root / "models" / "given.bin.sha256").read_text() == SHA
@@ -55,7 +57,7 @@ def test_a_file_whose_hash_nobody_noted_is_hashed_once(server: Server) -> None:
     )
 
 
-def test_what_belongs_to_one_request_is_deleted_and_nothing_else(server: Server) -> None:
+def test_what_belongs_to_one_request_is_deleted_and_nothing_else(server: RunningFileServer) -> None:
     for key in ("ephemeral/inputs/one.wav", "ephemeral/inputs/two.wav", "models/kept", "other"):
         assert server.call("PUT", f"/v1/files/{key}", DATA).status == 200
     assert server.call("DELETE", "/v1/files/ephemeral/inputs/one.wav").status == 204
@@ -68,7 +70,7 @@ def test_what_belongs_to_one_request_is_deleted_and_nothing_else(server: Server)
     assert (server.root / "inbox" / "other").exists()
 
 
-def test_what_nobody_deleted_goes_when_it_is_old(server: Server) -> None:
+def test_what_nobody_deleted_goes_when_it_is_old(server: RunningFileServer) -> None:
     for key in ("ephemeral/inputs/old.wav", "ephemeral/outputs/new.wav", "elsewhere"):
         assert server.call("PUT", f"/v1/files/{key}", DATA).status == 200
     inbox = server.root / "inbox"
@@ -85,7 +87,7 @@ def test_what_nobody_deleted_goes_when_it_is_old(server: Server) -> None:
     assert "ephemeral/inputs/old.wav" not in left
 
 
-def test_an_upload_is_resumed_where_it_was_left(server: Server) -> None:
+def test_an_upload_is_resumed_where_it_was_left(server: RunningFileServer) -> None:
     first = put(server, "models/a", 0, 99_999)
     assert (first.status, first.headers["range"], first.headers["x-file-size"]) == (308, "bytes=0-99999", "100000")
     head = server.call("HEAD", "/v1/files/models/a")
@@ -102,7 +104,7 @@ def test_an_upload_is_resumed_where_it_was_left(server: Server) -> None:
     assert not (server.root / "models" / "a.sha256.target").exists()
 
 
-def test_bytes_of_another_file_are_not_continued(server: Server) -> None:
+def test_bytes_of_another_file_are_not_continued(server: RunningFileServer) -> None:
     put(server, "models/a", 0, 99_999)
     other = put(server, "models/a", 100_000, len(DATA) - 1, sha="0" * 64)
     assert other.status == 409
@@ -113,7 +115,7 @@ def test_bytes_of_another_file_are_not_continued(server: Server) -> None:
     assert (server.root / "models" / "a").read_bytes() == DATA[:5]
 
 
-def test_a_wrong_hash_leaves_nothing(server: Server) -> None:
+def test_a_wrong_hash_leaves_nothing(server: RunningFileServer) -> None:
     for answer in (
         server.call("PUT", "/v1/files/models/a", DATA, X_Content_SHA256="0" * 64),
         put(server, "models/a", 0, len(DATA) - 1, sha="1" * 64),
@@ -123,11 +125,11 @@ def test_a_wrong_hash_leaves_nothing(server: Server) -> None:
 
 
 @pytest.mark.parametrize("given", ["bytes 5-4/10", "bytes 0-10/10", "bytes x-y/z", "items 0-1/2", "bytes 0-1/*"])
-def test_a_range_that_makes_no_sense_is_refused(server: Server, given: str) -> None:
+def test_a_range_that_makes_no_sense_is_refused(server: RunningFileServer, given: str) -> None:
     assert server.call("PUT", "/v1/files/models/a", b"ab", Content_Range=given).status == 400
 
 
-def test_what_came_before_the_sender_vanished_is_kept(server: Server) -> None:
+def test_what_came_before_the_sender_vanished_is_kept(server: RunningFileServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as sender:
         sender.sendall(
             f"PUT /v1/files/models/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer files-token\r\n"
@@ -144,7 +146,7 @@ def test_what_came_before_the_sender_vanished_is_kept(server: Server) -> None:
     assert put(server, "models/a", 150_000, len(DATA) - 1).status == 200
 
 
-def test_a_body_shorter_than_its_range_is_kept_and_told(server: Server) -> None:
+def test_a_body_shorter_than_its_range_is_kept_and_told(server: RunningFileServer) -> None:
     answer = server.call(
         "PUT", "/v1/files/models/a", DATA[:100], Content_Range=f"bytes 0-199/{len(DATA)}", X_Content_SHA256=SHA
     )
@@ -160,7 +162,7 @@ def test_a_body_shorter_than_its_range_is_kept_and_told(server: Server) -> None:
         "models/pipe",
     ],
 )  # fmt: skip
-def test_no_path_leads_out_of_an_area(server: Server, key: str, tmp_path: Path) -> None:
+def test_no_path_leads_out_of_an_area(server: RunningFileServer, key: str, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "stolen").write_text("secret")
@@ -175,20 +177,20 @@ def test_no_path_leads_out_of_an_area(server: Server, key: str, tmp_path: Path) 
     assert {path.name: path.read_text() for path in outside.iterdir()} == {"stolen": "secret"}
 
 
-def test_a_file_larger_than_the_disk_is_refused_before_a_byte_is_written(server: Server) -> None:
+def test_a_file_larger_than_the_disk_is_refused_before_a_byte_is_written(server: RunningFileServer) -> None:
     answer = server.call("PUT", "/v1/files/models/a", b"x", Content_Range=f"bytes 0-0/{1 << 59}", X_Content_SHA256=SHA)
     assert answer.status == 507
     assert list((server.root / "models").iterdir()) == []
 
 
-def test_a_temporary_file_is_made_in_the_inbox(server: Server) -> None:
+def test_a_temporary_file_is_made_in_the_inbox(server: RunningFileServer) -> None:
     path = Path(server.call("POST", "/v1/files/temp", b"").json()["local_path"])
     assert path.parent == server.root / "inbox"
     assert path.name.startswith("localai-output-")
     assert server.call("GET", f"/v1/files/{path.name}").status == 200
 
 
-def test_every_path_but_health_wants_the_token(server: Server) -> None:
+def test_every_path_but_health_wants_the_token(server: RunningFileServer) -> None:
     for method, path in (
         ("GET", "/v1/files/models/a"), ("HEAD", "/v1/files/models/a"), ("PUT", "/v1/files/models/a"),
         ("POST", "/v1/files/temp"), ("GET", "/v1/files-list/models"), ("GET", "/v1/backend-logs"),
@@ -205,7 +207,7 @@ def test_every_path_but_health_wants_the_token(server: Server) -> None:
         assert server.call("HEAD", path, key=None).status == 200
 
 
-def test_blobs_are_served_by_digest_with_ranges_to_other_workers(server: Server, tmp_path: Path) -> None:
+def test_blobs_are_served_by_digest_with_ranges_to_other_workers(server: RunningFileServer, tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(DATA)
     server.blobs["sha256:aa"] = tmp_path / "blob"
     assert server.call("GET", "/artifacts/blobs/sha256:aa", key="blobs-token").body == DATA
@@ -214,13 +216,13 @@ def test_blobs_are_served_by_digest_with_ranges_to_other_workers(server: Server,
     assert server.call("GET", "/artifacts/blobs/sha256:bb", key="blobs-token").status == 404
 
 
-def write_log(server: Server, key: str, *lines: str) -> None:
+def write_log(server: RunningFileServer, key: str, *lines: str) -> None:
     log = server.logs.make(key)
     with (log.directory / "current.log").open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def test_logs_of_a_process_and_of_all_replicas_by_time(server: Server) -> None:
+def test_logs_of_a_process_and_of_all_replicas_by_time(server: RunningFileServer) -> None:
     write_log(server, "org/m#0", "1700000000000 o first", "1700000000002 e third")
     write_log(server, "org/m#1", "1700000000001 o second \x1b[31m")
     assert server.call("GET", "/v1/backend-logs").json() == ["org/m#0", "org/m#1"]
@@ -232,7 +234,7 @@ def test_logs_of_a_process_and_of_all_replicas_by_time(server: Server) -> None:
     assert merged[0]["timestamp"] == "2023-11-14T22:13:20.000Z"
 
 
-def test_a_log_is_followed_over_a_websocket(server: Server) -> None:
+def test_a_log_is_followed_over_a_websocket(server: RunningFileServer) -> None:
     from websockets.exceptions import ConnectionClosed, InvalidStatus
     from websockets.sync.client import connect
 

@@ -5,7 +5,6 @@ import hashlib
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,8 @@ from corral.system.file_upload import upload
 from corral.system.local_files import HashBook, LocalFile, list_files
 from corral.system.worker_files import FileServer
 from harness.cuts import CuttingProxy
+from harness.file_server import RunningFileServer
 
-Server = Any
 SIZE = 9_000_000
 CUT_AFTER = 1_000_000
 TOKEN = "files-token"
@@ -41,7 +40,7 @@ def send(port: int, *files: LocalFile, sha256: str | None = None) -> list[int]:
     return asyncio.run(run())
 
 
-def test_no_byte_crosses_a_line_twice_that_breaks_all_the_time(server: Server, tmp_path: Path) -> None:
+def test_no_byte_crosses_a_line_twice_that_breaks_all_the_time(server: RunningFileServer, tmp_path: Path) -> None:
     file = make_file(tmp_path)
     line = CuttingProxy(server.port, CUT_AFTER)
     try:
@@ -54,19 +53,19 @@ def test_no_byte_crosses_a_line_twice_that_breaks_all_the_time(server: Server, t
     assert line.bytes_up - SIZE < headers
 
 
-def test_what_is_there_is_not_sent_again(server: Server, tmp_path: Path) -> None:
+def test_what_is_there_is_not_sent_again(server: RunningFileServer, tmp_path: Path) -> None:
     file = make_file(tmp_path)
     assert send(server.port, file) == [SIZE]
     assert send(server.port, file) == [0]
 
 
-def test_several_senders_of_one_file_take_turns(server: Server, tmp_path: Path) -> None:
+def test_several_senders_of_one_file_take_turns(server: RunningFileServer, tmp_path: Path) -> None:
     file = make_file(tmp_path)
     assert sum(send(server.port, file, file, file)) == SIZE
     assert (server.root / "models" / "weights.bin").read_bytes() == file.path.read_bytes()
 
 
-def test_a_file_that_does_not_fit_is_refused_before_a_byte_is_sent(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_does_not_fit_is_refused_before_a_byte_is_sent(server: RunningFileServer, tmp_path: Path) -> None:
     path = tmp_path / "huge.bin"
     with path.open("wb") as sparse:
         sparse.truncate(8 << 40)
@@ -79,7 +78,7 @@ def test_a_file_that_does_not_fit_is_refused_before_a_byte_is_sent(server: Serve
     assert line.bytes_up < 2048
 
 
-def test_a_part_that_somebody_changed_is_noticed_at_the_end(server: Server, tmp_path: Path) -> None:
+def test_a_part_that_somebody_changed_is_noticed_at_the_end(server: RunningFileServer, tmp_path: Path) -> None:
     """The hash of what came before is kept in memory: only for the file as it was left."""
     data = os.urandom(3000)
     sha = hashlib.sha256(data).hexdigest()
@@ -95,7 +94,9 @@ def test_a_part_that_somebody_changed_is_noticed_at_the_end(server: Server, tmp_
     assert (rest.status, kept.exists()) == (400, False)
 
 
-def test_directories_are_sent_with_all_that_is_in_them_and_links_lead_nowhere(server: Server, tmp_path: Path) -> None:
+def test_directories_are_sent_with_all_that_is_in_them_and_links_lead_nowhere(
+    server: RunningFileServer, tmp_path: Path
+) -> None:
     root = tmp_path / "frontend"
     (root / "mine" / "deep").mkdir(parents=True)
     (root / "mine" / "deep" / "part.bin").write_bytes(b"part")

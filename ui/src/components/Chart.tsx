@@ -7,6 +7,8 @@ interface ChartProps {
   /** Drawn over it in the colour of failure. */
   more?: readonly Point[];
   format: (value: number) => string;
+  /** What there is at most; without it a round number above the highest value. */
+  limit?: number | null | undefined;
 }
 
 const WIDTH = 300;
@@ -14,10 +16,10 @@ const HEIGHT = 80;
 const STEP = WIDTH / (MINUTES - 1);
 
 /** An hour as a line, from values to a path: no library has anything to add. Said in words for those who do not see it. */
-export function Chart({ title, points, more, format }: ChartProps) {
+export function Chart({ title, points, more, format, limit }: ChartProps) {
   const values = points.map(({ value }) => value).filter((value) => value !== null);
   const most = Math.max(0, ...values);
-  const top = roundUp(most);
+  const top = limit ? Math.max(limit, most) : roundUp(most);
   const y = (value: number) => HEIGHT - 1 - (value / top) * (HEIGHT - 6);
   const words = values.length === 0 ? `${title}: nothing in the last hour` : `${title}, last hour: most ${format(most)}, least ${format(Math.min(...values))}`;
   return (

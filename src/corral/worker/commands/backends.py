@@ -27,12 +27,12 @@ from corral.worker.progress import ProgressTopic, publish_progress
 
 async def install(bench: Workbench, message: BusMessage) -> bytes:
     """With a model: install if missing, start, answer the address. Without: install and start nothing."""
-    request = _named(decode(message.data, InstallRequest))
+    request = decode(message.data, InstallRequest)
     # A process that runs already is answered before anything else is looked at.
-    if request.model_id and (running := bench.replicas.find(request)) is not None and _is_plain(request):
+    if _is_plain(request) and (running := bench.replicas.find(request)) is not None:
         return encode(_started(bench, running))
-    topic = ProgressTopic(bench.who.node, request.backend, request.op_id)
-    async with publish_progress(topic, bench.bus.publish) as feed:
+    async with publish_progress(_topic(bench, request), bench.bus.publish) as feed:
+        request = _named(request)
         if request.model_id:
             return encode(_started(bench, await bench.replicas.ensure(request, feed=feed)))
         version = await bench.backends.install(request, Stopped(), listener=feed.show if feed else None)
@@ -44,12 +44,11 @@ def install_failed(error: CorralError) -> bytes:
 
 
 async def upgrade(bench: Workbench, message: BusMessage) -> bytes:
-    request = _named(decode(message.data, InstallRequest))
+    request = decode(message.data, InstallRequest)
     stopped = Stopped()
-    topic = ProgressTopic(bench.who.node, request.backend, request.op_id)
     try:
-        async with publish_progress(topic, bench.bus.publish) as feed:
-            version = await bench.backends.upgrade(request, stopped, listener=feed.show if feed else None)
+        async with publish_progress(_topic(bench, request), bench.bus.publish) as feed:
+            version = await bench.backends.upgrade(_named(request), stopped, listener=feed.show if feed else None)
     except CorralError as error:
         return encode(_change_failed(error, stopped))
     return encode(_changed(bench, stopped, version))
@@ -118,8 +117,13 @@ def _named(request: InstallRequest) -> InstallRequest:
 
 
 def _is_plain(request: InstallRequest) -> bool:
-    """Nothing to be noted: an order with a generation goes the long way, which writes it down."""
-    return process_generation_of(request) is None
+    """About a process, with nothing to be noted or told beside the answer: a generation is written down, and whoever
+    follows an operation hears the end of it."""
+    return bool(request.model_id and request.backend) and process_generation_of(request) is None and not request.op_id
+
+
+def _topic(bench: Workbench, request: InstallRequest) -> ProgressTopic:
+    return ProgressTopic(bench.who.node, request.backend or request.name, request.op_id)
 
 
 def _started(bench: Workbench, running: Running) -> InstallReply:

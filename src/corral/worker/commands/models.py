@@ -1,5 +1,7 @@
 """`model.*` and `models.running`."""
 
+import asyncio
+
 from corral.bus.client import BusMessage
 from corral.bus.messages import (
     DoneReply,
@@ -87,12 +89,14 @@ async def unload(bench: Workbench, message: BusMessage) -> bytes:
     """Frees every process of the model. The processes stay; that they may not be able to free is no failure."""
     request = decode(message.data, ModelUnloadRequest)
     port = request.address.rpartition(":")[2]
-    for view in bench.supervisor.list():
-        if not isinstance(view.state, Ready) or view.spec.labels.get("model") != request.model_name:
-            continue
-        if port and str(view.port) != port:
-            continue
-        await _Goodbye().say(view)
+    wanted = [
+        view
+        for view in bench.supervisor.list()
+        if isinstance(view.state, Ready)
+        and view.spec.labels.get("model") == request.model_name
+        and port in ("", str(view.port))
+    ]
+    await asyncio.gather(*(_Goodbye().say(view) for view in wanted))
     return encode(DoneReply(success=True))
 
 

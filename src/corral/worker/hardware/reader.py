@@ -24,7 +24,7 @@ _RUN_FILE = "/run/localai/capability"
 
 @dataclass(frozen=True, kw_only=True)
 class Roots:
-    """Where to look. A test hands in a fabricated tree; the real one is `/`."""
+    """Where to look. What is left out is this machine; a test hands in a fabricated tree."""
 
     disk: Path  # the directory whose file system matters: the models directory
     root: Path = Path("/")

@@ -25,7 +25,7 @@ class NotReady:
 async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> BecameReady | NotReady:
     """Who listens is settled before the process's token is sent anywhere: a stranger on our port must not learn it."""
     record = process.record
-    target = ProbeTarget(host=_reachable(record.spec.host), port=record.port, token=record.token)
+    target = ProbeTarget(host=record.spec.own_host, port=record.port, token=record.token)
     loop = asyncio.get_running_loop()
     began_s = active_s = looked_s = loop.time()
     look_every_s = min(1.0, readiness.quiet_within_s / 4)
@@ -52,8 +52,3 @@ async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> B
                 return NotReady(f"idle and silent for {readiness.quiet_within_s:.0f} s without being ready: {detail}")
         await asyncio.sleep(wait_s)
         wait_s = min(_LONGEST_WAIT_S, wait_s * 1.5)
-
-
-def _reachable(host: str) -> str:
-    """Told to listen everywhere, a process is asked on this machine's own address."""
-    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)

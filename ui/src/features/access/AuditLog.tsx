@@ -49,6 +49,18 @@ export function AuditLog({ text }: { text: string }) {
 
 function detailWords(detail: Record<string, unknown>): string {
   return Object.entries(detail)
-    .map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .map(([key, value]) => [key, valueWords(value)])
+    .filter(([, words]) => words !== "")
+    .map(([key, words]) => `${key}: ${words}`)
     .join(" · ");
+}
+
+/** Of a long digest its beginning: enough to know it again. */
+function valueWords(value: unknown): string {
+  if (typeof value === "string") return /^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value;
+  if (Array.isArray(value)) return value.map(valueWords).join(", ");
+  if (typeof value !== "object" || value === null) return String(value ?? "");
+  return Object.entries(value)
+    .map(([key, each]) => `${key}=${valueWords(each)}`)
+    .join(", ");
 }

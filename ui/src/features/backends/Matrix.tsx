@@ -36,7 +36,7 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
     estimateSize: () => 52,
     overscan: 8,
   });
-  const columns = { gridTemplateColumns: `minmax(130px, 200px) repeat(${backends.length}, minmax(190px, 1fr))` };
+  const columns = { gridTemplateColumns: `minmax(110px, min(200px, 34vw)) repeat(${backends.length}, minmax(190px, 1fr))` };
   return (
     <div ref={scroller} className={styles.scroller} role="table" aria-label="Backends by node" aria-rowcount={nodes.length + 1} tabIndex={0}>
       <div role="row" aria-rowindex={1} className={cx(styles.row, styles.head)} style={columns}>

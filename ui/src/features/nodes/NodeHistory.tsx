@@ -19,6 +19,7 @@ interface Series {
   value: (minute: NodeMinute) => number | null;
   bad?: (minute: NodeMinute) => number;
   format: (value: number) => string;
+  limit?: (node: SeenNode) => number | null;
 }
 
 /** A minute that has only begun says little about how many come in one. */
@@ -27,8 +28,8 @@ const each = (minute: NodeMinute, count: number) => (minute.length_s < LEAST_S ?
 
 const REQUESTS: Series = { title: "Requests/s", value: (minute) => each(minute, minute.requests), bad: (minute) => each(minute, minute.failed) ?? 0, format: formatFigure };
 const WORK: Series = { title: "Requests at work", value: (minute) => each(minute, minute.busy_s), format: formatFigure };
-const RAM: Series = { title: "RAM in use", value: ({ ram_used }) => ram_used, format: formatBytes };
-const GPU: Series = { title: "GPU memory in use", value: ({ vram_used }) => vram_used, format: formatBytes };
+const RAM: Series = { title: "RAM in use", value: ({ ram_used }) => ram_used, format: formatBytes, limit: ({ total_ram }) => total_ram };
+const GPU: Series = { title: "GPU memory in use", value: ({ vram_used }) => vram_used, format: formatBytes, limit: ({ total_vram }) => total_vram };
 
 export function NodeHistory({ node }: { node: SeenNode }) {
   const history = useQuery(historyQuery(node.id));
@@ -43,7 +44,7 @@ export function NodeHistory({ node }: { node: SeenNode }) {
       ) : (
         <div className={styles.charts}>
           {(node.total_vram ? [RAM, GPU, REQUESTS, WORK] : [RAM, REQUESTS, WORK]).map((series) => (
-            <SmallChart key={series.title} series={series} minutes={history.data.minutes} />
+            <SmallChart key={series.title} series={series} node={node} minutes={history.data.minutes} />
           ))}
         </div>
       )}
@@ -51,7 +52,8 @@ export function NodeHistory({ node }: { node: SeenNode }) {
   );
 }
 
-function SmallChart({ series: { title, value, bad, format }, minutes }: { series: Series; minutes: readonly NodeMinute[] }) {
+function SmallChart({ series, node, minutes }: { series: Series; node: SeenNode; minutes: readonly NodeMinute[] }) {
+  const { title, value, bad, format, limit } = series;
   const points = lastHour(minutes.map(value));
   const now = latest(points);
   return (
@@ -59,7 +61,7 @@ function SmallChart({ series: { title, value, bad, format }, minutes }: { series
       <p className={styles.head}>
         <span className={styles.soft}>{title}</span> <strong>{now === null ? "–" : format(now)}</strong>
       </p>
-      <Chart title={title} points={points} {...(bad === undefined ? {} : { more: lastHour(minutes.map(bad)) })} format={format} />
+      <Chart title={title} points={points} {...(bad === undefined ? {} : { more: lastHour(minutes.map(bad)) })} format={format} limit={limit?.(node)} />
     </div>
   );
 }
