@@ -125,7 +125,9 @@ async def test_a_crash_is_followed_by_a_fresh_process_on_the_first_try(bench: Be
         assert second.pid != first.pid
         assert second.token != first.token
         backing_off = [view.state for view in bench.changes if isinstance(view.state, BackingOff)]
-        assert [state.last.signal for state in backing_off] == [signal.SIGKILL]
+        # Once at once, before anything is cleared up, and once with how long it waits.
+        assert [state.last.signal for state in backing_off] == [signal.SIGKILL] * 2
+        assert [state.delay_s == 0 for state in backing_off] == [True, False]
         view = supervisor.get(KEY)
         assert view is not None
         assert view.restarts == 1
