@@ -43,7 +43,6 @@ DEVICES: dict[str, dict[str, object]] = {
         "viewport": {"width": 390, "height": 844},
         "is_mobile": True,
         "has_touch": True,
-        "device_scale_factor": 2,
     },
 }
 URL = "http://127.0.0.1:18764"
