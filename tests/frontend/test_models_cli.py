@@ -116,7 +116,7 @@ def test_a_key_can_be_held_to_some_models(environment: dict[str, str], frontend:
     assert json.loads(made.stdout)["models"] == ["one", "two"]
     theirs = {**environment, "CORRAL_API_KEY": json.loads(made.stdout)["key"]}
     seen = run_cli("models", "list", environment=theirs)
-    assert (seen.returncode, seen.stdout.split()) == (0, ["NAME", "one", "two"])
+    assert (seen.returncode, seen.stdout.split()) == (0, ["NAME", "nick", "one", "two"])
     wrong = run_cli("keys", "create", "--name", "x", "--models", "oen", environment=environment)
     assert (wrong.returncode, "did you mean one" in wrong.stderr) == (2, True)
     assert "one,two" in run_cli("keys", "list", environment=environment).stdout
