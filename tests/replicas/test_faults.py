@@ -52,6 +52,37 @@ def test_a_frontend_killed_in_the_middle_of_a_stream_ends_it_falsely_for_nobody(
     assert len(herd.replicas("tiny", "b")) == 1
 
 
+@pytest.mark.parametrize("herd", ["sqlite", "postgresql"], indirect=True)
+def test_when_every_frontend_dies_backends_live_on_and_no_order_is_lost(herd: Herd, shelf: Shelf) -> None:
+    """F-04."""
+    admin = herd.start_frontend("a")
+    herd.start_frontend("b")
+    herd.start_worker("w1")
+    herd.start_worker("away", bare=True)
+    assert herd.workers["away"].stop() == 0
+    admin.wait_for_status("away", "offline")
+    add_model(admin, shelf, min_replicas=1)
+    [before] = herd.wait_for_ready("tiny", 1)
+    engines = herd.engines("w1")
+    order = admin.call("POST", "/api/backends/install/llama-cpp").json()["jobID"]
+    for name in ("a", "b"):
+        herd.frontends[name].kill()
+    assert herd.engines("w1") == engines, "nobody ended what runs"
+
+    admin = herd.start_frontend("a")
+    wait_until(lambda: ask(admin, "tiny").status == 200, what="it is served again", within_s=30)
+    assert herd.engines("w1") == engines
+    assert [row["id"] for row in herd.replicas("tiny")] == [before["id"]]
+    told = admin.call("GET", f"/api/operations/{order}").json()
+    assert {node["node_name"]: node["status"] for node in told["nodes"]}["away"] == "queued"
+    herd.start_worker("away")
+
+    def is_done() -> bool:
+        return bool(admin.call("GET", f"/api/operations/{order}").json()["state"] == "completed")
+
+    wait_until(is_done, what="the order of the dead frontends is carried out", within_s=60)
+
+
 @contextmanager
 def store_away(herd: Herd, line: ProxyThread | None) -> Iterator[None]:
     """PostgreSQL cannot be reached; of SQLite's file somebody else has taken hold."""
