@@ -139,7 +139,7 @@ def test_links_that_flap_install_and_load_nothing_again(
     """F-26: all that leads from the worker to the fleet comes and goes each second."""
     through = f"http://127.0.0.1:{lines['http'].port}"
     admin = herd.start_frontend("a", "--public-url", through)
-    herd.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
+    herd.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}", bare=True)
     add_model(admin, shelf, min_replicas=1, max_replicas=1)
     [before] = herd.wait_for_ready("tiny", 1)
     for turn in range(12):
