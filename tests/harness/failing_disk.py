@@ -57,4 +57,4 @@ def failing_disk(pid: int, log: Path, *calls: str, when: str = ALWAYS) -> Iterat
         yield FailingDisk(log)
     finally:
         strace.send_signal(signal.SIGINT)  # it lets go, and the process goes on by itself
-        strace.wait(10)
+        strace.wait(60)
