@@ -98,7 +98,7 @@ def install_files(
             ready = [(item, _fetch(installer, item, cancel, meter)) for item in wanted]
             meter.enter(Phase.EXTRACTING)
             try:
-                settle()
+                settle(None)
             except DiskFault:
                 _distrust(installer, [digest for _, digest in ready])
                 raise
