@@ -5,6 +5,7 @@ from dataclasses import replace
 from corral.bus.messages import InstallProgress
 from corral.core.load_jobs import ABSOLUTE_S, LoadProgress, LoadState, stall_window_s
 from corral.core.nodes import Node
+from corral.core.staging import Lot, shown
 from corral.store.load_job_rows import LoadJob
 from corral.system import Clock
 
@@ -16,32 +17,52 @@ class Headway:
         self.node_id = job.node_id
         self.weights_bytes: int | None = None
         self._began_s = self._sign_s = clock.monotonic_s()
+        self._before = self._now = Lot()
 
-    def show(self, state: LoadState, node: Node, *, total_files: int = 0) -> None:
+    def show(self, state: LoadState, node: Node) -> None:
+        """Another step; the files that were staged stay counted."""
         self.node_id = node.id
+        files = self.progress.total_files
         self.progress = LoadProgress(
             model=self.progress.model,
             state=state,
             node=node.name,
-            total_files=total_files or self.progress.total_files,
+            file_index=files,
+            total_files=files,
         )
         self.note_sign()
 
     def hear(self, message: InstallProgress) -> None:
+        """The worker tells of what it fetches or installs."""
         self.note_sign()
         extras = message.corral
         if extras is None or self.progress.state is not LoadState.STAGING:
             return
-        self.progress = replace(
-            self.progress,
-            bytes_sent=extras.bytes_done,
-            total_bytes=extras.bytes_total or 0,
+        if not extras.bytes_done and extras.bytes_total is None:
+            return  # it was only asked what is there
+        self._show_lot(
+            replace(
+                self._now,
+                file_index=extras.file_index if extras.file_index is not None else self._now.file_index,
+                files=extras.total_files if extras.total_files is not None else self._now.files,
+                bytes_there=extras.bytes_done,
+                bytes_total=extras.bytes_total or 0,
+            ),
             eta_s=extras.eta_s,
         )
 
-    def note_staged(self, files: int, there: int, total: int) -> None:
+    def note_staged(self, lot: Lot) -> None:
+        """This frontend tells of what it sends."""
         self.note_sign()
-        self.progress = replace(self.progress, total_files=files, bytes_sent=there, total_bytes=total)
+        self._show_lot(lot, eta_s=None)
+
+    def end_lot(self) -> None:
+        """What moved is there; what follows comes on top of it."""
+        self._before, self._now = shown(self._before, self._now), Lot()
+
+    def begin_second_leg(self) -> None:
+        """What moved is half there: the node fetches the same files now."""
+        self._now = replace(self._now, leg=2, legs=2)
 
     def note_sign(self) -> None:
         self._sign_s = self._clock.monotonic_s()
@@ -58,3 +79,15 @@ class Headway:
     @property
     def is_stalled(self) -> bool:
         return self.quiet_s > self.window_s or self._clock.monotonic_s() - self._began_s > ABSOLUTE_S
+
+    def _show_lot(self, lot: Lot, *, eta_s: float | None) -> None:
+        self._now = lot
+        whole = shown(self._before, lot)
+        self.progress = replace(
+            self.progress,
+            bytes_sent=whole.bytes_there,
+            total_bytes=whole.bytes_total,
+            file_index=whole.file_index,
+            total_files=whole.files,
+            eta_s=eta_s,
+        )

@@ -42,7 +42,7 @@ class Starting:
         self._headway.show(LoadState.LOADING, node)
         backend = backend_of(model.config)
         build = await self._build(backend, node)
-        engine = plan_engine(model.config, found, _known_options(build))
+        engine = plan_engine(model.config, found)
         digest = build.digest if not isinstance(build, ObservedBackend) else None
         peers = await self._tools.peers.find(digest, besides=node.id)
         request = InstallRequest(
@@ -93,10 +93,8 @@ class Starting:
         return resolved
 
 
-def _known_options(build: Build | ObservedBackend) -> frozenset[str]:
-    manifest: Any = {}
-    if not isinstance(build, ObservedBackend) and build.manifest:
-        manifest = msgspec.json.decode(build.manifest)
+def _known_options(build: Build) -> frozenset[str]:
+    manifest: Any = msgspec.json.decode(build.manifest) if build.manifest else {}
     return frozenset(manifest.get("options") or ())
 
 
@@ -109,17 +107,18 @@ def _extras(
         context=engine.context,
         slots=engine.slots,
         embeddings=engine.embeddings,
-        options=dict(engine.options),
         generation=generation,
     )
     if isinstance(build, ObservedBackend):
-        return CommandExtras(start=start)
+        return CommandExtras(start=msgspec.structs.replace(start, wishes=dict(engine.options)))
+    known = _known_options(build)
+    options = {name: value for name, value in engine.options.items() if name in known}
     return CommandExtras(
         digest=build.digest or None,
         uris=list(build.uris) or None,
         version=build.version or None,
         sha256=build.sha256 or None,
         manifest=msgspec.json.decode(build.manifest) if build.manifest else None,
-        start=start,
+        start=msgspec.structs.replace(start, options=options),
         peers=peers or None,
     )

@@ -7,11 +7,12 @@ from corral.bus.subjects import MODEL_FETCH
 from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_tools import LoadFailed, LoadTools, written
-from corral.core.errors import NoResponders
+from corral.core.errors import Conflict, NoResponders
 from corral.core.load_jobs import LoadState
-from corral.core.load_plan import WeightsPlan, plan_weights
+from corral.core.load_plan import WeightsPlan, by_configured_name, plan_weights
 from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node
+from corral.core.staging import Lot
 from corral.store.models import StoredModel
 
 
@@ -22,28 +23,40 @@ class Weights:
     async def bring(self, model: StoredModel, node: Node) -> Mapping[str, str]:
         """Absolute paths on the node, by name."""
         plan = plan_weights(model.config)
-        if not plan.files and not plan.paths:
+        if not plan.files and not plan.names:
             return {}
-        self._headway.show(LoadState.STAGING, node, total_files=len(plan.files))
-        reply = await self._fetch(model, node, () if self._tools.shared_models else plan.files, plan.paths)
-        missing = [name for name in plan.paths if name not in reply.found]
-        if missing and self._tools.shared_models:
-            raise LoadFailed(
-                f"{', '.join(missing)} is not in the models directory of {node.name}, which is said to be shared"
-            )
-        if missing and self._tools.stager is not None:
-            left = await self._tools.stager.stage(node, missing, self._headway.note_staged)
-            if left is not None:
-                reply = await self._fetch(model, node, left, plan.paths)
+        files = () if self._tools.shared_models else plan.files
+        self._headway.show(LoadState.STAGING, node)
+        self._headway.note_staged(Lot(files=len(files)))
+        reply = await self._fetch(model, node, files, plan.names)
+        self._headway.end_lot()
+        if self._tools.shared_models:
+            _check_shared(plan, reply, node)
+        else:
+            reply = await self._send(model, node, plan, reply)
         self._headway.weights_bytes = _size_of(plan, reply)
-        files = sorted({*(file.filename for file in plan.files), *reply.found})
+        names = sorted({*(file.filename for file in plan.files), *reply.found})
         await written(
             model.name,
             lambda: self._tools.stores.staged_files.note_staged(
-                node.id, model.name, model.revision, self._headway.weights_bytes, files
+                node.id, model.name, model.revision, self._headway.weights_bytes, names
             ),
         )
-        return {name: found.path for name, found in reply.found.items()}
+        return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
+
+    async def _send(self, model: StoredModel, node: Node, plan: WeightsPlan, reply: ModelFetchReply) -> ModelFetchReply:
+        """What lies on this frontend's machine. A directory may have come only in part, so it is looked through."""
+        names = [name for name in plan.names if name not in reply.found or reply.found[name].size is None]
+        if not names or self._tools.stager is None:
+            return reply
+        try:
+            left = await self._tools.stager.stage(node, names, self._headway.note_staged)
+        except Conflict as error:  # of the node or the file, not with another's load
+            raise LoadFailed(str(error)) from error
+        if left is None:
+            return reply
+        self._headway.begin_second_leg()
+        return await self._fetch(model, node, left, plan.names)
 
     async def _weights_peers(self, model: StoredModel, node: Node) -> list[BlobPeer]:
         """Machines that have served the model: near, and the origin is everybody's."""
@@ -69,6 +82,14 @@ class Weights:
         if not reply.success:
             raise LoadFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
         return reply
+
+
+def _check_shared(plan: WeightsPlan, reply: ModelFetchReply, node: Node) -> None:
+    missing = [name for name in plan.paths if name not in reply.found]
+    if missing:
+        raise LoadFailed(
+            f"{', '.join(missing)} is not in the models directory of {node.name}, which is said to be shared"
+        )
 
 
 def _size_of(plan: WeightsPlan, reply: ModelFetchReply) -> int | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from corral.core.load_plan import plan_weights
 from corral.store.database import Database, Tx
 from corral.store.models import StoredModel, read_models
 
@@ -22,7 +23,12 @@ _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def _paths(model: StoredModel) -> tuple[str, ...]:
-    return (*model.config.weight_paths, *(file.filename for file in model.config.files))
+    plan = plan_weights(model.config)
+    return (*plan.names, *(file.filename for file in plan.files))
+
+
+def _is_within(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}/")
 
 
 class StagedFileStore:
@@ -109,7 +115,11 @@ class StagedFileStore:
             found = []
             for row in rows:
                 used = {path for model in models if model.name != row["model"] for path in _paths(model)}
-                files = tuple(file for file in _decode_names(row["files"]) if file not in used)
+                files = tuple(
+                    file
+                    for file in _decode_names(row["files"])
+                    if not any(_is_within(path, file) or _is_within(file, path) for path in used)
+                )
                 found.append(FileDeletion(row["node_id"], row["model"], row["delete_attempts"], files))
             await tx.execute_many(
                 "UPDATE staged_models SET delete_due_at = now_ms() + $3 WHERE node_id = $1 AND model = $2",
