@@ -101,7 +101,7 @@ def install_files(
                 ready.append((item, _fetch(installer, item, cancel, meter)))
             meter.enter(Phase.EXTRACTING)
             try:
-                settle()
+                settle(None)
             except DiskFault:
                 _distrust(installer, [digest for _, digest in ready])
                 raise
