@@ -99,6 +99,8 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     ):
         if value is not None and name not in given:
             given[name] = str(whole(value))
+    if config.document.get("lora_scale") is not None:
+        given.setdefault("lora_scale", text(config.document["lora_scale"]))
     context = config.context_size_or_default
     return EngineStart(
         model=found.get(config.model, config.model),
