@@ -1,11 +1,13 @@
 """A streamed answer that stands still in the middle: its engine is paused after the first words."""
 
+import contextlib
 import http.client
 import json
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -58,10 +60,17 @@ class HeldStream:
     def _has_begun(self) -> bool:
         """The engine gets a few milliseconds at a time: a whole answer would take it not many more."""
         if not self.text and self.problem is None:
-            os.kill(self._engine, signal.SIGCONT)
-            time.sleep(0.002)
-            os.kill(self._engine, signal.SIGSTOP)
+            self._let_run()
         return bool(self.text) or self.problem is not None
+
+    def _let_run(self) -> None:
+        """On a busy machine the milliseconds go by before the engine's turn comes, so it is given until it had one."""
+        enough_ns, until_s = _ran_ns(self._engine) + 500_000, time.monotonic() + 0.05
+        os.kill(self._engine, signal.SIGCONT)
+        time.sleep(0.002)
+        while not self.text and _ran_ns(self._engine) < enough_ns and time.monotonic() < until_s:
+            time.sleep(0.001)
+        os.kill(self._engine, signal.SIGSTOP)
 
     @property
     def is_whole(self) -> bool:
@@ -99,3 +108,12 @@ class HeldStream:
             self.problem = error
         finally:
             connection.close()
+
+
+def _ran_ns(pid: int) -> int:
+    """How long its threads have had a processor."""
+    ran_ns = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            ran_ns += int((thread / "schedstat").read_text().split()[0])
+    return ran_ns
