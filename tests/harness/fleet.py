@@ -57,6 +57,8 @@ class OperationFleet:
     def start_frontend(self, name: str = "a", *flags: str, **environment: str) -> Admin:
         port = self._frontend_ports.setdefault(name, free_port())
         ours = {"CORRAL_ADMIN_KEY": ADMIN_KEY, "CORRAL_REGISTRATION_TOKEN": TOKEN}
+        # Tests have workers start processes that no frontend knows of; on a slow machine they need them for long.
+        ours["CORRAL_ORPHAN_GRACE"] = "1h"
         if self._store:
             ours["CORRAL_STORE"] = self._store
         variables = clean_environment(**{**self.nats.secrets(), **ours, **environment})
