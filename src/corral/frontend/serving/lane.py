@@ -84,15 +84,16 @@ class Lane:
         self.now_s = clock.monotonic_s
         self.draw = draw
         self.limits = limits
-        self.ledger = Ledger(usage)
         self.notes = Notes(inflight.run[:8], clock)
+        self.ledger = Ledger(self.notes, usage)
         self.next_number = count(1).__next__
-        self.id_line = f"x-request-id: {self.notes.prefix}".encode()
+        self._id_line = f"x-request-id: {self.notes.prefix}"
         self.inflight = inflight
         self.table = RouteTable(routes, make_target=self._make_target)
         self.connections: set[LaneConnection] = set()
         self.buffered_bytes = 0
-        self.date_line = b""
+        self.last_lines = b""
+        """Of every answer's head: the date, and the request's id up to its number."""
         self._upstream = upstream
         self._tasks = asyncio.TaskGroup()
         self._ticking: asyncio.Task[None] | None = None
@@ -180,7 +181,8 @@ class Lane:
         """All deadlines, twice a second, instead of a timer for each request."""
         now_s = self.now_s()
         self.ledger.fold()
-        self.date_line = f"date: {formatdate(self.clock.now_ms() / 1000, usegmt=True)}\r\n".encode()
+        date = formatdate(self.clock.now_ms() / 1000, usegmt=True)
+        self.last_lines = f"date: {date}\r\n{self._id_line}".encode()
         for connection in list(self.connections):
             connection.tick(now_s)
         for served in self.table.models():
@@ -194,6 +196,7 @@ class Lane:
 
     def explain(self, request_id: str) -> RequestNote | None:
         """Why a request went where it went; None when it is another frontend's, or forgotten."""
+        self.ledger.fold()
         return self.notes.find(request_id, self._open_notes())
 
     def _open_notes(self) -> Iterator[Note]:
