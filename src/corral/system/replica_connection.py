@@ -7,6 +7,7 @@ from typing import Protocol
 
 import httptools
 
+from corral.core.chunks import are_whole_chunks
 from corral.core.repeated_head import RepeatedHead
 from corral.system.replica_calls import ChunkRelay, Failure, FailureKind, Headers, Sink
 
@@ -16,10 +17,11 @@ STALE_AFTER_S = 0.5
 KEEPALIVE = (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000))
 HEAD_MOST_BYTES = 64 * 1024
 RELAY_MOST_BYTES = 8192
+_END = b"0\r\n\r\n"
 
 
 def _size_lines() -> list[bytes]:
-    """The size line of a chunk, by the length of the whole chunk."""
+    """The size line of a chunk, by the length of the whole chunk: what mostly comes is one whole chunk."""
     # No data of a length that no chunk has begins with more bytes than that.
     lines = [b"" for _ in range(RELAY_MOST_BYTES + 1)]
     for size in range(1, RELAY_MOST_BYTES):
@@ -184,7 +186,8 @@ class ReplicaConnection(asyncio.Protocol):
         relay = self._relay
         if relay is not None:
             length = len(data)
-            if length <= RELAY_MOST_BYTES and data.startswith(_SIZE_LINES[length]) and data[-2:] == b"\r\n":
+            is_one = length <= RELAY_MOST_BYTES and data.startswith(_SIZE_LINES[length]) and data[-2:] == b"\r\n"
+            if is_one or (data[-5:] != _END and are_whole_chunks(data)):
                 # Once for every chunk of every stream: no calls but those that do the work.
                 relay.has_moved = True
                 relay.events += data.count(b"data: ")
