@@ -384,9 +384,9 @@ class LaneConnection(asyncio.Protocol):
         elif waited_s > (limits.head_within_s if self.in_head else limits.body_within_s):
             self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
 
-    def leave_silent(self, target: Target, text: str) -> None:
+    def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:
         if self._exchange is not None:
-            self._exchange.leave_silent(target, text)
+            self._exchange.leave_silent(target, text, lifeless_s)
 
     def shutdown(self) -> None:
         """The server stops: nothing new is taken on this connection."""

@@ -386,13 +386,18 @@ class Exchange:
             # It had its turn already.
             self._again(in_turn=True)
 
-    def leave_silent(self, target: Target, text: str) -> None:
-        """`target` shows no sign of life: what it has not begun to answer goes elsewhere, if there is an elsewhere."""
-        served = self._served
-        if target is not self._target or self._call is None or self._reply is not None or served is None:
+    def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:
+        """`target` shows no sign of life: what it has not begun to answer goes elsewhere, if there is an elsewhere.
+        What it has begun cannot, and is given up much later."""
+        lane, served = self._lane, self._served
+        if target is not self._target or self._call is None or served is None:
             return
-        now_s = self._lane.now_s()
-        if any(other.has_room(now_s) and other not in self._failed for other in served.targets if other is not target):
+        now_s = lane.now_s()
+        others = (other for other in served.targets if other is not target and other not in self._failed)
+        if self._is_opened:
+            if lifeless_s > lane.limits.lifeless_s and not self._hears(now_s):
+                self._give_up_call(text)
+        elif any(other.has_room(now_s) for other in others):
             self._give_up_call(text)
 
     def _break(self, refusal: Refusal) -> None:
@@ -487,16 +492,22 @@ class Exchange:
         """The client waits: does the replica that has the request still say something?"""
         if self._call is None:
             return
-        reply, limits, target = self._reply, self._lane.limits, self._target
+        limits, target = self._lane.limits, self._target
         assert target is not None
-        if reply is not None and reply.take_moved():
-            self._active_s = target.heard_s = now_s
+        if self._hears(now_s):
             return
         silent_s = now_s - max(self._since_s, self._active_s, self._first_s)
         if silent_s > limits.silence_s:
             self.stop(Refusal(504, f"the replica sent nothing for {limits.silence_s:g} s", code="replica_silent"))
-        elif silent_s > limits.probe_after_s and reply is None:
+        elif silent_s > limits.probe_after_s:
             self._lane.liveness.doubt(target)
+
+    def _hears(self, now_s: float) -> bool:
+        """Whether more of the answer came since this was last asked."""
+        if self._reply is None or self._target is None or not self._reply.take_moved():
+            return False
+        self._active_s = self._target.heard_s = now_s
+        return True
 
     @property
     def _is_opened(self) -> bool:

@@ -49,6 +49,8 @@ class LaneLimits:
     """How long a replica may send nothing."""
     probe_after_s: float = 10.0
     """How long until a silent replica is asked for a sign of life."""
+    lifeless_s: float = 60.0
+    """How long a replica that gives none keeps the answers it has begun. It may only be very busy."""
     head_within_s: float = 15.0
     body_within_s: float = 120.0
     idle_s: float = 75.0
@@ -168,9 +170,9 @@ class Lane:
                 return
             waiter.owner.on_turn()
 
-    def _give_up(self, target: Target, text: str) -> None:
+    def _give_up(self, target: Target, text: str, lifeless_s: float) -> None:
         for connection in list(self.connections):
-            connection.leave_silent(target, text)
+            connection.leave_silent(target, text, lifeless_s)
 
     async def _tick_for_ever(self) -> None:
         while True:
