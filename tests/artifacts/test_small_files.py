@@ -12,6 +12,7 @@ import psutil
 import pytest
 from artifact_support import FakeRegistry, Image, install, leftovers, member, tar_of, tree_of, wait_until
 
+from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import DiskFault, UnsafeArchive
 from corral.artifacts.install import Installer
 from corral.artifacts.small_files import MOST_DIRECTORIES, SmallFileFailed, SmallFiles
@@ -84,7 +85,7 @@ def test_what_is_refused_stays_refused_after_many_files(
 
 @pytest.fixture
 def small() -> Iterator[SmallFiles]:
-    small = SmallFiles()
+    small = SmallFiles(CancelToken())
     yield small
     small.close()
 
@@ -123,8 +124,9 @@ def test_a_child_that_was_killed_is_a_fault_and_no_hang(small: SmallFiles, direc
 
 def test_the_child_of_a_killed_process_ends_with_it(tmp_path: Path) -> None:
     script = (
-        "import os, sys\nfrom corral.artifacts.small_files import SmallFiles\n"
-        "small = SmallFiles()\ndirectory = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "import os, sys\nfrom corral.artifacts.cancel import CancelToken\n"
+        "from corral.artifacts.small_files import SmallFiles\n"
+        "small = SmallFiles(CancelToken())\ndirectory = os.open(sys.argv[1], os.O_RDONLY)\n"
         "small.add(('a',), directory, mode=0o444, mtime_ns=0, data=b'x')\nsmall.settle()\nprint('ready', flush=True)\n"
         "sys.stdin.read()"
     )

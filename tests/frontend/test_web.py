@@ -42,3 +42,17 @@ def test_a_browser_that_opens_any_page_gets_the_app_and_a_program_gets_the_api(f
     browser = call("GET", f"{frontend.url}/backends", headers={"Accept": "text/html,application/xhtml+xml"})
     assert browser.headers["content-type"].startswith("text/html")
     assert call("GET", f"{frontend.url}/backends", headers={"Accept": "application/json"}).status == 401
+
+
+def test_a_long_listing_is_compressed_for_those_who_ask(frontend: Any) -> None:
+    def get(path: str, accepts: str) -> Any:
+        return call("GET", f"{frontend.url}{path}", key=frontend.admin.key, headers={"Accept-Encoding": accepts})
+
+    plain = get("/openapi.json", "identity")
+    small = get("/openapi.json", "br, gzip")
+    assert small.headers["content-encoding"] == "gzip"
+    assert small.headers["vary"] == "Accept-Encoding"
+    assert int(small.headers["content-length"]) == len(small.body) < len(plain.body) / 4
+    assert gzip.decompress(small.body) == plain.body
+    assert "content-encoding" not in get("/openapi.json", "gzip;q=0").headers
+    assert "content-encoding" not in get("/api/status", "gzip").headers, "not worth it"

@@ -1,7 +1,7 @@
 """A LocalAI gRPC backend as its images hold one: `run.sh` and a server that follows backend.proto's facts.
 
 What it answers is plain to see: it repeats what it was asked. The question can ask for something special: `tool`,
-`think`, `options?`, `slow`, `hang`, `break`, `fail`, `refuse`, `unload`, `empty`.
+`think`, `options?`, `files?`, `slow`, `hang`, `break`, `fail`, `refuse`, `unload`, `empty`.
 """
 
 import inspect
@@ -31,9 +31,42 @@ def check(request, context):
 def health(request, context):
     return {"message": b"OK"}
 
+FILES = ("ModelFile", "MMProj", "DraftModel", "LoraAdapter", "LoraBase", "LoraAdapters", "Tokenizer", "CLIPModel",
+         "AudioPath")
+
+def read_all(path):
+    """What is in a file, or in every file below a directory."""
+    if not os.path.isdir(path):
+        return open(path, "rb").read().decode("latin-1")
+    found = {}
+    for directory, _, names in os.walk(path):
+        for name in names:
+            whole = os.path.join(directory, name)
+            found[os.path.relpath(whole, path)] = open(whole, "rb").read().decode("latin-1")
+    return found
+
+def read_files(request):
+    """Every file it was told of; what an option names, in the models directory."""
+    found = {name: [read_all(path) for path in value] if isinstance(value, list) else read_all(value)
+             for name, value in request.items() if name in FILES and value}
+    for option in request.get("Options", []):
+        name, _, value = option.partition(":")
+        if name.endswith("_file"):
+            found[name] = read_all(os.path.join(request["ModelPath"], value))
+    return found
+
 def load_model(request, context):
-    if "fail" in request.get("Options", []):
+    options = request.get("Options", [])
+    if "fail" in options:
         return {"message": "there is not enough memory"}
+    if "read" in options:
+        try:
+            loaded["files"] = read_files(request)
+        except OSError as problem:
+            return {"message": str(problem)}
+    for option in options:
+        while option.startswith("until:") and context.is_active() and not os.path.exists(option[6:]):
+            time.sleep(0.05)
     loaded.update(model=request.get("Model", ""), options=request)
     print("loaded", loaded["model"], flush=True)
     return {"message": "loaded", "success": True}
@@ -73,6 +106,8 @@ def deltas_of(request, question):
 def answer_of(request, question):
     if question == "options?":
         return json.dumps({"request": request, "loaded": loaded["options"]}, default=lambda b: b.decode("latin-1"))
+    if question == "files?":
+        return json.dumps(loaded["files"])
     if question == "call?":
         return json.dumps({"name": "weather", "arguments": {"city": "Paris"}})
     if question == "empty":

@@ -60,6 +60,22 @@ def tiny_weights(directory: Path) -> Path:
     return path
 
 
+def write_adapter(path: Path) -> None:
+    """A LoRA adapter for it."""
+    size, rank = 64, 4
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 8.0)
+    random = np.random.default_rng(9)
+    writer.add_tensor("blk.0.attn_q.weight.lora_a", random.normal(0, 1, (rank, size)).astype(np.float32))
+    writer.add_tensor("blk.0.attn_q.weight.lora_b", random.normal(0, 1, (size, rank)).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 class Shelf:
     """A plain HTTP server with one file on it, which counts how often it was taken."""
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import obstore
+import psutil
 import pytest
 
 from corral.system.buckets import PREFIX
 from harness.herd import Herd, ask
 from harness.nats import Nats
 from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
-from harness.tiny_model import Shelf
+from harness.tiny_model import Shelf, write_adapter
 from harness.waiting import wait_until
 
 CONFIG = "name: mine\nbackend: llama-cpp\ncontext_size: 256\nparameters: {model: mine/weights.gguf}\n"
@@ -36,6 +37,25 @@ def test_weights_of_the_frontend_are_sent_verified_and_deleted_with_the_model(he
     assert admin.call("DELETE", "/api/models/mine").status == 200
     wait_until(lambda: not target.exists(), what="its files are deleted on the node", within_s=60)
     assert not herd.processes("w1")
+
+
+def test_an_engine_that_was_installed_before_gets_companions_and_options_too(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    source = herd.directory / "a" / "models" / "mine"
+    source.mkdir(parents=True)
+    for name in ("weights.gguf", "draft.gguf"):
+        (source / name).write_bytes(shelf.content)
+    write_adapter(source / "lora.gguf")
+    companions = "threads: 1\ndraft_model: mine/draft.gguf\nlora_adapter: mine/lora.gguf\nlora_scale: 0.5\n"
+    assert admin.call("POST", "/api/models", body={"config": CONFIG + companions}).status == 201
+    answer = ask(admin, "mine", max_tokens=30)
+    assert answer.status == 200, answer.body
+    assert answer.json()["timings"]["draft_n"] > 0, "the draft guesses"
+    [engine] = herd.engines("w1")
+    models = herd.directory / "w1" / "models" / "mine"
+    wanted = {"--threads=1", f"--draft-model={models}/draft.gguf", f"--lora-adapter={models}/lora.gguf"}
+    assert {*wanted, "--lora-scale=0.5"} <= {*psutil.Process(engine).cmdline()}
 
 
 def test_a_model_whose_weights_are_nowhere_fails_with_the_cause_and_does_not_hot_loop(herd: Herd) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from corral.core.scaling import Add
 from corral.store.database import Tx
-from corral.store.load_jobs import LoadJob, LoadJobStore, read_jobs
-from corral.store.load_jobs import _put as put_job
+from corral.store.load_job_rows import LoadJob, read_jobs
+from corral.store.load_jobs import LoadJobStore, put_job
 from corral.store.stores import Stores
 
 if TYPE_CHECKING:

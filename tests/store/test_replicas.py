@@ -19,7 +19,9 @@ from corral.core.scaling import Add, Scheduling
 from corral.core.standing import Standing
 from corral.store.database import Tx
 from corral.store.given_away import FORGET_AFTER_MS
-from corral.store.load_jobs import Loaded, LoadJob, Patience
+from corral.store.load_claims import Loaded
+from corral.store.load_job_rows import LoadJob
+from corral.store.load_jobs import Patience
 from corral.store.load_memory import LoadInfo
 from corral.store.node_rows import insert_node
 from corral.store.stores import Stores
@@ -89,7 +91,7 @@ async def add_nodes(stores: Stores, *nodes: Node) -> None:
 async def start(stores: Stores, model: str = "tiny", text: str = TINY, owner: str = "f1") -> LoadJob:
     stored = await stores.models.save(text, "ann")
     await stores.load_jobs.ask(model, stored.revision, cause="a request", ids=IDS)
-    [job] = await stores.load_jobs.claim(owner, lease_s=LEASE_S, most=9)
+    [job] = await stores.load_claims.claim(owner, lease_s=LEASE_S, most=9)
     return job
 
 
@@ -105,7 +107,7 @@ async def decide(stores: Stores, need: Need) -> Decision:
 
 async def reserve(stores: Stores, job: LoadJob, need: Need | None = None) -> Replica:
     wanted = need or Need(model=job.model)
-    return await stores.load_jobs.reserve(job, wanted, await decide(stores, wanted), nobody, ids=IDS)
+    return await stores.load_claims.reserve(job, wanted, await decide(stores, wanted), nobody, ids=IDS)
 
 
 def loaded(**changes: object) -> Loaded:
@@ -129,7 +131,7 @@ def loaded(**changes: object) -> Loaded:
 async def serve(stores: Stores, model: str = "tiny", text: str = TINY) -> Replica:
     job = await start(stores, model, text)
     await reserve(stores, job)
-    return await stores.load_jobs.finish(job, loaded(process_key=f"{model}#0"))
+    return await stores.load_claims.finish(job, loaded(process_key=f"{model}#0"))
 
 
 async def routed(stores: Stores, model: str = "tiny") -> list[str]:
@@ -142,10 +144,10 @@ async def test_a_size_that_becomes_known_at_the_place_is_reserved_or_the_place_i
     job = await start(stores)
     replica = await reserve(stores, job)
     assert replica.memory_bytes is None, "nobody knew"
-    assert await stores.load_jobs.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
+    assert await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
     [row] = await stores.replicas.read_of_model("tiny")
     assert row.memory_bytes == Need(model="tiny", weights_bytes=2 << 30).memory_bytes("cpu")
-    why = await stores.load_jobs.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
+    why = await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
     assert "of memory are free" in why
 
 
@@ -157,7 +159,7 @@ async def test_a_load_becomes_a_route(stores: Stores) -> None:
     replica = await reserve(stores, job)
     assert (replica.node_id, replica.slot, replica.state) == ("a", 0, ReplicaState.STARTING)
     assert await routed(stores) == [], "a place is no process"
-    await stores.load_jobs.finish(job, loaded())
+    await stores.load_claims.finish(job, loaded())
     snapshot = await stores.replicas.read_routes()
     [route] = snapshot.routes
     [found] = route.replicas
@@ -167,7 +169,7 @@ async def test_a_load_becomes_a_route(stores: Stores) -> None:
     info = await stores.load_memory.find_load_info("tiny")
     assert info is not None
     assert (info.backend, info.load_options) == ("llama-cpp", '{"context":2048}')
-    [decision] = await stores.load_memory.read_decisions(model="tiny")
+    [decision] = await stores.decisions.read(model="tiny")
     assert decision.outcome["placed"]["node_id"] == "a"
 
 
@@ -176,7 +178,7 @@ async def test_all_who_ask_get_the_same_load(stores: Stores, rig: Rig) -> None:
     others = [Stores(await rig.open()) for _ in range(4)]
     jobs = await asyncio.gather(*(ask(others[number % 4], revision) for number in range(40)))
     assert len({job.id for job in jobs}) == 1
-    claims = await asyncio.gather(*(one.load_jobs.claim(f"f{n}", lease_s=9, most=9) for n, one in enumerate(others)))
+    claims = await asyncio.gather(*(one.load_claims.claim(f"f{n}", lease_s=9, most=9) for n, one in enumerate(others)))
     assert [len(claim) for claim in claims if claim] == [1], "one frontend does the work"
 
 
@@ -184,19 +186,19 @@ async def test_a_dead_frontends_load_is_taken_over_and_its_late_writes_are_void(
     await add_nodes(stores, make_node("a"))
     job = await start(stores, owner="dead")
     await reserve(stores, job)
-    assert await stores.load_jobs.claim("next", lease_s=LEASE_S, most=9) == []
+    assert await stores.load_claims.claim("next", lease_s=LEASE_S, most=9) == []
     await rig.advance(LEASE_S + 1)
-    [taken] = await stores.load_jobs.claim("next", lease_s=LEASE_S, most=9)
+    [taken] = await stores.load_claims.claim("next", lease_s=LEASE_S, most=9)
     assert (taken.id, taken.replica_id is not None, taken.fence) == (job.id, True, job.fence + 1)
     progress = LoadProgress(model="tiny", state=LoadState.STAGING)
     for late in (
-        stores.load_jobs.note_progress(job, progress, lease_s=LEASE_S),
-        stores.load_jobs.finish(job, loaded()),
-        stores.load_jobs.fail(job, "late", again_in_s=1, stop=True),
+        stores.load_claims.note_progress(job, progress, lease_s=LEASE_S),
+        stores.load_claims.finish(job, loaded()),
+        stores.load_claims.fail(job, "late", again_in_s=1, stop=True),
     ):
         with pytest.raises(Fenced):
             await late
-    await stores.load_jobs.finish(taken, loaded())
+    await stores.load_claims.finish(taken, loaded())
     assert await routed(stores) == ["a"]
 
 
@@ -206,10 +208,10 @@ async def test_a_failed_load_is_answered_with_its_cause_and_not_tried_before_it_
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
     await reserve(stores, job)
-    await stores.load_jobs.fail(job, "no space left", again_in_s=60, stop=False)
+    await stores.load_claims.fail(job, "no space left", again_in_s=60, stop=False)
     again = await ask(stores, job.revision, "another request")
     assert (again.id, again.state, again.last_error) == (job.id, LoadState.FAILED, "no space left")
-    assert await stores.load_jobs.claim("f1", lease_s=LEASE_S, most=9) == []
+    assert await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) == []
     assert await stores.replicas.read_all() == []
     await rig.advance(61)
     fresh = await ask(stores, job.revision, "another request")
@@ -218,7 +220,7 @@ async def test_a_failed_load_is_answered_with_its_cause_and_not_tried_before_it_
 
 async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: Stores) -> None:
     job = await start(stores)
-    await stores.load_jobs.fail(job, "bad weights", again_in_s=300, stop=False)
+    await stores.load_claims.fail(job, "bad weights", again_in_s=300, stop=False)
     revision = (await stores.models.save(TINY + "threads: 2\n", "ann")).revision
     fresh = await ask(stores, revision)
     assert (fresh.state, fresh.revision, fresh.attempts) == (LoadState.PENDING, revision, 0)
@@ -230,7 +232,7 @@ async def test_places_are_never_given_twice(stores: Stores, rig: Rig, nodes: int
     await add_nodes(stores, *(make_node(f"n{number}", max_replicas_reported=9) for number in range(nodes)))
     revision = (await stores.models.save(TINY, "ann")).revision
     await stores.load_jobs.ask_more("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
-    jobs = await stores.load_jobs.claim("f1", lease_s=60, most=99)
+    jobs = await stores.load_claims.claim("f1", lease_s=60, most=99)
     need = Need(model="tiny", measured_bytes={"cpu": 12 * GIB})
     others = [Stores(await rig.open()) for _ in range(3)]
 
@@ -241,7 +243,7 @@ async def test_places_are_never_given_twice(stores: Stores, rig: Rig, nodes: int
             if not isinstance(decision.outcome, Placed):
                 return False
             try:
-                await mine.load_jobs.reserve(job, need, decision, nobody, ids=IDS)
+                await mine.load_claims.reserve(job, need, decision, nobody, ids=IDS)
             except Conflict:
                 continue
             return True
@@ -256,14 +258,14 @@ async def test_a_load_without_a_place_waits_with_a_reason_and_wakes_on_new_capac
     job = await start(stores)
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     decision = await decide(stores, Need(model="tiny"))
-    await stores.load_jobs.wait(job, decision, "there are no nodes", again_in_s=300)
+    await stores.load_claims.wait(job, decision, "there are no nodes", again_in_s=300)
     [waiting] = await stores.load_jobs.read_all()
     assert (waiting.state, waiting.reason) == (LoadState.PENDING, "there are no nodes")
     record = await stores.scheduling.read("tiny")
     assert (record.state.unsatisfiable_reason, record.state.unsatisfiable_ticks) == ("there are no nodes", 1)
-    assert await stores.load_jobs.claim("f1", lease_s=9, most=9) == [], "one try per cool-down"
+    assert await stores.load_claims.claim("f1", lease_s=9, most=9) == [], "one try per cool-down"
     await stores.load_jobs.wake()
-    assert len(await stores.load_jobs.claim("f1", lease_s=9, most=9)) == 1
+    assert len(await stores.load_claims.claim("f1", lease_s=9, most=9)) == 1
     assert (await stores.scheduling.read("tiny")).state.unsatisfiable_until is None
 
 
@@ -281,17 +283,17 @@ async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stor
     await reserve(stores, job)
     await stores.models.save(TINY + "threads: 2\n", "ann")
     with pytest.raises(Conflict, match="changed while it was loaded"):
-        await stores.load_jobs.finish(job, loaded())
+        await stores.load_claims.finish(job, loaded())
 
 
 async def test_a_successor_takes_the_place_of_the_one_it_replaces(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     first = await serve(stores)
     await stores.load_jobs.ask_more("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
-    [job] = await stores.load_jobs.claim("f1", lease_s=9, most=9)
+    [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
     await reserve(stores, job, Need(model="tiny", avoid=frozenset({first.node_id})))
     assert await routed(stores) == [first.node_id]
-    await stores.load_jobs.finish(job, loaded())
+    await stores.load_claims.finish(job, loaded())
     [now] = await routed(stores)
     assert now != first.node_id
     states = {row.id: row.state for row in await stores.replicas.read_all()}
@@ -302,9 +304,9 @@ async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_
     await add_nodes(stores, make_node("a"), make_node("b"))
     await serve(stores)
     await stores.load_jobs.ask_more("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)
-    [job] = await stores.load_jobs.claim("f1", lease_s=9, most=9)
+    [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
     await reserve(stores, job, Need(model="tiny"))
-    await stores.load_jobs.finish(job, loaded())
+    await stores.load_claims.finish(job, loaded())
     assert sorted(await routed(stores)) == ["a", "b"]
     version = await stores.replicas.read_version()
     await stores.nodes.set_drain("a", True, actor="ann")
@@ -363,7 +365,7 @@ async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_anothe
     assert place_taken.generation > replica.generation, "the order to start it carries a higher number"
     _, shares = await stores.replicas.read_shares()
     assert shares == {"a": NodeShare(wanted=frozenset({"tiny#0"}), lost={"tiny#0": replica.generation})}
-    await stores.load_jobs.unplace(job, again_in_s=60.0)
+    await stores.load_claims.unplace(job, again_in_s=60.0)
     _, shares = await stores.replicas.read_shares()
     assert shares == {"a": NodeShare(lost={"tiny#0": place_taken.generation})}, "a load may have started it"
 
@@ -419,14 +421,14 @@ async def test_footprints_only_grow(stores: Stores) -> None:
 async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
-    await stores.load_memory.note_staged("a", "tiny", replica.revision, 100)
-    await stores.load_memory.want_deleted("tiny")
-    assert await stores.load_memory.claim_deletions(lease_ms=1000) == []
+    await stores.staged_files.note_staged("a", "tiny", replica.revision, 100)
+    await stores.staged_files.want_deleted("tiny")
+    assert await stores.staged_files.claim_deletions(lease_ms=1000) == []
     await stores.replicas.drop([replica.id], why="gone")
-    [deletion] = await stores.load_memory.claim_deletions(lease_ms=1000)
-    assert await stores.load_memory.claim_deletions(lease_ms=1000) == []
-    await stores.load_memory.deleted(deletion)
-    assert await stores.load_memory.read_staged("tiny") == {}
+    [deletion] = await stores.staged_files.claim_deletions(lease_ms=1000)
+    assert await stores.staged_files.claim_deletions(lease_ms=1000) == []
+    await stores.staged_files.deleted(deletion)
+    assert await stores.staged_files.read_staged("tiny") == {}
 
 
 async def test_scheduling_is_kept_as_it_was_given(stores: Stores) -> None:
@@ -458,7 +460,7 @@ async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: St
     await reserve(stores, job)
     await stores.load_jobs.forget("tiny", [job.id, waiting.id])
     assert [left.id for left in await stores.load_jobs.read_of_model("tiny")] == [job.id]
-    await stores.load_jobs.finish(job, loaded())
+    await stores.load_claims.finish(job, loaded())
 
 
 def told(*states: str, epoch: int = 1, sequence: int = 1, pid: int = 4711) -> Observation:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -44,6 +45,24 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_pa
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert disk.read(path) == b"old"
     assert disk.list(tmp_path) == [path]
+
+
+def test_the_draft_of_a_writer_killed_half_way_is_gone_after_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "file[1]"
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        disk.write(path, b"x" * 100_000)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXFSZ
+    assert disk.list(tmp_path) == [tmp_path / f".file[1].{child}"]
+    others = [tmp_path / f".file[1].{os.getppid()}", tmp_path / ".file[1].notes", tmp_path / f".file1.{child}"]
+    for other in others:
+        other.touch()
+    disk.write(path, b"new")
+    assert disk.list(tmp_path) == sorted([path, *others])
+    assert disk.read(path) == b"new"
 
 
 def test_one_process_holds_a_directory_until_it_ends(tmp_path: Path) -> None:

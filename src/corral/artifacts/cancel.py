@@ -29,6 +29,12 @@ class CancelToken:
     def cancelled(self) -> bool:
         return self._set.is_set() or (self._parent is not None and self._parent.cancelled)
 
+    @property
+    def discards(self) -> bool:
+        """Cancelled by a person: nothing of what was begun is needed any more."""
+        own = self._set.is_set() and not self._keep_partials
+        return own or (self._parent is not None and self._parent.discards)
+
     def check(self) -> None:
         if self._parent is not None:
             self._parent.check()

@@ -60,7 +60,7 @@ class Filler:
 
     def fill(self, piece: Piece, root: int) -> LayerIndex:
         """Writes the piece below `root`. Returns only if its bytes were the promised ones."""
-        tree = TreeWriter(root, self.budget)
+        tree = TreeWriter(root, self.budget, self.cancel)
         try:
             match piece:
                 case TarPiece():

@@ -4,11 +4,14 @@ import ctypes
 import errno
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from corral.artifacts.cancel import SLICE_S, CancelToken
 from corral.artifacts.errors import disk_errors
 
 _SYNC_FILE_RANGE_WRITE = 2
@@ -23,25 +26,56 @@ def start_writeback(descriptor: int) -> None:
 
 
 @contextmanager
-def settling(path: Path) -> Iterator[Callable[[], None]]:
+def settling(path: Path) -> Iterator[Callable[[CancelToken | None], None]]:
     """Hands out `settle`, which waits until everything written under `path` would survive a power cut: one call for a
     tree of 100,000 files. Entered before the first of them is written, because the kernel tells what it failed to
-    write once, and only to descriptors that were open by then."""
+    write once, and only to descriptors that were open by then. A cancel that discards everything does not wait for a
+    slow disk; whoever keeps what is unflushed gives no token."""
     with disk_errors(f"opening {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def settle() -> None:
+    def settle(cancel: CancelToken | None) -> None:
         with disk_errors(f"flushing {path}"):
-            if sys.platform != "linux":
-                os.sync()
-            elif _libc().syncfs(descriptor) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number))
+            if cancel is None:
+                _flush(descriptor)
+            else:
+                _flush_unless_discarded(descriptor, cancel)
 
     try:
         yield settle
     finally:
         os.close(descriptor)
+
+
+def _flush(descriptor: int) -> None:
+    if sys.platform != "linux":
+        os.sync()
+    elif _libc().syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _flush_unless_discarded(descriptor: int, cancel: CancelToken) -> None:
+    """The kernel cannot be called back from a flush, so on a cancel it is left to end by itself."""
+    own = os.dup(descriptor)
+    flushed: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            _flush(own)
+        except BaseException as error:  # noqa: BLE001  it is raised again where the flush is waited for
+            flushed.set_exception(error)
+        else:
+            flushed.set_result(None)
+        finally:
+            os.close(own)
+
+    threading.Thread(target=run, name="flush", daemon=True).start()
+    while not flushed.done() and not cancel.discards:
+        wait((flushed,), timeout=SLICE_S)
+    if not flushed.done():
+        cancel.check()
+    flushed.result()
 
 
 def exchange(one: Path, other: Path) -> None:

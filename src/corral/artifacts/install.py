@@ -270,14 +270,15 @@ class Installer:
                 metadata = self._metadata(request, uri, resolved, layers, manifest, started_s)
                 self.versions.write_metadata(staged, metadata)
                 # Everything the version is made of must be on the disk before its name is.
-                settle()
+                settle(cancel)
             path = self.versions.add(request.name, digest, staged)
             return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
+            cancelled = isinstance(error, Cancelled)
             with _as_far_as_possible():
-                remove_tree(staged)
+                self.staging.discard(staged, behind=cancelled)
                 if not (isinstance(error, Cancelled) and error.keep_partials):
-                    self._take_away(traces)
+                    self._take_away(traces, behind=cancelled)
                 if isinstance(error, DiskFault):
                     self._distrust(traces.pieces)
             raise
@@ -431,7 +432,7 @@ class Installer:
             if not isinstance(piece, TreePiece) and piece.blob.digest is not None:
                 self.blobs.remove(piece.blob.digest)
 
-    def _take_away(self, traces: _Traces) -> None:
+    def _take_away(self, traces: _Traces, *, behind: bool) -> None:
         for piece in traces.pieces:
             if isinstance(piece, TreePiece):
                 continue
@@ -439,7 +440,7 @@ class Installer:
             if layer_key(piece) in traces.layers and piece.blob.digest is not None:
                 self.blobs.remove(piece.blob.digest)
         for key in traces.layers:
-            self.layers.remove(key)
+            self.layers.remove(key, behind=behind)
 
     def _distrust(self, pieces: Sequence[Piece]) -> None:
         """What a disk failed to write, it does not tell twice: the next install must not find it here. Layers that
@@ -452,7 +453,10 @@ class Installer:
                 self.layers.remove(key)
 
     def reclaim(self, missing: int) -> None:
-        """Room for an install at the cost of packed bytes whose content is unpacked already."""
+        """Room for an install: what is being removed anyway, then packed bytes whose content is unpacked already."""
+        free_bytes = self.ledger.free_bytes()
+        self.staging.await_removals()
+        missing -= self.ledger.free_bytes() - free_bytes
         for digest in list(self.blobs.digests()):
             if missing <= 0:
                 return

@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.errors import UnsafeArchive, disk_errors
+from corral.artifacts.errors import Cancelled, UnsafeArchive, disk_errors
 from corral.artifacts.locks import held, sweep_locks
-from corral.artifacts.staging import Staging, remove_tree
+from corral.artifacts.staging import Staging
 from corral.artifacts.tree import DIRECTORY_FLAGS, DirectoryStack, Entry, Parts
 
 
@@ -90,16 +90,16 @@ class LayerStore:
                         os.close(root)
                     (staged / "index").write_bytes(_encoded(index))
                     staged.rename(self._root / key)
-            except BaseException:
-                remove_tree(staged)
+            except BaseException as error:
+                self._staging.discard(staged, behind=isinstance(error, Cancelled))
                 raise
             return Layer(key, self._root / key, fresh=index)
 
     def sweep_locks(self) -> None:
         sweep_locks(self._locks)
 
-    def remove(self, key: str) -> None:
-        self._staging.discard(self._root / key)
+    def remove(self, key: str, *, behind: bool = False) -> None:
+        self._staging.discard(self._root / key, behind=behind)
 
 
 def _encoded(index: LayerIndex) -> bytes:

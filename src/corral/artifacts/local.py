@@ -134,13 +134,15 @@ class _SavedConfig(msgspec.Struct):
     architecture: str = ""
 
 
-def resolve_archive(path: Path, unpacked: Path, platform: OciPlatform, budget: Budget) -> ResolvedArtifact:
+def resolve_archive(
+    path: Path, unpacked: Path, platform: OciPlatform, budget: Budget, cancel: CancelToken
+) -> ResolvedArtifact:
     """A saved image. It is unpacked to `unpacked` first: its members come in any order, and a layer may come before
     the document that names it."""
     if not path.is_file():
         raise BadReference(f"{path} is not there.")
     try:
-        _unpack_archive(path, unpacked, budget)
+        _unpack_archive(path, unpacked, budget, cancel)
         if (unpacked / "oci-layout").is_file():
             found = resolve_layout(OciLayout(path=unpacked), platform)
         else:
@@ -151,10 +153,10 @@ def resolve_archive(path: Path, unpacked: Path, platform: OciPlatform, budget: B
         raise
 
 
-def _unpack_archive(path: Path, unpacked: Path, budget: Budget) -> None:
+def _unpack_archive(path: Path, unpacked: Path, budget: Budget, cancel: CancelToken) -> None:
     unpacked.mkdir(parents=True)
     root = os.open(unpacked, DIRECTORY_FLAGS)
-    tree = TreeWriter(root, budget)
+    tree = TreeWriter(root, budget, cancel)
     try:
         with path.open("rb") as file:
             head = file.read(16)

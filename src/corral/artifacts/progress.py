@@ -32,6 +32,9 @@ class Progress:
     percentage: float
     rate_bytes_per_s: float
     eta_s: float | None
+    file_index: int | None = None
+    """Of several files the one that moves now, from 1; layers are not counted."""
+    total_files: int | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -50,6 +53,8 @@ class ProgressMeter:
         self._phase = Phase.RESOLVING
         self._file = ""
         self._total: int | None = None
+        self._file_index: int | None = None
+        self._total_files: int | None = None
         self._done = 0
         self._percentage = 0.0
         self._moved: deque[tuple[float, int]] = deque()
@@ -59,6 +64,11 @@ class ProgressMeter:
     def expect(self, total: int | None) -> None:
         with self._lock:
             self._total = total
+
+    def begin_file(self, index: int, *, of: int) -> None:
+        with self._lock:
+            self._file_index, self._total_files = index, of
+            self._send(force=False)
 
     def enter(self, phase: Phase, file: str = "") -> None:
         with self._lock:
@@ -132,4 +142,6 @@ class ProgressMeter:
             percentage=round(self._percentage, 1),
             rate_bytes_per_s=rate,
             eta_s=(total - done) / rate if total is not None and rate > 0 else None,
+            file_index=self._file_index,
+            total_files=self._total_files,
         )

@@ -75,7 +75,7 @@ class Resolver:
                 return resolve_layout(reference, self.platform)
             case OciArchive(path=path):
                 budget = Budget(UnpackLimits(), self.clock, disk_bytes=self.settings.unpack.total_bytes)
-                return resolve_archive(path, self.staging.new_path(), self.platform, budget)
+                return resolve_archive(path, self.staging.new_path(), self.platform, budget, cancel)
             case LocalPath(path=path):
                 found = resolve_path(path, self.platform, cancel, self.settings.unpack.depth)
                 return self._pinned(found, sha256)

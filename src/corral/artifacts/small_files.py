@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import DiskFault
 from corral.artifacts.small_files_child import ANSWER, HEAD, MOST_DIRECTORIES
 
@@ -38,7 +39,8 @@ class SmallFileFailed(Exception):
 class SmallFiles:
     """Takes files and has them written soon; `settle` returns when all of them are. Belongs to one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: CancelToken) -> None:
+        self._cancel = cancel
         ours, theirs = socket.socketpair()
         self._channel = ours
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHANNEL_BYTES)
@@ -77,6 +79,7 @@ class SmallFiles:
         """Returns when every file is written, and raises for the first that could not be."""
         self._send()
         while self._sent:
+            self._cancel.check()
             self._hear()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, NoReturn
 import msgspec
 
 from corral.artifacts.budget import Budget
+from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import UnsafeArchive, disk_errors
 from corral.artifacts.flush import start_writeback
 from corral.artifacts.inflate import fast_zlib
@@ -156,8 +157,9 @@ class TreeWriter:
     would change the others. Set-user-id bits, extended attributes and owners are not taken over.
     """
 
-    def __init__(self, root: int, budget: Budget) -> None:
+    def __init__(self, root: int, budget: Budget, cancel: CancelToken) -> None:
         self._budget = budget
+        self._cancel = cancel
         self._stack = DirectoryStack(root)
         self._file_mode_kept = _modes_survive(root)
         self._directories: set[Parts] = set()  # all that exist
@@ -227,6 +229,7 @@ class TreeWriter:
         try:
             written = crc = 0
             for piece in pieces:
+                self._cancel.check()
                 view = piece
                 crc = fast_zlib.crc32(piece, crc)
                 while view:
@@ -245,7 +248,7 @@ class TreeWriter:
         self._few_left -= 1
         if self._few_left == 0:
             with suppress(OSError):  # a machine that allows no more processes: slower, and as good
-                self._small = SmallFiles()
+                self._small = SmallFiles(self._cancel)
         return self._small
 
     def _settle_small(self) -> None:
@@ -325,6 +328,8 @@ class TreeWriter:
         return parent, status
 
     def _parent(self, parts: Parts) -> int:
+        """Every member comes through here, so this is also where a cancel reaches an archive of many small ones."""
+        self._cancel.check()
         if not parts:
             raise UnsafeArchive("A member without a name would replace the root itself.")
         parent = parts[:-1]

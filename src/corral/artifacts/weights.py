@@ -95,10 +95,13 @@ def install_files(
             installer.ledger.promise(missing, "These weights", installer.reclaim),
         ):
             meter.enter(Phase.DOWNLOADING)
-            ready = [(item, _fetch(installer, item, cancel, meter)) for item in wanted]
+            ready = []
+            for index, item in enumerate(wanted, 1):
+                meter.begin_file(index, of=len(wanted))
+                ready.append((item, _fetch(installer, item, cancel, meter)))
             meter.enter(Phase.EXTRACTING)
             try:
-                settle()
+                settle(None)
             except DiskFault:
                 _distrust(installer, [digest for _, digest in ready])
                 raise

@@ -24,6 +24,9 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int | None = None
     embeddings: bool = False
     options: dict[str, str] = {}
+    """Refused by a backend that does not know them."""
+    wishes: dict[str, str] = {}
+    """Passed over by a backend that does not know them: of what is installed only the worker knows the options."""
     generation: int | None = None
     """Of the row that wants the process: what `given_away` in a heartbeat's answer is compared with."""
 
@@ -308,6 +311,9 @@ class ProgressExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: str
     bytes_done: int
     bytes_total: int | None = None
+    file_index: int | None = None
+    """Of a model's files the one that moves now, from 1."""
+    total_files: int | None = None
     rate_bytes_per_s: float | None = None
     eta_s: float | None = None
     last: bool = False

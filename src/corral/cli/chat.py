@@ -216,6 +216,8 @@ def loading_line(model: str, what: dict[str, Any]) -> str:
         parts.append(f"{float(progress):.0f} %")
     if what.get("node"):
         parts.append(f"on {clean(str(what['node']))}")
+    if what.get("state") == "staging" and what.get("file_index") and what.get("total_files", 0) > 1:
+        parts.append(f"file {what['file_index']} of {what['total_files']}")
     if what.get("eta_seconds"):
         parts.append(f"about {float(what['eta_seconds']):.0f} s left")
     if what.get("reason"):

@@ -1,7 +1,6 @@
 """One frontend's parts put together, and run until it is told to stop."""
 
 import asyncio
-import gc
 import json
 from pathlib import Path
 
@@ -45,6 +44,7 @@ from corral.settings import FrontendSettings, redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.buckets import WeightsBucket
+from corral.system.garbage import collect_in_small_steps
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener
 from corral.system.localai_loader import LocalAiLoader
@@ -248,6 +248,7 @@ class FrontendRole:
             "desired state": self._fleet.desired.run,
             "upgrades": self._fleet.upgrades.run,
             "open operations": self._open_operations.run,
+            "garbage": collect_in_small_steps,
             **self._watch.loops,
             **self._replication.loops,
             **self._serving.loops,
@@ -257,9 +258,6 @@ class FrontendRole:
             async with self._serving, asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
                     tasks.create_task(keep_running(name, work), name=name)
-                # What is here now stays for good: collecting garbage need not look at it again and again.
-                gc.collect()
-                gc.freeze()
                 # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
                 await serve_http(
                     build_app(self._parts),

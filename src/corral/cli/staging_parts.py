@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node
+from corral.core.staging import Lot
 from corral.settings import StorageSettings
 from corral.system.buckets import BucketSettings, WeightsBucket
 from corral.system.file_upload import upload
@@ -29,6 +31,41 @@ def bucket_settings(settings: StorageSettings) -> BucketSettings | None:
     )
 
 
+_Send = Callable[[LocalFile, str, Callable[[int], None]], Awaitable[ConfigFile | None]]
+
+
+class _Tally:
+    """What moved of several files that move at the same time."""
+
+    def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[Lot], None]) -> None:
+        self._there = {file.key: 0 for file in files}
+        self._ended: set[str] = set()
+        self._total_bytes = sum(file.size for file in files)
+        self._legs, self._on_progress = legs, on_progress
+        self._tell()
+
+    def add(self, file: LocalFile, count: int) -> None:
+        self._there[file.key] = min(file.size, self._there[file.key] + count)  # what is sent twice counts once
+        self._tell()
+
+    def end(self, file: LocalFile) -> None:
+        """Also of what was there before anything was sent."""
+        self._there[file.key] = file.size
+        self._ended.add(file.key)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._on_progress(
+            Lot(
+                file_index=min(len(self._ended) + 1, len(self._there)),
+                files=len(self._there),
+                bytes_there=sum(self._there.values()),
+                bytes_total=self._total_bytes,
+                legs=self._legs,
+            )
+        )
+
+
 class FrontendStager:
     def __init__(
         self,
@@ -40,58 +77,47 @@ class FrontendStager:
         self._hashes = HashBook()
 
     async def stage(
-        self, node: Node, names: Sequence[str], on_progress: Callable[[int, int, int], None]
+        self, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
     ) -> Sequence[ConfigFile] | None:
-        """Through the shared storage where there is one and the node is ours; else to its file server.
-
-        `on_progress`: files, bytes that are there, bytes in all. The answer: what the node has to fetch by itself now.
-        """
+        """Through the shared storage where there is one and the node is ours; else to its file server. The answer: what
+        the node has to fetch by itself now."""
         found = await asyncio.to_thread(self._list, names)
         if not found:
             return None
-        total = sum(file.size for file in found)
-        there = 0
-        on_progress(len(found), 0, total)
-
-        def advance(count: int) -> None:
-            nonlocal there
-            there += count
-            on_progress(len(found), min(there, total), total)
-
-        send = await self._sender(node, advance)
+        send, legs = await self._sender(node)
+        tally = _Tally(found, legs, on_progress)
         limit = asyncio.Semaphore(FILES_AT_ONCE)
 
         async def bring(file: LocalFile) -> ConfigFile | None:
             async with limit:
-                return await send(file, await self._hashes.sha256(file.path))
+                left = await send(file, await self._hashes.sha256(file.path), partial(tally.add, file))
+            tally.end(file)
+            return left
 
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(bring(file)) for file in found]
         except ExceptionGroup as several:  # whoever waits for the load is told one cause, the first
             raise several.exceptions[0] from several
-        on_progress(len(found), total, total)
         return [left for task in running if (left := task.result()) is not None]
 
-    async def _sender(
-        self, node: Node, advance: Callable[[int], None]
-    ) -> Callable[[LocalFile, str], Awaitable[ConfigFile | None]]:
+    async def _sender(self, node: Node) -> tuple[_Send, int]:
+        """And how often what it sends moves until it is there."""
         bucket = self._bucket
         if bucket is not None and node.key_hash is not None:
 
-            async def put(file: LocalFile, sha256: str) -> ConfigFile | None:
-                address = await bucket.put(file, sha256=sha256, on_bytes=advance)
+            async def put(file: LocalFile, sha256: str, on_bytes: Callable[[int], None]) -> ConfigFile | None:
+                address = await bucket.put(file, sha256=sha256, on_bytes=on_bytes)
                 return ConfigFile(file.key.removeprefix(AREA), address, sha256)
 
-            return put
+            return put, 2
         server = await self._find(node.id)
 
-        async def send(file: LocalFile, sha256: str) -> ConfigFile | None:
-            sent = await upload(server, file, sha256=sha256, on_bytes=advance)
-            advance(max(0, file.size - sent))
+        async def send(file: LocalFile, sha256: str, on_bytes: Callable[[int], None]) -> ConfigFile | None:
+            await upload(server, file, sha256=sha256, on_bytes=on_bytes)
             return None
 
-        return send
+        return send, 1
 
     def _list(self, names: Sequence[str]) -> list[LocalFile]:
         return [file for name in names for file in list_files(self._models_dir, name, prefix=AREA)]

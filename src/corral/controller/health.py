@@ -14,6 +14,7 @@ from corral.core.nodes import Node, NodeId
 from corral.core.presence import Limits, Presence
 from corral.store.leases import Lease
 from corral.system import Clock
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -92,12 +93,7 @@ class HealthController:
                     next_full_s = self._clock.monotonic_s() + self._every_s
                 await self._turn(full=full)
                 await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-                try:
-                    async with asyncio.timeout(max(0.0, next_full_s - self._clock.monotonic_s())):
-                        await self._poked.wait()
-                except TimeoutError:
-                    pass
-                self._poked.clear()
+                await until_poked(self._poked, within_s=max(0.0, next_full_s - self._clock.monotonic_s()))
         finally:
             # Silence while we were not listening is no one's fault: count from the next turn that works.
             self._listening_since_s = None

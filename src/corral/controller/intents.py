@@ -37,6 +37,7 @@ from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
 from corral.store.intents import Claim, Result
 from corral.system import Ids
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -129,10 +130,7 @@ class IntentController:
             except CorralError as error:  # the store is away: what runs goes on, what is due waits
                 log.warning("intents.pass_failed", error=str(error))
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._rest_s()):
-                    await self._poked.wait()
-            self._poked.clear()
+            await until_poked(self._poked, within_s=self._rest_s())
 
     async def _pass(self, tasks: asyncio.TaskGroup) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ import structlog
 from corral.bus.messages import NodeReport
 from corral.core.errors import CorralError
 from corral.store.replicas import ReplicaStore
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -41,12 +42,7 @@ class Learning:
                         if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
                             self._asked.add(node_id)
                             tasks.create_task(self._learn(node_id), name=f"learn {node_id}")
-                try:
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await self._poked.wait()
-                except TimeoutError:
-                    pass
-                self._poked.clear()
+                await until_poked(self._poked, within_s=LOOK_EVERY_S)
 
     async def _learn(self, node_id: str) -> None:
         try:

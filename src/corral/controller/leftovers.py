@@ -11,7 +11,7 @@ from corral.bus.subjects import MODEL_DELETE, MODEL_STOP, node_subject
 from corral.controller.load_ports import Link
 from corral.core.errors import CorralError, Unavailable
 from corral.core.repair import Orphan
-from corral.store.load_memory import FileDeletion, LoadMemoryStore
+from corral.store.staged_files import FileDeletion, StagedFileStore
 from corral.system import Clock
 
 log = structlog.get_logger()
@@ -23,8 +23,8 @@ DELETE_LEASE_MS = 60_000
 
 
 class Leftovers:
-    def __init__(self, memory: LoadMemoryStore, bus: Link, *, orphan_grace_s: float, clock: Clock) -> None:
-        self._memory, self._bus, self._grace_s, self._clock = memory, bus, orphan_grace_s, clock
+    def __init__(self, files: StagedFileStore, bus: Link, *, orphan_grace_s: float, clock: Clock) -> None:
+        self._files, self._bus, self._grace_s, self._clock = files, bus, orphan_grace_s, clock
         self._orphans: dict[Orphan, float] = {}
         self._noted_s = 0.0
 
@@ -43,8 +43,8 @@ class Leftovers:
         if now_s - self._noted_s > FRESH_S:
             self._orphans = {}  # we slept, or another frontend looks now: somebody may want them by this time
         due = [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= self._grace_s]
-        await self._memory.want_deleted_with_models()
-        deletions = await self._memory.claim_deletions(lease_ms=DELETE_LEASE_MS)
+        await self._files.want_deleted_with_models()
+        deletions = await self._files.claim_deletions(lease_ms=DELETE_LEASE_MS)
         await asyncio.gather(*map(self._end, due), *map(self._delete, deletions))
 
     async def _end(self, orphan: Orphan) -> None:
@@ -60,10 +60,10 @@ class Leftovers:
         try:
             for name in deletion.files:
                 await self._delete_file(deletion.node_id, name)
-            await self._memory.deleted(deletion)
+            await self._files.deleted(deletion)
         except CorralError as error:
             delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
-            await self._memory.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+            await self._files.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
 
     async def _delete_file(self, node_id: str, name: str) -> None:
         request = encode(ModelDeleteRequest(model_name=name))

@@ -7,6 +7,7 @@ from corral.bus.messages import BlobPeer
 from corral.core.model_config import ConfigFile, ModelConfig
 from corral.core.nodes import Node, NodeId
 from corral.core.replicas import Replica
+from corral.core.staging import Lot
 
 
 class Link(Protocol):
@@ -67,7 +68,7 @@ class Traffic(Protocol):
 
 class Stager(Protocol):
     async def stage(
-        self, node: Node, names: Sequence[str], on_progress: Callable[[int, int, int], None]
+        self, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
     ) -> Sequence[ConfigFile] | None:
         """Brings those of the model's files that lie here to the node, or to where it can get them: what is left for it
         to fetch. None when no such file is here."""

@@ -7,14 +7,17 @@ import structlog
 
 from corral.bus.client import BusMessage
 from corral.bus.messages import InstallProgress, decode
-from corral.controller.load_run import LoadRun, LoadTools
+from corral.controller.load_run import LoadRun
+from corral.controller.load_tools import LoadTools
 from corral.core.errors import CorralError
 from corral.core.load_jobs import LEASE_S, LoadProgress, LoadState
 from corral.core.nodes import NodeStatus
 from corral.core.placement import count_room
 from corral.core.replicas import COMING, ReplicaState
 from corral.core.routing import RouteSnapshot
-from corral.store.load_jobs import LoadJob, Patience
+from corral.store.load_job_rows import LoadJob
+from corral.store.load_jobs import Patience
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -49,15 +52,10 @@ class LoadRunner:
             while True:
                 room = AT_ONCE - len(self._runs)
                 if room > 0:
-                    for job in await self._tools.stores.load_jobs.claim(self._owner, lease_s=LEASE_S, most=room):
+                    for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=room):
                         run = self._runs[job.id] = LoadRun(job, self._tools)
                         tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
-                try:
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await self._poked.wait()
-                except TimeoutError:
-                    pass
-                self._poked.clear()
+                await until_poked(self._poked, within_s=LOOK_EVERY_S)
 
     async def _carry_out(self, job: LoadJob, run: LoadRun) -> None:
         try:
@@ -159,15 +157,10 @@ class LoadDesk:
         """Looks again and again: a replica that was to return may be lost, a load overtaken by an edit."""
         followed: set[str] = set()
         while len(followed) <= ROUNDS:
-            watch.poked.clear()
             settled = await self._step(model, watch, cause, followed)
             if settled is not None:
                 return settled
-            try:
-                async with asyncio.timeout(WATCH_EVERY_S):
-                    await watch.poked.wait()
-            except TimeoutError:
-                pass
+            await until_poked(watch.poked, within_s=WATCH_EVERY_S)
             if not watch.waiters:
                 # Nobody is here any more; the load goes on without us.
                 return Settled(cause="nobody waits for it here any more")

@@ -10,7 +10,7 @@ from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
 from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling
-from corral.store.load_jobs import LoadJob
+from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
 

@@ -21,8 +21,7 @@ class Needs:
     async def find(
         self, model: StoredModel, fleet: FleetView, *, only_node: str | None = None, surge_on: str | None = None
     ) -> Need:
-        memory = self._stores.load_memory
-        staged = await memory.read_staged(model.name)
+        staged = await self._stores.staged_files.read_staged(model.name)
         sizes = [size for _, size in staged.values() if size is not None]
         wanted = fleet.scheduling.get(model.name)
         return Need(
@@ -30,7 +29,7 @@ class Needs:
             selector=wanted.selector if wanted is not None else {},
             groups=frozenset(model.config.concurrency_groups),
             weights_bytes=max(sizes) if sizes else None,
-            measured_bytes=await memory.read_peaks(model.name, model.revision),
+            measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
             staged_on=frozenset(node for node, (revision, _) in staged.items() if revision == model.revision),
             variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
             only_node=only_node,

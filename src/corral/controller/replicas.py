@@ -19,11 +19,12 @@ from corral.core.room import device_class
 from corral.core.scaling import ScalingPace, ScalingPlan, Scheduling, plan_scaling
 from corral.core.wakes import Offer, Wakes, first_look, plan_wake
 from corral.store.leases import Lease
-from corral.store.load_jobs import LoadJob
+from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -79,12 +80,7 @@ class ReplicaController:
                 self._lease = None
                 self._leftovers.note(())
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._poked.wait()
-            except TimeoutError:
-                pass
-            self._poked.clear()
+            await until_poked(self._poked, within_s=LOOK_EVERY_S)
 
     async def look(self, lease: Lease) -> None:
         """What it decides is void when the lease has gone to another meanwhile: that one has seen newer things."""

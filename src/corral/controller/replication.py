@@ -11,7 +11,7 @@ from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
 from corral.controller.learning import Learning
 from corral.controller.leftovers import Leftovers
 from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
-from corral.controller.load_run import LoadTools
+from corral.controller.load_tools import LoadTools
 from corral.controller.loads import LoadDesk, LoadRunner
 from corral.controller.needs import Needs
 from corral.controller.replicas import ReplicaController
@@ -69,7 +69,7 @@ class Replication:
         )
         self.runner = LoadRunner(holder, tools)
         self.desk = LoadDesk(tools, self.runner)
-        leftovers = Leftovers(stores.load_memory, bus, orphan_grace_s=orphan_grace_s, clock=clock)
+        leftovers = Leftovers(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
             holder=holder,
             stores=stores,

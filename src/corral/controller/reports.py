@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -21,6 +20,7 @@ from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavaila
 from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 from corral.core.observed import Observation, ObservedBackend, ObservedProcess
 from corral.system import Clock
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -175,10 +175,7 @@ class Reports:
         """Asks every healthy node that has told nothing in its present epoch, or for long."""
         while True:
             await self._look_once()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._look.wait()
-            self._look.clear()
+            await until_poked(self._look, within_s=LOOK_EVERY_S)
 
     async def _look_once(self) -> None:
         if not self._bus.connected:

@@ -11,6 +11,7 @@ from corral.controller.load_ports import Link
 from corral.core.errors import CorralError
 from corral.core.replicas import Replica
 from corral.store.replicas import ReplicaStore
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -31,12 +32,7 @@ class Stops:
     async def run(self) -> None:
         while True:
             await self.turn()
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._poked.wait()
-            except TimeoutError:
-                pass
-            self._poked.clear()
+            await until_poked(self._poked, within_s=LOOK_EVERY_S)
 
     async def turn(self) -> None:
         due = await self._replicas.claim_stops()

@@ -13,6 +13,7 @@ from corral.core.nodes import NodeId
 from corral.core.orders import NodeState
 from corral.core.upgrades import Offered, Upgrade, find_upgrades, installed_names
 from corral.core.variants import Unfit
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -63,10 +64,7 @@ class UpgradeCheck:
 
     async def run(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
-                    await self._asked.wait()
-            self._asked.clear()
+            await until_poked(self._asked, within_s=self._every_s)
             await self._galleries.refresh()
             async with self._looking:
                 await self._look(installed_names(await self._states.read_states()))

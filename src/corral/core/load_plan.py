@@ -1,11 +1,11 @@
 """From a model's configuration to what a load needs: files, their names, and how the engine is started."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from corral.core.config_fields import whole
+from corral.core.config_fields import text, whole
 from corral.core.errors import InvalidInput
-from corral.core.model_config import ConfigFile, ModelConfig
+from corral.core.model_config import ConfigFile, ModelConfig, is_model_path
 
 # One conversation must not keep all others waiting; the memory of four contexts is what that costs.
 DEFAULT_SLOTS = 4
@@ -17,6 +17,12 @@ class WeightsPlan:
     """Fetched by the worker itself."""
     paths: tuple[str, ...]
     """Names below the models directory that the engine will open."""
+    maybe: tuple[str, ...] = ()
+    """Names that may be files there too, or mean something to the engine alone."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.paths, *self.maybe)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +33,7 @@ class EngineStart:
     slots: int | None = None
     embeddings: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+    """Those that the engine does not know are not for it: a configuration may have been written for another."""
 
 
 def backend_of(config: ModelConfig) -> str:
@@ -39,27 +46,52 @@ def backend_of(config: ModelConfig) -> str:
 
 def plan_weights(config: ModelConfig) -> WeightsPlan:
     """Downloads the configuration lists, and those that its fields name by address."""
-    named = (config.model, config.mmproj, config.draft_model)
-    by_address = [ConfigFile(local_name(config, text), text) for text in named if is_address(text)]
+    by_address = [ConfigFile(local_name(config, name), name) for name in config.weight_names if is_address(name)]
     paths = dict.fromkeys((*config.weight_paths, *(file.filename for file in by_address)))
-    return WeightsPlan(files=(*config.files, *by_address), paths=tuple(paths))
+    maybe = dict.fromkeys(name for name in _hinted(config) if name not in paths)
+    return WeightsPlan(files=(*config.files, *by_address), paths=tuple(paths), maybe=tuple(maybe))
 
 
-def is_address(text: str) -> bool:
-    return "://" in text
+def _hinted(config: ModelConfig) -> Iterator[str]:
+    """As LocalAI looks for them: what an option names lies in the models directory, or beside the model."""
+    if config.model.endswith(".onnx"):
+        yield f"{config.model}.json"
+    beside = config.model.rpartition("/")[0]
+    for name in (*config.option_values, *config.companion_names):
+        if not is_address(name) and is_model_path(name) and name.strip("./"):
+            yield name
+            if beside:
+                yield f"{beside}/{name}"
 
 
-def local_name(config: ModelConfig, text: str) -> str:
+def by_configured_name(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """Paths on the node by what the configuration says: an address leads to the file that came from there."""
+    named = {name: found.get(local_name(config, name)) for name in config.weight_names if is_address(name)}
+    return {**found, **{name: path for name, path in named.items() if path is not None}}
+
+
+def is_address(name: str) -> bool:
+    return "://" in name
+
+
+def local_name(config: ModelConfig, name: str) -> str:
     """Where a file named by address is kept: below the model's own directory."""
-    return f"{config.name}/{text.rstrip('/').rpartition('/')[2].partition('@')[0]}" if is_address(text) else text
+    return f"{config.name}/{name.rstrip('/').rpartition('/')[2].partition('@')[0]}" if is_address(name) else name
 
 
-def plan_engine(config: ModelConfig, found: Mapping[str, str], known_options: Collection[str]) -> EngineStart:
-    """`found`: absolute paths on the node by name. What is not found there is a name that the engine knows itself."""
+def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
+    """`found`: absolute paths on the node by the configuration's names. What is not found there is a name that the
+    engine knows itself."""
     given = _options(config)
     slots = _positive(given.pop("parallel", "")) or _positive(given.pop("slots", "")) or DEFAULT_SLOTS
-    if config.mmproj:
-        given["mmproj"] = found.get(local_name(config, config.mmproj), config.mmproj)
+    for name, files in (
+        ("mmproj", (config.mmproj,)),
+        ("draft_model", (config.draft_model,)),
+        ("lora_adapter", (config.lora_adapter, *config.lora_adapters)),
+        ("tokenizer", (text(config.parameters.get("tokenizer") or ""),)),
+    ):
+        if any(files):
+            given[name] = ",".join(found.get(file, file) for file in files if file)
     for name, value in (
         ("threads", config.document.get("threads")),
         ("gpu_layers", config.document.get("gpu_layers")),
@@ -67,15 +99,16 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str], known_options: Co
     ):
         if value is not None and name not in given:
             given[name] = str(whole(value))
-    main = local_name(config, config.model)
+    if config.document.get("lora_scale") is not None:
+        given.setdefault("lora_scale", text(config.document["lora_scale"]))
     context = config.context_size_or_default
     return EngineStart(
-        model=found.get(main, config.model),
+        model=found.get(config.model, config.model),
         model_name=config.name,
         context=context,
         slots=slots,
         embeddings=config.embeddings,
-        options={name: value for name, value in given.items() if name in known_options},
+        options=given,
     )
 
 

@@ -109,8 +109,29 @@ class ModelConfig:
     @property
     def weight_paths(self) -> tuple[str, ...]:
         """Every file or directory of the models directory that the configuration names, the main one first."""
+        return tuple(name for name in self.weight_names if not _SCHEME.match(name))
+
+    @property
+    def weight_names(self) -> tuple[str, ...]:
+        """Those that are addresses too."""
         named = (self.model, self.mmproj, self.draft_model, self.lora_adapter, *self.lora_adapters, self.lora_base)
-        return tuple(dict.fromkeys(path for path in named if path and not _SCHEME.match(path)))
+        return tuple(dict.fromkeys(name for name in named if name))
+
+    @property
+    def companion_names(self) -> tuple[str, ...]:
+        """Fields that name a file, or something that a backend knows by name."""
+        named = (
+            self.parameters.get("tokenizer"),
+            _get(self.document, "diffusers", mapping, {}).get("clip_model"),
+            _get(self.document, "tts", mapping, {}).get("audio_path"),
+        )
+        return tuple(name for name in named if isinstance(name, str) and name)
+
+    @property
+    def option_values(self) -> tuple[str, ...]:
+        """What stands after the name in `name:value`, and after the type in `key=type:value`."""
+        values = (*(one.partition(":")[2] for one in self.options), *(one.rpartition(":")[2] for one in self.overrides))
+        return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))
 
 
 _OWN_FIELDS = frozenset({"download_files", "artifacts"})
@@ -241,10 +262,14 @@ def check_model_name(name: str, *, what: str = "name") -> None:
         )
 
 
-def check_model_path(what: str, path: str) -> None:
+def is_model_path(path: str) -> bool:
     """A name within the models directory. What is staged to machines is chosen by it, so it must not lead out."""
     parts = path.replace("\\", "/").split("/")
-    if not path or path.startswith(("/", "\\", "~")) or ".." in parts or not path.isprintable():
+    return bool(path) and not path.startswith(("/", "\\", "~")) and ".." not in parts and path.isprintable()
+
+
+def check_model_path(what: str, path: str) -> None:
+    if not is_model_path(path):
         raise InvalidInput(f"{what} must be a path within the models directory, not {path[:120]!r}")
 
 

@@ -24,6 +24,7 @@ from corral.frontend.admin.usage import usage_routes
 from corral.frontend.admin.why import Explain, why_routes
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority
+from corral.frontend.compression import CompressedListings
 from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import LiveFeed
@@ -149,4 +150,4 @@ def build_app(parts: Parts) -> ASGIApp:
         body_limit_bytes=parts.me.settings.body_limit_bytes,
         refusals=parts.refusals,
     )
-    return WebUi(edge)
+    return WebUi(CompressedListings(edge))

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from corral.core.errors import CorralError, InvalidInput
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -191,12 +192,7 @@ class LiveFeed:
     async def _keep_looking(self, watch: _Watch) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            try:
-                async with asyncio.timeout(watch.kind.look_every_s):
-                    await watch.poked.wait()
-            except TimeoutError:
-                pass
-            watch.poked.clear()
+            await until_poked(watch.poked, within_s=watch.kind.look_every_s)
             if not any(watch.kind.name in page.kinds for page in self._pages):
                 watch.rest()
                 continue

@@ -1,14 +1,9 @@
-"""What loads left behind: how a model was last loaded, what memory it took, where its files are, why it is there."""
+"""What loads left behind: how a model was last loaded, how long that took and how much memory."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from corral.core.errors import InvalidInput
 from corral.store.database import Database, Tx
-from corral.store.models import StoredModel, read_models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,33 +14,6 @@ class LoadInfo:
     load_options: str
     revision: str
     loaded_at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedDecision:
-    id: int
-    model: str
-    job: str
-    at: int
-    cause: str
-    outcome: Mapping[str, Any]
-    candidates: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FileDeletion:
-    node_id: str
-    model: str
-    attempts: int
-    files: tuple[str, ...]
-    """Below the models directory, without those that another model still uses."""
-
-
-_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
-
-
-def _paths(model: StoredModel) -> tuple[str, ...]:
-    return (*model.config.weight_paths, *(file.filename for file in model.config.files))
 
 
 async def upsert_load_info(
@@ -63,6 +31,19 @@ async def upsert_load_info(
         backend_digest,
         load_options,
         revision,
+    )
+
+
+async def note_load_time(tx: Tx, model: str, revision: str, backend_digest: str, device: str, load_ms: int) -> None:
+    await tx.execute(
+        "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, measured_at)"
+        " VALUES ($1, $2, $3, $4, $5, now_ms()) ON CONFLICT (model, revision, backend_digest, device)"
+        " DO UPDATE SET load_ms = excluded.load_ms, measured_at = excluded.measured_at",
+        model,
+        revision,
+        backend_digest,
+        device,
+        load_ms,
     )
 
 
@@ -96,8 +77,6 @@ class LoadMemoryStore:
 
         return await self._database.read(body)
 
-    # Footprints
-
     async def note_peak(self, model: str, revision: str, digest: str, device: str, peak_bytes: int) -> None:
         """Only ever grows: what a model once took it may take again."""
 
@@ -127,151 +106,5 @@ class LoadMemoryStore:
                 revision,
             )
             return {row["device"]: int(row["peak"]) for row in rows}
-
-        return await self._database.read(body)
-
-    # Files on nodes
-
-    async def note_staged(
-        self, node_id: str, model: str, revision: str, weights_bytes: int | None, files: Sequence[str] = ()
-    ) -> None:
-        """Files of an earlier revision are remembered too: a delete takes all."""
-
-        async def body(tx: Tx) -> None:
-            row = await tx.fetch_one(
-                "SELECT files FROM staged_models WHERE node_id = $1 AND model = $2 FOR UPDATE", node_id, model
-            )
-            known = sorted({*files, *(_decode_names(row["files"]) if row else ())})
-            await tx.execute(
-                "INSERT INTO staged_models (node_id, model, revision, weights_bytes, staged_at, delete_wanted,"
-                " delete_attempts, delete_error, delete_due_at, files)"
-                " VALUES ($1, $2, $3, $4, now_ms(), $5, 0, '', 0, $6)"
-                " ON CONFLICT (node_id, model) DO UPDATE SET revision = excluded.revision, files = excluded.files,"
-                " weights_bytes = excluded.weights_bytes, staged_at = excluded.staged_at, delete_wanted = $5",
-                node_id,
-                model,
-                revision,
-                weights_bytes,
-                False,
-                msgspec.json.encode(known).decode(),
-            )
-
-        await self._database.write(body)
-
-    async def read_staged(self, model: str) -> dict[str, tuple[str, int | None]]:
-        """By node: the revision whose files are there, and how large they are."""
-
-        async def body(tx: Tx) -> dict[str, tuple[str, int | None]]:
-            rows = await tx.fetch(
-                "SELECT node_id, revision, weights_bytes FROM staged_models WHERE model = $1 AND delete_wanted = $2",
-                model,
-                False,
-            )
-            return {row["node_id"]: (row["revision"], row["weights_bytes"]) for row in rows}
-
-        return await self._database.read(body)
-
-    async def want_deleted(self, model: str, node_id: str | None = None) -> None:
-        """Durable: carried out on each node when it is there, however long that takes."""
-
-        async def body(tx: Tx) -> None:
-            await tx.execute(
-                "UPDATE staged_models SET delete_wanted = $3, delete_due_at = now_ms()"
-                " WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR node_id = $2)",
-                model,
-                node_id,
-                True,
-            )
-
-        await self._database.write(body)
-
-    async def want_deleted_with_models(self) -> None:
-        """What is left of models that were deleted."""
-
-        async def body(tx: Tx) -> None:
-            await tx.execute(
-                "UPDATE staged_models SET delete_wanted = $1, delete_due_at = now_ms() WHERE delete_wanted = $2"
-                " AND NOT EXISTS (SELECT 1 FROM models m WHERE m.name = staged_models.model AND m.deleted_at IS NULL)",
-                True,
-                False,
-            )
-
-        await self._database.write(body)
-
-    async def claim_deletions(self, *, lease_ms: int, most: int = 32) -> list[FileDeletion]:
-        async def body(tx: Tx) -> list[FileDeletion]:
-            rows = await tx.fetch(
-                "SELECT node_id, model, delete_attempts, files FROM staged_models"
-                " WHERE delete_wanted = $1 AND delete_due_at <= now_ms()"
-                " AND NOT EXISTS (SELECT 1 FROM replicas r WHERE r.node_id = staged_models.node_id"
-                " AND r.model = staged_models.model) ORDER BY node_id, model LIMIT $2 FOR UPDATE",
-                True,
-                most,
-            )
-            models = await read_models(tx) if rows else []
-            found = []
-            for row in rows:
-                used = {path for model in models if model.name != row["model"] for path in _paths(model)}
-                files = tuple(file for file in _decode_names(row["files"]) if file not in used)
-                found.append(FileDeletion(row["node_id"], row["model"], row["delete_attempts"], files))
-            await tx.execute_many(
-                "UPDATE staged_models SET delete_due_at = now_ms() + $3 WHERE node_id = $1 AND model = $2",
-                [(one.node_id, one.model, lease_ms) for one in found],
-            )
-            return found
-
-        return await self._database.write(body)
-
-    async def deleted(self, deletion: FileDeletion) -> None:
-        async def body(tx: Tx) -> None:
-            await tx.execute(
-                "DELETE FROM staged_models WHERE node_id = $1 AND model = $2 AND delete_wanted = $3",
-                deletion.node_id,
-                deletion.model,
-                True,
-            )
-
-        await self._database.write(body)
-
-    async def deletion_failed(self, deletion: FileDeletion, error: str, *, again_in_ms: int) -> None:
-        async def body(tx: Tx) -> None:
-            await tx.execute(
-                "UPDATE staged_models SET delete_attempts = delete_attempts + 1, delete_error = $3,"
-                " delete_due_at = now_ms() + $4 WHERE node_id = $1 AND model = $2",
-                deletion.node_id,
-                deletion.model,
-                error[:2000],
-                again_in_ms,
-            )
-
-        await self._database.write(body)
-
-    # Why
-
-    async def read_decisions(
-        self, *, model: str | None = None, node_id: str | None = None, limit: int = 5
-    ) -> list[RecordedDecision]:
-        """Newest first; of one model, or those that chose one node."""
-
-        async def body(tx: Tx) -> list[RecordedDecision]:
-            rows = await tx.fetch(
-                "SELECT * FROM decisions WHERE (CAST($1 AS TEXT) IS NULL OR model = $1)"
-                " AND (CAST($2 AS TEXT) IS NULL OR node_id = $2) ORDER BY id DESC LIMIT $3",
-                model,
-                node_id,
-                limit,
-            )
-            return [
-                RecordedDecision(
-                    id=row["id"],
-                    model=row["model"],
-                    job=row["job"],
-                    at=row["at"],
-                    cause=row["cause"],
-                    outcome=msgspec.json.decode(row["outcome"]),
-                    candidates=msgspec.json.decode(row["candidates"]),
-                )
-                for row in rows
-            ]
 
         return await self._database.read(body)

@@ -4,11 +4,13 @@ from corral.store.access import AccessStore
 from corral.store.admission import AdmissionStore
 from corral.store.bus_credentials import BusCredentialStore
 from corral.store.database import Database
+from corral.store.decisions import DecisionStore
 from corral.store.events import EventStore
 from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.intents import IntentStore
 from corral.store.leases import LeaseStore
+from corral.store.load_claims import LoadClaimStore
 from corral.store.load_jobs import LoadJobStore
 from corral.store.load_memory import LoadMemoryStore
 from corral.store.models import ModelStore
@@ -19,6 +21,7 @@ from corral.store.policies import PolicyStore
 from corral.store.registration import RegistrationStore
 from corral.store.replicas import ReplicaStore
 from corral.store.scheduling import SchedulingStore
+from corral.store.staged_files import StagedFileStore
 from corral.store.usage import UsageStore
 from corral.system import Ids, SystemIds
 
@@ -29,11 +32,13 @@ class Stores:
         self.access = AccessStore(database)
         self.admission = AdmissionStore(database, ids or SystemIds())
         self.bus_credentials = BusCredentialStore(database)
+        self.decisions = DecisionStore(database)
         self.events = EventStore(database)
         self.frontends = FrontendStore(database)
         self.health = HealthStore(database)
         self.intents = IntentStore(database)
         self.leases = LeaseStore(database)
+        self.load_claims = LoadClaimStore(database)
         self.load_jobs = LoadJobStore(database)
         self.load_memory = LoadMemoryStore(database)
         self.models = ModelStore(database)
@@ -44,4 +49,5 @@ class Stores:
         self.registration = RegistrationStore(database)
         self.replicas = ReplicaStore(database)
         self.scheduling = SchedulingStore(database)
+        self.staged_files = StagedFileStore(database)
         self.usage = UsageStore(database)

@@ -3,8 +3,11 @@
 import os
 import shutil
 from contextlib import AbstractContextManager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Protocol
+
+import psutil
 
 from corral.system.lock import is_locked, lock_directory
 
@@ -63,6 +66,7 @@ class SystemDisk:
 
     def write(self, path: Path, content: bytes) -> None:
         self.make_directory(path.parent)
+        _clear_drafts(path)
         part = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -113,6 +117,14 @@ class SystemDisk:
 
     def is_held(self, directory: Path, what: str) -> bool:
         return is_locked(directory, what)
+
+
+def _clear_drafts(path: Path) -> None:
+    """Those of writers that were killed half way. Their file was not written, so somebody writes it again."""
+    for draft in path.parent.glob(f".{escape(path.name)}.*"):
+        writer = draft.name.rpartition(".")[2]
+        if writer.isdecimal() and not psutil.pid_exists(int(writer)):
+            draft.unlink(missing_ok=True)
 
 
 def _flush_directory(path: Path) -> None:

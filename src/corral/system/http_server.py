@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import uvicorn
@@ -110,12 +111,21 @@ def _connections_for(lane: Lane) -> Callable[..., asyncio.Protocol]:
     return connect
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pings:
+    """How a peer of a WebSocket is found out that left without a word."""
+
+    every_s: float = 30.0
+    answered_within_s: float = 60.0
+
+
 async def serve_http(
     app: ASGIApp,
     listener: socket.socket,
     *,
     on_stop: Callable[[], None] = lambda: None,
     websockets: bool = False,
+    pings: Pings = Pings(),  # noqa: B008  it is frozen
     lane: Lane | None = None,
 ) -> None:
     """`on_stop` is told first when this is cancelled, so that endless responses can end."""
@@ -124,8 +134,8 @@ async def serve_http(
         http="httptools" if lane is None else _connections_for(lane),  # type: ignore[arg-type]  # uvicorn only calls it
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=64 * 1024,
-        ws_ping_interval=30.0,
-        ws_ping_timeout=60.0,
+        ws_ping_interval=pings.every_s,
+        ws_ping_timeout=pings.answered_within_s,
         lifespan="off",
         access_log=False,
         log_config=None,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from corral.core.load_plan import local_name
 from corral.core.localai_messages import MODEL_OPTIONS, RESULT
 from corral.core.model_config import ModelConfig
 from corral.core.model_options import StagedModel, model_options
@@ -49,5 +50,5 @@ class LocalAiLoader:
 
 def models_dir_of(config: ModelConfig, paths: Mapping[str, str]) -> str:
     """The directory that the configuration's relative names are relative to, there."""
-    path = paths.get(config.model, "")
-    return path.removesuffix(config.model).rstrip("/") if config.model and path.endswith(f"/{config.model}") else ""
+    name, path = local_name(config, config.model), paths.get(config.model, "")
+    return path.removesuffix(name).rstrip("/") if name and path.endswith(f"/{name}") else ""

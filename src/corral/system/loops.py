@@ -1,4 +1,4 @@
-"""The edge of a loop: one failing turn ends neither the loop nor its siblings."""
+"""Loops that go on: one failing turn ends neither the loop nor its siblings, and between turns they can be poked."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,6 +11,16 @@ log = structlog.get_logger()
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
+
+
+async def until_poked(poked: asyncio.Event, *, within_s: float) -> None:
+    """Until somebody pokes or the time is over, whichever comes first; the next poke counts anew."""
+    try:
+        async with asyncio.timeout(within_s):
+            await poked.wait()
+    except TimeoutError:
+        pass
+    poked.clear()
 
 
 async def keep_running(name: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -85,6 +85,8 @@ class ProgressFeed:
                 phase=("failed" if error else "ready") if last else phase,
                 bytes_done=progress.bytes_done,
                 bytes_total=progress.bytes_total,
+                file_index=progress.file_index,
+                total_files=progress.total_files,
                 rate_bytes_per_s=round(progress.rate_bytes_per_s, 1),
                 eta_s=round(progress.eta_s, 1) if progress.eta_s is not None else None,
                 last=last,

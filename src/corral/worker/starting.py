@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from corral.artifacts import InstalledVersion, StartRequest, plan_start
+from corral.artifacts import InstalledVersion, Manifest, StartRequest, plan_start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
@@ -67,7 +67,7 @@ def plan_process(
             context=options.context,
             slots=options.slots,
             embeddings=options.embeddings,
-            options=tuple(sorted(options.options.items())),
+            options=tuple(sorted({**_known(options.wishes, manifest), **options.options}.items())),
         ),
     )
     environment: dict[str, str | Fill] = dict(command.environment)
@@ -103,6 +103,10 @@ def plan_process(
     )
 
 
+def _known(wishes: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
+    return {name: value for name, value in wishes.items() if name in manifest.options}
+
+
 def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mapping[str, str | Fill]:
     environment: dict[str, str | Fill] = {}
     if settings.shared_token != "":
@@ -114,7 +118,7 @@ def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mappi
 
 def _refuse_fields(options: StartOptions) -> None:
     """A value that looks like a field would be filled in once more, with the port of the process or worse."""
-    values = (options.model, options.model_name, *options.options.values())
+    values = (options.model, options.model_name, *options.options.values(), *options.wishes.values())
     if any(name in value for name in _FIELDS for value in values):
         raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
 

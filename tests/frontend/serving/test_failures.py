@@ -10,11 +10,12 @@ import httpx
 import pytest
 
 from corral.core.errors import InvalidInput, Unavailable
+from corral.core.load_jobs import LoadProgress, LoadState
 from corral.core.routing import ModelRoute, RouteReplica
 from corral.frontend.drivers import LaneRequest, LaneSend
 from corral.frontend.serving import liveness
 from corral.frontend.serving.lane import LaneLimits
-from corral.frontend.serving.loads import LoadFailed, LoadStatus, ModelLoading
+from corral.frontend.serving.loads import LoadFailed, ModelLoading
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.waiting import free_port, until
 
@@ -462,7 +463,16 @@ async def test_a_cold_model_is_loaded_and_then_answers(replica: Start) -> None:
 
 async def test_a_model_that_takes_longer_says_how_far_it_is() -> None:
     async def load(model: str) -> None:
-        status = LoadStatus(model=model, state="staging", node="n1", progress=40.0, eta_seconds=30.0)
+        status = LoadProgress(
+            model=model,
+            state=LoadState.STAGING,
+            node="n1",
+            bytes_sent=40,
+            total_bytes=100,
+            file_index=2,
+            total_files=5,
+            eta_s=30.0,
+        )
         raise ModelLoading("m is being loaded", loading=status, retry_after_s=30)
 
     async with running_lane(loads=ScriptedLoads(load)) as lane:
@@ -472,7 +482,10 @@ async def test_a_model_that_takes_longer_says_how_far_it_is() -> None:
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "30"
     assert answer.json()["error"]["code"] == answer.json()["error"]["type"] == "model_loading"
-    assert answer.json()["loading"]["state"] == "staging"
+    assert answer.json()["loading"] == {
+        "model": "m", "state": "staging", "node": "n1", "progress": 40.0, "bytes_sent": 40, "total_bytes": 100,
+        "file_index": 2, "total_files": 5, "eta_seconds": 30,
+    }  # fmt: skip
 
 
 async def test_a_load_that_fails_tells_the_cause() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.failing_disk import slow_disk
 from harness.fleet_worker import Commander, FleetWorker
 from harness.held_server import HeldServer
 from harness.localai_backend import localai_files, write_localai_backend
@@ -94,5 +95,26 @@ async def test_while_it_is_unpacked(worker: FleetWorker, registry: OciRegistry) 
         [row] = (await frontend.ask("backend.list"))["backends"]
         assert row["digest"] == old
         assert sorted(path.name for path in (worker.data_dir / "layers").iterdir()) == kept
-        left = [path for path in staging.rglob("*") if path.is_file() and path.name != ".lock"]
-        assert left == []
+        await until(lambda: left_in(worker) == [], "what was begun is removed")
+
+
+@pytest.mark.registry
+async def test_while_a_slow_disk_flushes_it(worker: FleetWorker, registry: OciRegistry, tmp_path: Path) -> None:
+    old = registry.push("demo", localai_files("1"))
+    order = {"backend": "demo", "uri": f"{registry.host}/demo:latest", "corral": {"strategy": "rolling"}}
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", **order))["success"]
+        new = registry.push("demo", localai_files("2"))
+        with slow_disk(worker.program.pid, tmp_path / "strace", "syncfs") as is_flushing:
+            async with cancelled(frontend, op_id="flush", **order):
+                await until(is_flushing, "the disk is told to keep it")
+        [row] = (await frontend.ask("backend.list"))["backends"]
+        assert row["digest"] == old
+        await until(lambda: left_in(worker) == [], "what was begun is removed")
+        assert (await frontend.ask("backend.upgrade", op_id="again", **order))["success"]
+        [row] = (await frontend.ask("backend.list"))["backends"]
+        assert row["digest"] == new
+
+
+def left_in(worker: FleetWorker) -> list[Path]:
+    return [path for path in (worker.data_dir / "staging").rglob("*") if path.is_file() and path.name != ".lock"]

@@ -27,6 +27,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--gpu-layers", type=int, default=None)
     parser.add_argument("--mmproj", default="")
+    parser.add_argument("--draft-model", default="", help="a small model that guesses what the large one will say")
+    parser.add_argument("--lora-adapter", default="", help="one or several, with commas between them")
+    parser.add_argument("--lora-scale", type=float, default=1.0)
     parser.add_argument("--chat-template", default="")
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--pooling", choices=("mean", "cls", "last", "rank"), default="mean")
@@ -57,12 +60,26 @@ def build_parameters(xllamacpp: Any, options: argparse.Namespace, token: str) ->
         parameters.n_gpu_layers = options.gpu_layers
     if options.mmproj:
         parameters.mmproj.path = options.mmproj
+    if options.draft_model:
+        parameters.speculative.draft.mparams.path = options.draft_model
+        kinds = xllamacpp.common_speculative_type
+        parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+    if options.lora_adapter:
+        parameters.lora_adapters = [
+            _adapter(xllamacpp, path, options.lora_scale) for path in options.lora_adapter.split(",")
+        ]
     if options.chat_template:
         parameters.chat_template = options.chat_template
     if options.embeddings:
         parameters.embedding = True
         parameters.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{options.pooling.upper()}")
     return parameters
+
+
+def _adapter(xllamacpp: Any, path: str, scale: float) -> Any:
+    adapter = xllamacpp.CommonAdapterLoraInfo()
+    adapter.path, adapter.scale = path, scale
+    return adapter
 
 
 def main(arguments: list[str]) -> None:

@@ -7,13 +7,13 @@ from fastapi import Depends, Request
 from corral.frontend.access import Principal
 
 
-def _principal(request: Request) -> Principal:
+async def _principal(request: Request) -> Principal:
     principal: Principal = request.state.principal
     return principal
 
 
-def _actor(request: Request) -> str:
-    return _principal(request).actor
+async def _actor(request: Request) -> str:
+    return (await _principal(request)).actor
 
 
 Caller = Annotated[Principal, Depends(_principal)]

@@ -8,8 +8,8 @@ from corral.core.load_jobs import loading_object
 from corral.core.replicas import ReplicaState
 from corral.core.scaling import Scheduling
 from corral.core.standing import Standing
-from corral.store.load_jobs import LoadJob
-from corral.store.load_memory import RecordedDecision
+from corral.store.decisions import RecordedDecision
+from corral.store.load_job_rows import LoadJob
 from corral.store.replicas import StandingReplica
 
 # LocalAI's words for what a replica is doing.

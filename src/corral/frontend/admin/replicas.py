@@ -65,7 +65,7 @@ def replica_routes(stores: Stores, in_flight: InFlight, changed: Callable[[], Aw
     async def delete_on_node(node_id: str, wanted: OnModel, actor: Actor) -> Message:
         """Its files too, when the process is gone."""
         await _unload_on_node(node_id, wanted.model_name, actor)
-        await stores.load_memory.want_deleted(wanted.model_name, node_id)
+        await stores.staged_files.want_deleted(wanted.model_name, node_id)
         return Message(message="model deleted from node")
 
     async def _unload_on_node(node_id: str, model: str, actor: str) -> None:

@@ -24,7 +24,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
         """Decisions, newest first; loads that wait or failed; what runs; what is wanted."""
         model = await stores.models.read(name)
         jobs = await stores.load_jobs.read_of_model(model.name)
-        decisions = await stores.load_memory.read_decisions(model=model.name)
+        decisions = await stores.decisions.read(model=model.name)
         records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
         record = records.get(model.name)
         nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
@@ -46,7 +46,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
     @router.get("/api/why/nodes/{node_id}")
     async def why_node(node_id: str) -> Response:
         node = await stores.nodes.read_one(node_id)
-        decisions = await stores.load_memory.read_decisions(limit=50)
+        decisions = await stores.decisions.read(limit=50)
         found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
         return MsgspecJson(
             {
@@ -78,7 +78,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
         answer: dict[str, Any] = {**msgspec.to_builtins(note), "began_at": show_time(note.began_at)}
         if note.load_waited_s is not None:
             ready_ms = note.began_at + round(note.load_waited_s * 1000)
-            decisions = await stores.load_memory.read_decisions(model=note.model)
+            decisions = await stores.decisions.read(model=note.model)
             before = next((decision for decision in decisions if decision.at <= ready_ms), None)
             answer["decision"] = show_decision(before) if before is not None else None
         return MsgspecJson(answer)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from corral.core import errors
+from corral.core.load_jobs import loading_object
 from corral.frontend.errors import status_of
 from corral.frontend.serving.loads import ModelLoading
 
@@ -70,14 +71,13 @@ class Refusal(Exception):
 
 def refusal_of(error: errors.CorralError) -> Refusal:
     if isinstance(error, ModelLoading):
-        loading = msgspec.to_builtins(error.loading)
         return Refusal(
             503,
             str(error),
             code=error.code,
             kind=error.code,
             retry_after_s=error.retry_after_s,
-            more={"loading": loading},
+            more={"loading": loading_object(error.loading)},
         )
     if isinstance(error, errors.RateLimited):
         return Refusal(429, str(error), code=error.code, retry_after_s=error.retry_after_s)

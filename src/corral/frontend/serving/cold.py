@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from corral.core.load_jobs import LoadProgress, retry_after_s
-from corral.frontend.serving.loads import LoadFailed, LoadStatus, ModelLoading
+from corral.core.load_jobs import LoadProgress, LoadState, retry_after_s
+from corral.frontend.serving.loads import LoadFailed, ModelLoading
 
 
 class Settled(Protocol):
@@ -33,29 +33,21 @@ class ColdLoads:
         if settled.progress is not None:
             raise ModelLoading(
                 f"{model} is being loaded: {describe(settled.progress)}",
-                loading=load_status(settled.progress),
+                loading=settled.progress,
                 retry_after_s=retry_after_s(settled.progress, waited_s=within_s),
             )
         if settled.cause is not None:
             raise LoadFailed(f"{model} could not be loaded: {settled.cause}")
 
 
-def load_status(progress: LoadProgress) -> LoadStatus:
-    return LoadStatus(
-        model=progress.model,
-        state=progress.state.value,
-        progress=round(progress.percent, 1),
-        node=progress.node,
-        bytes_sent=progress.bytes_sent,
-        total_bytes=progress.total_bytes,
-        file_index=progress.file_index,
-        total_files=progress.total_files,
-        eta_seconds=round(progress.eta_s) if progress.eta_s is not None else None,
-    )
-
-
 def describe(progress: LoadProgress) -> str:
     where = f" on {progress.node}" if progress.node else ""
     waits = f" ({progress.reason})" if progress.reason else ""
     share = f", {progress.percent:.0f} %" if progress.total_bytes else ""
-    return f"{progress.state.value}{where}{share}{waits}"
+    return f"{progress.state.value}{where}{_which_file(progress)}{share}{waits}"
+
+
+def _which_file(progress: LoadProgress) -> str:
+    if progress.state is not LoadState.STAGING or progress.total_files < 2 or not progress.file_index:
+        return ""
+    return f", file {progress.file_index} of {progress.total_files}"

@@ -15,6 +15,7 @@ from corral.core.errors import CorralError
 from corral.core.routing import ReplicaId
 from corral.frontend.serving.ports import LastUsed
 from corral.frontend.serving.targets import ServedModel, Target
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -152,12 +153,7 @@ class InFlight:
 
     async def keep_telling(self, publish: Callable[[OpenRequests], Awaitable[None]]) -> None:
         while True:
-            try:
-                async with asyncio.timeout(TELL_EVERY_S):
-                    await self._edge.wait()
-            except TimeoutError:
-                pass
-            self._edge.clear()
+            await until_poked(self._edge, within_s=TELL_EVERY_S)
             self.forget_silent()
             try:
                 await publish(self.tell())

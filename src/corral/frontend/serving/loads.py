@@ -2,24 +2,8 @@
 
 from typing import Protocol
 
-import msgspec
-
 from corral.core.errors import Unavailable
-
-
-class LoadStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """LocalAI's `loading` object."""
-
-    model: str
-    state: str
-    """`pending`, `installing`, `staging`, `loading` or `failed`."""
-    progress: float = 0.0
-    node: str = ""
-    bytes_sent: int = 0
-    total_bytes: int = 0
-    file_index: int = 0
-    total_files: int = 0
-    eta_seconds: float | None = None
+from corral.core.load_jobs import LoadProgress
 
 
 class ModelLoading(Unavailable):
@@ -27,7 +11,7 @@ class ModelLoading(Unavailable):
 
     code = "model_loading"
 
-    def __init__(self, message: str, *, loading: LoadStatus, retry_after_s: float) -> None:
+    def __init__(self, message: str, *, loading: LoadProgress, retry_after_s: float) -> None:
         super().__init__(message)
         self.loading = loading
         self.retry_after_s = min(300.0, max(5.0, retry_after_s))

@@ -9,6 +9,7 @@ from corral.core.errors import CorralError
 from corral.core.routing import RouteReplica, RouteSnapshot, near_names
 from corral.frontend.serving.ports import RouteSource
 from corral.frontend.serving.targets import ServedModel, Target
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -78,12 +79,7 @@ class RouteTable:
 
     async def follow(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._poked.wait()
-            except TimeoutError:
-                pass
-            self._poked.clear()
+            await until_poked(self._poked, within_s=LOOK_EVERY_S)
             await self._look()
 
     async def _look(self) -> None:

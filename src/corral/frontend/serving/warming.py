@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from corral.frontend.serving.loads import Loads, LoadStatus, ModelLoading
+from corral.core.load_jobs import LoadProgress, LoadState
+from corral.frontend.serving.loads import Loads, ModelLoading
 from corral.frontend.serving.table import RouteTable
 from corral.frontend.serving.targets import ServedModel
 
@@ -31,7 +32,7 @@ async def wait_until_loaded(loads: Loads, table: RouteTable, served: ServedModel
         if loop.time() >= until_s:
             raise ModelLoading(
                 f"{served.name!r} was loaded, but no replica can be used yet; try again",
-                loading=LoadStatus(model=served.name, state="loading"),
+                loading=LoadProgress(model=served.name, state=LoadState.LOADING),
                 retry_after_s=5,
             )
 

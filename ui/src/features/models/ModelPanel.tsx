@@ -20,7 +20,7 @@ import { ConfigDialog } from "./ConfigEditor";
 import styles from "./ModelPanel.module.css";
 import { modelDetailQueries, useModelChange } from "./queries";
 import { ScaleDialog } from "./ScaleDialog";
-import { modelState, REPLICA_WORDS, schedulingWords } from "./states";
+import { modelState, REPLICA_WORDS, schedulingWords, whichFile } from "./states";
 
 type Asked = "unload" | "delete" | "scale" | "edit" | null;
 
@@ -154,7 +154,7 @@ function LoadRow({ load }: { load: Load }) {
     <li className={styles.load}>
       <span className={styles.loadHead}>
         <strong>{load.node ?? "no node yet"}</strong> <Pill tone={load.error ? "red" : "blue"}>{load.state}</Pill>
-        <span className={styles.soft}>{[bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)].filter(Boolean).join(" · ")}</span>
+        <span className={styles.soft}>{[whichFile(load), bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)].filter(Boolean).join(" · ")}</span>
       </span>
       {load.error ? null : <Progress label={`Loading on ${load.node ?? "a node"}`} percentage={load.total_bytes > 0 ? load.progress : null} />}
       {load.reason ? <span className={styles.soft}>{sentence(load.reason)}</span> : null}

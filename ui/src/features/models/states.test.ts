@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Replica, Scheduling } from "@/api/types";
-import { modelState, schedulingWords } from "./states";
+import { modelState, schedulingWords, whichFile } from "./states";
 
 const replica = (corral_state: string) => ({ corral_state }) as Replica;
 const scheduling = (fields: Partial<Scheduling>) => ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields }) as Scheduling;
@@ -11,6 +11,12 @@ test("says what serves before what comes or failed", () => {
   expect(modelState([], true).word).toBe("Loading");
   expect(modelState([replica("failed")], false).word).toBe("Failed");
   expect(modelState([], false).word).toBe("Not loaded");
+});
+
+test("says which of several files is on its way", () => {
+  expect(whichFile({ state: "staging", file_index: 2, total_files: 5 })).toBe("file 2 of 5");
+  expect(whichFile({ state: "staging", file_index: 1, total_files: 1 })).toBe("");
+  expect(whichFile({ state: "loading", file_index: 5, total_files: 5 })).toBe("");
 });
 
 test("puts the scheduling into words", () => {

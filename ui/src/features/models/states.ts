@@ -1,4 +1,4 @@
-import type { Replica, ReplicaState, Scheduling } from "@/api/types";
+import type { Load, Replica, ReplicaState, Scheduling } from "@/api/types";
 import type { Tone } from "@/components/Pill";
 import { formatSelector } from "@/format/selector";
 
@@ -19,6 +19,11 @@ export function modelState(replicas: readonly Replica[], isLoading: boolean): { 
   if (isLoading || replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading")) return { word: "Loading", tone: "blue" };
   if (replicas.some(({ corral_state }) => corral_state === "failed")) return { word: "Failed", tone: "red" };
   return { word: "Not loaded", tone: "grey" };
+}
+
+/** Of several files the one that is on its way. */
+export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files">): string {
+  return load.state === "staging" && load.file_index > 0 && load.total_files > 1 ? `file ${load.file_index} of ${load.total_files}` : "";
 }
 
 export function readSelector(scheduling: Scheduling | undefined): Record<string, string> {

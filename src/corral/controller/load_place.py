@@ -1,0 +1,119 @@
+"""Where one load gets its place."""
+
+from dataclasses import replace
+
+import structlog
+
+from corral.controller.load_headway import Headway
+from corral.controller.load_tools import LoadTools, written
+from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
+from corral.core.load_jobs import LoadState, retry_delay_s
+from corral.core.nodes import Node, NodeStatus
+from corral.core.placement import Decision, Need, Placed, Waiting, place
+from corral.core.replicas import COMING, Replica
+from corral.core.room import device_class
+from corral.store.load_job_rows import LoadJob
+from corral.store.models import StoredModel
+from corral.store.replicas import FleetView
+
+log = structlog.get_logger()
+
+PLACE_TRIES = 16
+
+
+class Placing:
+    def __init__(self, job: LoadJob, tools: LoadTools, headway: Headway) -> None:
+        self._job, self._tools, self._headway = job, tools, headway
+        self._need: Need | None = None
+        """As it was placed; None when an earlier owner of the job did that."""
+
+    async def take(self, model: StoredModel) -> tuple[Replica, Node] | None:
+        job, stores = self._job, self._tools.stores
+        if job.replica_id is not None:
+            kept = await self._kept_place()
+            if kept is not None:
+                return kept
+            await written(job.model, lambda: stores.load_claims.unplace(job, again_in_s=0.0))
+            return None
+        for _ in range(PLACE_TRIES):
+            fleet = await stores.replicas.read_fleet(self._tools.traffic.total)
+            need = await self._tools.needs.find(
+                model,
+                fleet,
+                only_node=job.target_node,
+                # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
+                surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
+            )
+            self._need, self._headway.weights_bytes = need, need.weights_bytes
+            decision = self._decide(need, fleet)
+            outcome = decision.outcome
+            if isinstance(outcome, Waiting):
+                delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
+                log.info("load.waits", model=job.model, why=outcome.reason, again_in_s=delay_s)
+                await stores.load_claims.wait(job, decision, outcome.reason, again_in_s=delay_s)
+                return None
+            if outcome.evict:
+                await self._evict(outcome)
+                continue
+            try:
+                replica = await stores.load_claims.reserve(
+                    job, need, decision, self._tools.traffic.total, ids=self._tools.ids
+                )
+            except Fenced:
+                raise
+            except Conflict:
+                continue
+            node = next(node for node in fleet.nodes if node.id == replica.node_id)
+            self._headway.show(LoadState.INSTALLING, node)
+            return replica, node
+        raise Unavailable(f"the place for {job.model} was taken by others {PLACE_TRIES} times; it is tried again")
+
+    async def still_fits(self, node: Node) -> bool:
+        """The first time a model is loaded its size is known only now. Where it does not fit it gives its place back,
+        and is placed by its size."""
+        need = self._need
+        if need is None or self._headway.weights_bytes is None or need.memory_bytes(device_class(node)) is not None:
+            return True
+        job, jobs = self._job, self._tools.stores.load_claims
+        # It has its place: only its size is in question.
+        known = Need(
+            model=need.model,
+            groups=need.groups,
+            weights_bytes=self._headway.weights_bytes,
+            staged_on=frozenset({node.id}),
+            surge_on=need.surge_on,
+        )
+        why = await written(job.model, lambda: jobs.enlarge(job, known, self._tools.traffic.total))
+        if why:
+            log.info("load.does_not_fit", model=job.model, node=node.name, why=why)
+            await written(job.model, lambda: jobs.unplace(job, again_in_s=0.0))
+        return not why
+
+    def _decide(self, need: Need, fleet: FleetView) -> Decision:
+        """A node on which it has just failed only if there is no other."""
+        last = self._job.node_id
+        if self._job.attempts and last is not None:
+            elsewhere = place(replace(need, avoid=frozenset({last})), fleet.rooms)
+            if isinstance(elsewhere.outcome, Placed) and not elsewhere.outcome.evict:
+                return elsewhere
+        return place(need, fleet.rooms)
+
+    async def _kept_place(self) -> tuple[Replica, Node] | None:
+        """What an earlier owner of the job reserved, if it still stands."""
+        job, stores = self._job, self._tools.stores
+        rows = [row for row in await stores.replicas.read_of_model(job.model) if row.id == job.replica_id]
+        if not rows or rows[0].state not in COMING:
+            return None
+        try:
+            node = await stores.nodes.read_one(rows[0].node_id)
+        except NotFound:
+            return None
+        if node.status is NodeStatus.OFFLINE:
+            return None
+        return rows[0], node
+
+    async def _evict(self, outcome: Placed) -> None:
+        stores = self._tools.stores
+        rows = await stores.replicas.want_stopped(outcome.evict, why=f"it makes room for {self._job.model}")
+        await self._tools.hint()
+        await self._tools.stop_replicas(rows)

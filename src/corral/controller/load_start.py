@@ -1,0 +1,124 @@
+"""How one load's process comes to serve: its backend installed if missing, started, and its model loaded."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from corral.bus.messages import (
+    BlobPeer,
+    CommandExtras,
+    InstallReply,
+    InstallRequest,
+    StartedProcess,
+    StartOptions,
+    decode,
+    encode,
+)
+from corral.bus.subjects import BACKEND_INSTALL
+from corral.controller.load_headway import Headway
+from corral.controller.load_line import NodeLine
+from corral.controller.load_ports import Build
+from corral.controller.load_tools import LoadFailed, LoadTools
+from corral.core.load_jobs import LoadState
+from corral.core.load_plan import EngineStart, backend_of, plan_engine
+from corral.core.nodes import Node, NodeId
+from corral.core.observed import ObservedBackend, find_backend
+from corral.core.replicas import Replica
+from corral.core.room import device_class
+from corral.core.routing import LOCALAI_GRPC, OPENAI
+from corral.core.variants import Unfit
+from corral.store.load_claims import Loaded
+from corral.store.models import StoredModel
+
+
+class Starting:
+    def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
+        self._op_id, self._tools, self._headway, self._line = op_id, tools, headway, line
+
+    async def start(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> Loaded:
+        began_s = self._tools.clock.monotonic_s()
+        self._headway.show(LoadState.LOADING, node)
+        backend = backend_of(model.config)
+        build = await self._build(backend, node)
+        engine = plan_engine(model.config, found)
+        digest = build.digest if not isinstance(build, ObservedBackend) else None
+        peers = await self._tools.peers.find(digest, besides=node.id)
+        request = InstallRequest(
+            backend=backend,
+            model_id=model.name,
+            replica_index=replica.slot,
+            op_id=self._op_id,
+            corral=_extras(build, engine, peers, generation=replica.generation),
+        )
+        reply = decode(await self._line.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
+        if not reply.success:
+            raise LoadFailed(f"{node.name} could not start {model.name}: {reply.error}")
+        process = reply.corral or StartedProcess(backend=backend)
+        protocol = process.protocol or LOCALAI_GRPC
+        running = replace(replica, address=reply.address or node.address, protocol=protocol, token=process.token or "")
+        if protocol == LOCALAI_GRPC:
+            await self._load_grpc(model, running, found)
+        return Loaded(
+            address=running.address,
+            protocol=protocol,
+            token=running.token,
+            process_key=process.process_key or f"{model.name}#{replica.slot}",
+            backend=process.backend or backend,
+            backend_digest=process.digest,
+            epoch=node.epoch,
+            pid=process.pid,
+            capacity=engine.slots if protocol == OPENAI else None,
+            load_options=msgspec.json.encode(engine).decode(),
+            load_ms=int((self._tools.clock.monotonic_s() - began_s) * 1000),
+            device=device_class(node),
+        )
+
+    async def _load_grpc(self, model: StoredModel, replica: Replica, found: Mapping[str, str]) -> None:
+        if self._tools.grpc is None:
+            raise LoadFailed(f"{model.name} needs a backend that speaks gRPC, and this frontend cannot load such")
+        await self._tools.grpc.load(model.config, replica, paths=found, within_s=self._headway.window_s)
+
+    async def _build(self, backend: str, node: Node) -> Build | ObservedBackend:
+        """What is installed is used as it is: an upgrade is somebody's decision, not a load's."""
+        installed = await self._tools.stores.observed.read_backends([NodeId(node.id)])
+        found = find_backend(installed.get(node.id, ()), backend)
+        if found is not None:
+            return found
+        build = (await self._tools.builds.resolve(backend, [node]))[node.id]
+        if isinstance(build, Unfit):
+            raise LoadFailed(f"no build of {backend} fits {node.name}: {build.reason}")
+        resolved: Build = build
+        return resolved
+
+
+def _known_options(build: Build) -> frozenset[str]:
+    manifest: Any = msgspec.json.decode(build.manifest) if build.manifest else {}
+    return frozenset(manifest.get("options") or ())
+
+
+def _extras(
+    build: Build | ObservedBackend, engine: EngineStart, peers: list[BlobPeer], *, generation: int
+) -> CommandExtras:
+    start = StartOptions(
+        model=engine.model,
+        model_name=engine.model_name,
+        context=engine.context,
+        slots=engine.slots,
+        embeddings=engine.embeddings,
+        generation=generation,
+    )
+    if isinstance(build, ObservedBackend):
+        return CommandExtras(start=msgspec.structs.replace(start, wishes=dict(engine.options)))
+    known = _known_options(build)
+    options = {name: value for name, value in engine.options.items() if name in known}
+    return CommandExtras(
+        digest=build.digest or None,
+        uris=list(build.uris) or None,
+        version=build.version or None,
+        sha256=build.sha256 or None,
+        manifest=msgspec.json.decode(build.manifest) if build.manifest else None,
+        start=msgspec.structs.replace(start, options=options),
+        peers=peers or None,
+    )

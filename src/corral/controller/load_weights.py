@@ -1,0 +1,100 @@
+"""How the files that one load needs come to its node."""
+
+from collections.abc import Mapping, Sequence
+
+from corral.bus.messages import BlobPeer, ModelFetchReply, ModelFetchRequest, WeightsFile, decode, encode
+from corral.bus.subjects import MODEL_FETCH
+from corral.controller.load_headway import Headway
+from corral.controller.load_line import NodeLine
+from corral.controller.load_tools import LoadFailed, LoadTools, written
+from corral.core.errors import Conflict, NoResponders
+from corral.core.load_jobs import LoadState
+from corral.core.load_plan import WeightsPlan, by_configured_name, plan_weights
+from corral.core.model_config import ConfigFile
+from corral.core.nodes import Node
+from corral.core.staging import Lot
+from corral.store.models import StoredModel
+
+
+class Weights:
+    def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
+        self._op_id, self._tools, self._headway, self._line = op_id, tools, headway, line
+
+    async def bring(self, model: StoredModel, node: Node) -> Mapping[str, str]:
+        """Absolute paths on the node, by name."""
+        plan = plan_weights(model.config)
+        if not plan.files and not plan.names:
+            return {}
+        files = () if self._tools.shared_models else plan.files
+        self._headway.show(LoadState.STAGING, node)
+        self._headway.note_staged(Lot(files=len(files)))
+        reply = await self._fetch(model, node, files, plan.names)
+        self._headway.end_lot()
+        if self._tools.shared_models:
+            _check_shared(plan, reply, node)
+        else:
+            reply = await self._send(model, node, plan, reply)
+        self._headway.weights_bytes = _size_of(plan, reply)
+        names = sorted({*(file.filename for file in plan.files), *reply.found})
+        await written(
+            model.name,
+            lambda: self._tools.stores.staged_files.note_staged(
+                node.id, model.name, model.revision, self._headway.weights_bytes, names
+            ),
+        )
+        return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
+
+    async def _send(self, model: StoredModel, node: Node, plan: WeightsPlan, reply: ModelFetchReply) -> ModelFetchReply:
+        """What lies on this frontend's machine. A directory may have come only in part, so it is looked through."""
+        names = [name for name in plan.names if name not in reply.found or reply.found[name].size is None]
+        if not names or self._tools.stager is None:
+            return reply
+        try:
+            left = await self._tools.stager.stage(node, names, self._headway.note_staged)
+        except Conflict as error:  # of the node or the file, not with another's load
+            raise LoadFailed(str(error)) from error
+        if left is None:
+            return reply
+        self._headway.begin_second_leg()
+        return await self._fetch(model, node, left, plan.names)
+
+    async def _weights_peers(self, model: StoredModel, node: Node) -> list[BlobPeer]:
+        """Machines that have served the model: near, and the origin is everybody's."""
+        staged = await self._tools.stores.staged_files.read_staged(model.name)
+        return await self._tools.peers.among(staged.keys(), besides=node.id)
+
+    async def _fetch(
+        self, model: StoredModel, node: Node, files: Sequence[ConfigFile], paths: Sequence[str]
+    ) -> ModelFetchReply:
+        """The node gets the files by itself, and tells which of the paths it has."""
+        request = ModelFetchRequest(
+            model=model.name,
+            files=[WeightsFile(file.filename, file.uri, file.sha256) for file in files],
+            paths=list(paths),
+            peers=await self._weights_peers(model, node) if files else [],
+            op_id=self._op_id,
+        )
+        try:
+            data = await self._line.ask(node, MODEL_FETCH, encode(request))
+        except NoResponders:
+            return ModelFetchReply(success=True)  # a LocalAI worker: it takes files, and fetches none
+        reply = decode(data, ModelFetchReply)
+        if not reply.success:
+            raise LoadFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
+        return reply
+
+
+def _check_shared(plan: WeightsPlan, reply: ModelFetchReply, node: Node) -> None:
+    missing = [name for name in plan.paths if name not in reply.found]
+    if missing:
+        raise LoadFailed(
+            f"{', '.join(missing)} is not in the models directory of {node.name}, which is said to be shared"
+        )
+
+
+def _size_of(plan: WeightsPlan, reply: ModelFetchReply) -> int | None:
+    """Of everything the model names; unknown when a part of it is a directory."""
+    sizes: dict[str, int | None] = {file.filename: file.size for file in reply.files}
+    sizes |= {name: found.size for name, found in reply.found.items()}
+    known = [size for size in sizes.values() if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None

@@ -1,0 +1,68 @@
+"""The rows of load jobs."""
+
+from dataclasses import dataclass, fields
+
+from corral.core.load_jobs import LoadProgress, LoadState
+from corral.store.database import Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadJob:
+    id: str
+    model: str
+    ordinal: int
+    revision: str
+    state: LoadState
+    cause: str
+    target_node: str | None = None
+    replaces: str | None = None
+    replica_id: str | None = None
+    node_id: str | None = None
+    node_name: str = ""
+    slot: int | None = None
+    owner: str = ""
+    fence: int = 0
+    lease_until: int = 0
+    due_at: int = 0
+    attempts: int = 0
+    reason: str = ""
+    last_error: str = ""
+    bytes_sent: int = 0
+    total_bytes: int = 0
+    file_index: int = 0
+    total_files: int = 0
+    eta_ms: int | None = None
+    created_at: int = 0
+    changed_at: int = 0
+
+    @property
+    def active(self) -> bool:
+        return self.state is not LoadState.FAILED
+
+    def progress(self) -> LoadProgress:
+        return LoadProgress(
+            model=self.model,
+            state=self.state,
+            node=self.node_name,
+            bytes_sent=self.bytes_sent,
+            total_bytes=self.total_bytes,
+            file_index=self.file_index,
+            total_files=self.total_files,
+            eta_s=self.eta_ms / 1000 if self.eta_ms is not None else None,
+            reason=self.reason,
+            error=self.last_error if self.state is LoadState.FAILED else "",
+        )
+
+
+_COLUMNS = tuple(column.name for column in fields(LoadJob))
+SELECT = "SELECT * FROM load_jobs"
+
+
+def job_of(row: Row) -> LoadJob:
+    values = {column: row[column] for column in _COLUMNS}
+    values["state"] = LoadState(values["state"])
+    return LoadJob(**values)
+
+
+async def read_jobs(tx: Tx, where: str = "", *args: object) -> list[LoadJob]:
+    return [job_of(row) for row in await tx.fetch(f"{SELECT} {where} ORDER BY model, ordinal", *args)]
