@@ -29,14 +29,13 @@ class RepeatedHead(Generic[T]):
 
     def body_of(self, data: bytes) -> bytes | None:
         """The body, if `data` is exactly one message with the remembered head."""
-        length = len(data) - self._beside_body
-        if length >= 0:
-            # The head as it must be, in one comparison.
-            head = b"%b%d%b" % (self._prefix, length, self._suffix)
-            if len(head) == self._beside_body and data.startswith(head):
-                if self._misses:
-                    self._misses = 0
-                return data[self._beside_body :]
+        beside = self._beside_body
+        length = len(data) - beside
+        # The head as it must be, in one comparison.
+        if length >= 0 and data[:beside] == b"%b%d%b" % (self._prefix, length, self._suffix):
+            if self._misses:
+                self._misses = 0
+            return data[beside:]
         return self._body_with_other_digits(data)
 
     def _body_with_other_digits(self, data: bytes) -> bytes | None:

@@ -164,7 +164,8 @@ class Exchange:
             lane = self._lane
             now_s = lane.now_s() if in_turn else self._since_s
             only = targets[0]
-            if len(targets) == 1 and not self._failed and only.has_room(now_s):
+            has_room = only.outstanding < only.limit and only.avoid_until_s <= now_s
+            if has_room and len(targets) == 1 and not self._failed:
                 self._pick = None
                 self._open_before = only.outstanding
                 self._send(only)

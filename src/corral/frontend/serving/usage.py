@@ -1,11 +1,13 @@
 """Finds in passing how many tokens an answer says it used."""
 
 import re
+from collections.abc import Iterable
 
 from corral.system.replica_calls import ChunkRelay
 
-_IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
-_OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
+# Each takes the rest of its part too, so that every part tells its number once. JSON has no zero bytes.
+_IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})[^\0]*')
+_OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})[^\0]*')
 _MARK = b'_tokens"'
 USAGE_BYTES = 256
 
@@ -19,12 +21,10 @@ def cut_usage(body: bytes) -> bytes:
     return body[at : at + USAGE_BYTES] if at >= 0 else b""
 
 
-def read_usage(part: bytes) -> tuple[int, int]:
-    """Tokens in and out."""
-    if not part:
-        return 0, 0
-    found_in, found_out = _IN.search(part), _OUT.search(part)
-    return int(found_in[1]) if found_in else 0, int(found_out[1]) if found_out else 0
+def read_usages(parts: Iterable[bytes]) -> tuple[int, int]:
+    """Tokens in and out of all of them together. At once, because reading many costs little more than reading one."""
+    joined = b"\0".join(parts)
+    return sum(map(int, _IN.findall(joined))), sum(map(int, _OUT.findall(joined)))
 
 
 def stream_usage(relay: ChunkRelay, *, chunked: bool, whole: bool) -> tuple[int, int]:
@@ -34,7 +34,7 @@ def stream_usage(relay: ChunkRelay, *, chunked: bool, whole: bool) -> tuple[int,
     kept = (_content(piece) for piece in relay.kept()) if chunked else relay.kept()
     found = cut_usage(b"".join(kept))
     if _MARK in found:
-        return read_usage(found)
+        return read_usages((found,))
     # The last event of a whole stream is `[DONE]`.
     return 0, max(0, relay.events - 1) if whole else relay.events
 
