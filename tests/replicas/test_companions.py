@@ -172,12 +172,13 @@ def tree_of(answer: Answer) -> dict[str, str]:
 
 def test_a_directory_is_sent_whole_and_what_is_lost_of_it_is_sent_again(herd: Herd) -> None:
     admin = herd.admin()
-    put(herd.directory / "a" / "models", TREE)
+    put(herd.directory / "a" / "models", {**TREE, "pony/vocab.sha256": b"a note of another file server's"})
     add(admin, PONY)
     assert tree_of(ask(admin, "pony", **question("files?"))) == READ_TREE
     assert admin.call("POST", "/api/models/pony/unload").status == 200
     wait_until(lambda: not herd.replicas("pony"), what="it is gone")
     models = herd.directory / "w1" / "models"
+    assert len((models / "pony" / "vocab.sha256").read_text()) == 64
     kept = (models / "pony" / "config.json").stat().st_ino
     (models / "pony" / "shards" / "2.bin").unlink()
     assert tree_of(ask(admin, "pony", **question("files?"))) == READ_TREE

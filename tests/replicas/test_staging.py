@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import obstore
 import psutil
 import pytest
 
-from corral.system.buckets import PREFIX
 from harness.herd import Herd, ask
 from harness.nats import Nats
-from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from harness.tiny_model import Shelf, write_adapter
 from harness.waiting import wait_until
 
@@ -72,44 +69,11 @@ def test_a_model_whose_weights_are_nowhere_fails_with_the_cause_and_does_not_hot
 
 
 @pytest.fixture
-def s3(tmp_path: Path) -> Iterator[S3Server]:
-    server = S3Server(tmp_path / "s3")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def lone_herd(tmp_path: Path, nats: Nats) -> Iterator[Herd]:
     """On one database: what is shown here touches none."""
     running = Herd(tmp_path, nats)
     yield running
     running.stop()
-
-
-def test_weights_go_through_the_shared_storage_once_for_all_machines(
-    lone_herd: Herd, s3: S3Server, shelf: Shelf
-) -> None:
-    herd = lone_herd
-    bucket = s3.make_bucket("shared")
-    keys = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY": SECRET_KEY}
-    flags = ("--storage-url", s3.url, "--storage-bucket", "shared")
-    admin = herd.start_frontend("a", *flags, **keys)
-    for name in ("w1", "w2"):
-        herd.start_worker(name, *flags, environment=keys)
-    source = herd.directory / "a" / "models" / "mine"
-    source.mkdir(parents=True)
-    (source / "weights.gguf").write_bytes(shelf.content)
-    assert admin.call("POST", "/api/models", body={"config": CONFIG}).status == 201
-    wanted = {"model_name": "mine", "min_replicas": 2, "max_replicas": 2}
-    assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
-    rows = herd.wait_for_ready("mine", 2)
-    assert len({row["node_id"] for row in rows}) == 2
-    assert ask(admin, "mine").status == 200
-    listed = [item["path"] for page in obstore.list(bucket, prefix=PREFIX) for item in page]
-    assert listed == [f"{PREFIX}/{shelf.sha256}"], "one object, by its digest"
-    for name in ("w1", "w2"):
-        assert (herd.directory / name / "models" / "mine" / "weights.gguf").read_bytes() == shelf.content
-        assert not (herd.directory / name / "models" / "mine" / "weights.gguf.sha256").exists(), "nothing was uploaded"
 
 
 def test_with_a_shared_directory_nothing_is_moved_and_what_is_missing_is_said(lone_herd: Herd, shelf: Shelf) -> None:

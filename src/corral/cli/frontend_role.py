@@ -16,7 +16,7 @@ from corral.cli.hints import Hints
 from corral.cli.processes import Place
 from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
-from corral.cli.staging_parts import FrontendStager, bucket_settings
+from corral.cli.staging_parts import FrontendStager, NotedBucket, bucket_settings
 from corral.cli.watch_parts import WatchParts
 from corral.controller.replication import Replication
 from corral.controller.switch import TrialStart
@@ -150,6 +150,8 @@ class FrontendRole:
 
     def _put_replication_together(self, token: str) -> Replication:
         settings = self._me.settings
+        storage = bucket_settings(settings)
+        bucket = WeightsBucket(storage) if storage is not None else None
         replication = Replication(
             holder=self._me.id,
             stores=self._stores,
@@ -161,8 +163,9 @@ class FrontendRole:
             stager=FrontendStager(
                 settings.models_directory,
                 lambda node: self._grpc.find_server(node),
-                bucket=WeightsBucket(storage) if (storage := bucket_settings(settings)) is not None else None,
+                NotedBucket(bucket, self._stores.bucket_weights) if bucket is not None else None,
             ),
+            bucket=bucket,
             shared_models=settings.shared_models,
             ask_report=self._watch.reports.ask,
             hint=self._hints.tell_routes,

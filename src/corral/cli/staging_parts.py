@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from corral.core.errors import Unavailable
 from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node
 from corral.core.staging import Lot
 from corral.settings import StorageSettings
+from corral.store.bucket_weights import BucketWeightsStore
 from corral.system.buckets import BucketSettings, WeightsBucket
 from corral.system.file_upload import upload
 from corral.system.local_files import HashBook, LocalFile, list_files
@@ -16,6 +18,9 @@ from corral.system.worker_files import FileServer
 
 FILES_AT_ONCE = 4
 AREA = "models/"
+NOTE_AGAIN_S = 0.5
+NOTE_TRIES = 120
+"""Together as long as a deletion's lease, if its owner has died."""
 
 
 def bucket_settings(settings: StorageSettings) -> BucketSettings | None:
@@ -32,6 +37,22 @@ def bucket_settings(settings: StorageSettings) -> BucketSettings | None:
 
 
 _Send = Callable[[LocalFile, str, Callable[[int], None]], Awaitable[ConfigFile | None]]
+
+
+class NotedBucket:
+    """What is put there is known to the store first, with the model it is for."""
+
+    def __init__(self, bucket: WeightsBucket, notes: BucketWeightsStore) -> None:
+        self._bucket, self._notes = bucket, notes
+
+    async def put(self, model: str, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None]) -> str:
+        for _ in range(NOTE_TRIES):
+            if await self._notes.note(self._bucket.place, sha256, model, file.key.removeprefix(AREA)):
+                return await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+            await asyncio.sleep(NOTE_AGAIN_S)
+        raise Unavailable(
+            f"{file.path.name} is being deleted from the shared storage; it is put there again after that"
+        )
 
 
 class _Tally:
@@ -71,20 +92,20 @@ class FrontendStager:
         self,
         models_dir: Path,
         find: Callable[[str], Awaitable[FileServer]],
-        bucket: WeightsBucket | None = None,
+        bucket: NotedBucket | None = None,
     ) -> None:
         self._models_dir, self._find, self._bucket = models_dir, find, bucket
         self._hashes = HashBook()
 
     async def stage(
-        self, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
+        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
     ) -> Sequence[ConfigFile] | None:
         """Through the shared storage where there is one and the node is ours; else to its file server. The answer: what
         the node has to fetch by itself now."""
         found = await asyncio.to_thread(self._list, names)
         if not found:
             return None
-        send, legs = await self._sender(node)
+        send, legs = await self._sender(model, node)
         tally = _Tally(found, legs, on_progress)
         limit = asyncio.Semaphore(FILES_AT_ONCE)
 
@@ -101,13 +122,13 @@ class FrontendStager:
             raise several.exceptions[0] from several
         return [left for task in running if (left := task.result()) is not None]
 
-    async def _sender(self, node: Node) -> tuple[_Send, int]:
+    async def _sender(self, model: str, node: Node) -> tuple[_Send, int]:
         """And how often what it sends moves until it is there."""
         bucket = self._bucket
         if bucket is not None and node.key_hash is not None:
 
             async def put(file: LocalFile, sha256: str, on_bytes: Callable[[int], None]) -> ConfigFile | None:
-                address = await bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+                address = await bucket.put(model, file, sha256=sha256, on_bytes=on_bytes)
                 return ConfigFile(file.key.removeprefix(AREA), address, sha256)
 
             return put, 2

@@ -68,7 +68,7 @@ class Traffic(Protocol):
 
 class Stager(Protocol):
     async def stage(
-        self, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
+        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
     ) -> Sequence[ConfigFile] | None:
         """Brings those of the model's files that lie here to the node, or to where it can get them: what is left for it
         to fetch. None when no such file is here."""

@@ -50,7 +50,7 @@ class Weights:
         if not names or self._tools.stager is None:
             return reply
         try:
-            left = await self._tools.stager.stage(node, names, self._headway.note_staged)
+            left = await self._tools.stager.stage(model.name, node, names, self._headway.note_staged)
         except Conflict as error:  # of the node or the file, not with another's load
             raise LoadFailed(str(error)) from error
         if left is None:

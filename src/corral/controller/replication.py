@@ -8,6 +8,7 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
+from corral.controller.bucket_leftovers import Bucket, BucketLeftovers
 from corral.controller.learning import Learning
 from corral.controller.leftovers import Leftovers
 from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
@@ -41,6 +42,7 @@ class Replication:
         traffic: Traffic,
         grpc: GrpcLoader | None,
         stager: Stager | None,
+        bucket: Bucket | None = None,
         shared_models: bool,
         ask_report: Callable[[str], Awaitable[NodeReport]],
         hint: Callable[[], Awaitable[None]],
@@ -92,6 +94,8 @@ class Replication:
             "leftovers": leftovers.run,
             "restarted processes": self._learning.run,
         }
+        if bucket is not None:
+            self.loops["bucket"] = BucketLeftovers(stores.bucket_weights, bucket).run
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)

@@ -52,6 +52,17 @@ def plan_weights(config: ModelConfig) -> WeightsPlan:
     return WeightsPlan(files=(*config.files, *by_address), paths=tuple(paths), maybe=tuple(maybe))
 
 
+def uses_file(config: ModelConfig, file: str) -> bool:
+    """Whether the configuration names the file, a directory that it is in, or one that is in it."""
+    plan = plan_weights(config)
+    names = (*plan.names, *(one.filename for one in plan.files))
+    return any(_is_within(file, name) or _is_within(name, file) for name in names)
+
+
+def _is_within(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}/")
+
+
 def _hinted(config: ModelConfig) -> Iterator[str]:
     """As LocalAI looks for them: what an option names lies in the models directory, or beside the model."""
     if config.model.endswith(".onnx"):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from corral.core.load_plan import plan_weights
+from corral.core.load_plan import uses_file
 from corral.store.database import Database, Tx
-from corral.store.models import StoredModel, read_models
+from corral.store.models import read_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,6 @@ class FileDeletion:
 
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
-
-
-def _paths(model: StoredModel) -> tuple[str, ...]:
-    plan = plan_weights(model.config)
-    return (*plan.names, *(file.filename for file in plan.files))
-
-
-def _is_within(path: str, other: str) -> bool:
-    return path == other or path.startswith(f"{other}/")
 
 
 class StagedFileStore:
@@ -114,11 +105,11 @@ class StagedFileStore:
             models = await read_models(tx) if rows else []
             found = []
             for row in rows:
-                used = {path for model in models if model.name != row["model"] for path in _paths(model)}
+                others = [model.config for model in models if model.name != row["model"]]
                 files = tuple(
                     file
                     for file in _decode_names(row["files"])
-                    if not any(_is_within(path, file) or _is_within(file, path) for path in used)
+                    if not any(uses_file(config, file) for config in others)
                 )
                 found.append(FileDeletion(row["node_id"], row["model"], row["delete_attempts"], files))
             await tx.execute_many(

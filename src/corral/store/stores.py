@@ -2,6 +2,7 @@
 
 from corral.store.access import AccessStore
 from corral.store.admission import AdmissionStore
+from corral.store.bucket_weights import BucketWeightsStore
 from corral.store.bus_credentials import BusCredentialStore
 from corral.store.database import Database
 from corral.store.decisions import DecisionStore
@@ -31,6 +32,7 @@ class Stores:
         self.database = database
         self.access = AccessStore(database)
         self.admission = AdmissionStore(database, ids or SystemIds())
+        self.bucket_weights = BucketWeightsStore(database)
         self.bus_credentials = BusCredentialStore(database)
         self.decisions = DecisionStore(database)
         self.events = EventStore(database)

@@ -47,6 +47,26 @@ class WeightsBucket:
         self._settings = settings
         self._store = open_bucket(settings)
 
+    @property
+    def place(self) -> str:
+        return f"{self._settings.url.rstrip('/')}/{self._settings.bucket}"
+
+    async def delete(self, sha256: str) -> None:
+        """Nothing there is done already."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            async with asyncio.timeout(STALL_S):
+                await obstore.delete_async(self._store, f"{PREFIX}/{sha256}")
+        except FileNotFoundError:
+            pass
+        except (BaseError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            raise Unavailable(
+                f"{PREFIX}/{sha256} could not be deleted from the shared storage {self.place}: {why}"
+            ) from error
+
     async def put(self, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None]) -> str:
         """The address workers fetch it from. The object appears when it is whole, or not at all."""
         import obstore

@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 HASH_BYTES = 4 << 20
+NOTES = (".sha256", ".sha256.target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _is_note(name: str, names: Collection[str]) -> bool:
+    """What file servers write beside the files they get is about them, and no part of a model."""
+    return any(name.endswith(end) and name.removesuffix(end) in names for end in NOTES)
+
+
 def list_files(root: Path, name: str, *, prefix: str) -> list[LocalFile]:
     """The file of that name, or every regular file below the directory. Links are not followed out of the root."""
     start = root / name
@@ -61,6 +67,6 @@ def list_files(root: Path, name: str, *, prefix: str) -> list[LocalFile]:
 def _walk(start: Path) -> Iterator[Path]:
     if start.is_dir() and not start.is_symlink():
         for directory, _, names in os.walk(start):
-            yield from (Path(directory, name) for name in sorted(names))
+            yield from (Path(directory, name) for name in sorted(names) if not _is_note(name, names))
     elif start.exists():
         yield start

@@ -4,6 +4,7 @@ and no link is followed on the way: a path that was checked as text could be cha
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -86,9 +87,9 @@ class Area:
     def read_names(self, key: str) -> list[str]:
         """Regular files below a directory, as paths relative to it."""
         if not [part for part in key.split("/") if part]:
-            return sorted(_walk(os.dup(self._fd), ""))
+            return sorted(_walk(os.dup(self._fd), "", most=MOST_LISTED))
         with self.parent(key) as (directory, name):
-            return sorted(_walk(_open_directory(name, directory, create=False), ""))
+            return sorted(_walk(_open_directory(name, directory, create=False), "", most=MOST_LISTED))
 
     def used_bytes(self) -> int:
         """Of regular files."""
@@ -111,15 +112,11 @@ class Area:
         except NotFound:
             return False
 
-    def remove_older(self, key: str, *, before_s: float) -> int:
-        """Regular files below a directory that were last written before that time. How many went."""
+    def remove_older(self, names: re.Pattern[str], *, before_s: float) -> int:
+        """Regular files of such names that were last written before that time. How many went."""
         removed = 0
-        try:
-            names = self.read_names(key)
-        except NotFound:
-            return 0
-        for name in names:
-            with contextlib.suppress(NotFound, FileNotFoundError), self.parent(f"{key}/{name}") as (directory, last):
+        for name in filter(names.fullmatch, _walk(os.dup(self._fd), "", most=None)):
+            with contextlib.suppress(NotFound, FileNotFoundError), self.parent(name) as (directory, last):
                 if os.stat(last, dir_fd=directory, follow_symlinks=False).st_mtime < before_s:
                     os.unlink(last, dir_fd=directory)
                     removed += 1
@@ -173,17 +170,17 @@ def _measure(fd: int) -> int:
     return total
 
 
-def _walk(fd: int, prefix: str) -> list[str]:
+def _walk(fd: int, prefix: str, *, most: int | None) -> list[str]:
     """Closes `fd`. Links are not followed and not listed."""
     found: list[str] = []
     try:
         for entry in os.scandir(fd):
             if entry.is_dir(follow_symlinks=False):
-                found += _walk(os.open(entry.name, _DIRECTORY, dir_fd=fd), f"{prefix}{entry.name}/")
+                found += _walk(os.open(entry.name, _DIRECTORY, dir_fd=fd), f"{prefix}{entry.name}/", most=most)
             elif entry.is_file(follow_symlinks=False):
                 found.append(prefix + entry.name)
-            if len(found) > MOST_LISTED:
-                raise InvalidInput(f"more than {MOST_LISTED} files are too many to list")
+            if most is not None and len(found) > most:
+                raise InvalidInput(f"more than {most} files are too many to list")
     finally:
         os.close(fd)
     return found

@@ -23,9 +23,9 @@ from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membershi
 from corral.worker.replicas import Replicas
 from corral.worker.reports import Reporting
 from corral.worker.starting import StartSettings
+from corral.worker.temporaries import sweep_temporaries
 from corral.worker.web.access import Keys
 from corral.worker.web.app import build_worker_app
-from corral.worker.web.files import sweep_ephemeral
 from corral.worker.workshop import Workshop, open_workshop
 from corral.worker.world import World
 
@@ -148,7 +148,11 @@ class Worker:
                     keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
                 )
                 tasks.create_task(
-                    keep_running("files", lambda: sweep_ephemeral(workshop.files, clock=self._clock)), name="files"
+                    keep_running(
+                        "files",
+                        lambda: sweep_temporaries(workshop.files.staging, workshop.cache, clock=self._clock),
+                    ),
+                    name="files",
                 )
         except* Stopped:
             keep = False

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 8 << 20
 STALL_S = 60.0
 TEMPORARY = "staging-tmp"
+PART_MARK = ".part-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class SharedStorage:
     async def _fetch(self, key: str, mark: str) -> None:
         import obstore
 
-        part = f"{key}.part-{self.unique()}"
+        part = f"{key}{PART_MARK}{self.unique()}"
         file = await asyncio.to_thread(self.cache.open, part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             with file:

@@ -53,6 +53,7 @@ class Workshop:
     reporter: Reporter
     models: ModelFiles
     files: FileAreas
+    cache: Area
     storage: SharedStorage | None
     http_token: str = field(repr=False)
     blob_token: str = field(repr=False)
@@ -138,6 +139,7 @@ async def _open(
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models, artifacts, Jobs(tasks)),
         files=areas,
+        cache=cache,
         storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
         http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
         blob_token=ensure_secret(world.disk, data_dir / "blob.token", world.ids.token),

@@ -237,6 +237,8 @@ async def test_chunks_come_as_they_are_however_they_are_cut(
     cuts = {
         "one each": whole,
         "all at once": [b"".join(whole)],
+        "some at once": [whole[0], b"".join(whole[1:4]), b"".join(whole[4:])],
+        "some and a half": [whole[0], b"".join(whole[1:4]) + whole[4][:100], whole[4][100:], b"".join(whole[5:])],
         "another spelling": upper,
         "two and a half": [b"".join(whole[:2]) + whole[2][:5], whole[2][5:], *whole[3:]],
         "size line alone": [piece for chunk in whole for piece in (chunk[:2], chunk[2:])],

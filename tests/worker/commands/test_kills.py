@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,26 @@ from harness.oci_registry import OciRegistry, Trickle
 from harness.orders import install, is_dead, start, until_state
 from harness.programs import call
 from harness.waiting import wait_until, wait_until_async
+
+
+async def test_what_a_killed_worker_left_for_a_moment_is_swept_and_nothing_else(worker: FleetWorker) -> None:
+    async with worker.frontend():
+        key = (worker.data_dir / "http.token").read_text().strip()
+        made = [await asyncio.to_thread(call, "POST", f"{worker.url}/v1/files/temp", key=key, raw=b"") for _ in "12"]
+    old, new = (Path(answer.json()["local_path"]) for answer in made)
+    worker.program.kill()
+    inbox, cache = worker.data_dir / "inbox", worker.data_dir / "cache"
+    unique = uuid.uuid4()
+    leftovers = [old, inbox / "ephemeral" / "inputs" / "a.wav", cache / "models" / f"w.gguf.part-{unique}",
+                 cache / "staging-tmp" / f"localai-staging-{unique}.tmp"]  # fmt: skip
+    others = [inbox / "localai-output-of-mine.tmp", inbox / "notes.txt", cache / "models" / "w.gguf"]
+    for path in (*leftovers, *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    worker.restart()
+    wait_until(lambda: not any(path.exists() for path in leftovers), what="what was left is swept", within_s=60)
+    assert all(path.exists() for path in (*others, new))
 
 
 async def test_a_worker_killed_while_it_downloads_goes_on_where_it_was(

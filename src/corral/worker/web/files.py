@@ -7,24 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from io import FileIO
 
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.uploads import OtherFile, OtherOffset, check_sha256, parse_content_range
-from corral.system import Clock
 from corral.worker.areas import Area, split_key
 from corral.worker.web.receiving import LARGEST_BODY_BYTES, NoRoom
 from corral.worker.web.uploads import Uploads, read_stored
 
-log = structlog.get_logger()
-
 EPHEMERAL = "ephemeral"
 """Files that belong to one request: what it brought, what came of it."""
-EPHEMERAL_MOST_S = 2 * 3600.0
-SWEEP_EVERY_S = 600.0
+OUTPUT_PREFIX = "localai-output-"
 PIECE_BYTES = 1 << 20
 HEARD_OUT_BYTES = 64 << 20
 HEARD_OUT_S = 5.0
@@ -66,16 +61,6 @@ def file_routes(areas: FileAreas) -> list[Route]:
         Route("/v1/files/{key:path}", _told(server.delete), methods=["DELETE"]),
         Route("/v1/files-list/{key:path}", _told(server.list), methods=["GET"]),
     ]
-
-
-async def sweep_ephemeral(areas: FileAreas, *, clock: Clock) -> None:
-    """Who asked deletes; a frontend that died in between, and those of LocalAI, do not."""
-    while True:
-        before_s = clock.now_ms() / 1000 - EPHEMERAL_MOST_S
-        removed = await asyncio.to_thread(areas.staging.remove_older, EPHEMERAL, before_s=before_s)
-        if removed:
-            log.info("files.ephemeral_removed", files=removed)
-        await asyncio.sleep(SWEEP_EVERY_S)
 
 
 def _told(endpoint: Endpoint) -> Endpoint:
@@ -175,7 +160,7 @@ class _Files:
         return Response(status_code=204)
 
     async def make_temp(self, _request: Request) -> Response:
-        area, name = self.areas.staging, f"localai-output-{self.areas.unique()}.tmp"
+        area, name = self.areas.staging, f"{OUTPUT_PREFIX}{self.areas.unique()}.tmp"
         (await asyncio.to_thread(area.open, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)).close()
         return JSONResponse({"local_path": str(area.path(name))})
 

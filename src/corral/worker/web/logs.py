@@ -1,6 +1,8 @@
 """`/v1/backend-logs`: what processes wrote, and, over a WebSocket, what they write."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -14,6 +16,9 @@ from corral.core.processes import ProcessKey
 from corral.worker.commands.node import log_record
 from corral.worker.processes.logs import KEPT_LINES, Place, ProcessLog, ProcessLogs
 from corral.worker.processes.racing import first_of
+
+LOOK_EVERY_S = 1.0
+BEGINNING = Place(0, 0)
 
 
 def log_routes(logs: ProcessLogs) -> list[BaseRoute]:
@@ -47,11 +52,26 @@ class _Logs:
         taken = [(log, *await asyncio.to_thread(log.snapshot)) for log in map(self.logs.of, keys)]
         lines = sorted((line for _, seen, _ in taken for line in seen), key=lambda line: line.at_ms)
         first = {"type": "initial", "lines": [log_record(line) for line in lines[-KEPT_LINES:]]}
+        places = {key: place for key, (_, _, place) in zip(keys, taken, strict=True)}
         try:
             await socket.send_text(msgspec.json.encode(first).decode())
-            await first_of(_until_closed(socket), *(_send_on(socket, log, place) for log, _, place in taken))
+            await first_of(_until_closed(socket), self._send_all(socket, places))
         except WebSocketDisconnect:
             return
+
+    async def _send_all(self, socket: WebSocket, places: Mapping[ProcessKey, Place]) -> None:
+        """Replicas that are started later too, each from its first line."""
+        wanted = socket.path_params["key"]
+        followed: set[ProcessKey] = set()
+        async with asyncio.TaskGroup() as tasks:
+            keys: Iterable[ProcessKey] = places
+            while True:
+                for key in keys:
+                    if key not in followed:
+                        followed.add(key)
+                        tasks.create_task(_send_on(socket, self.logs.of(key), places.get(key, BEGINNING)))
+                await asyncio.sleep(LOOK_EVERY_S)
+                keys = await asyncio.to_thread(self._keys, wanted)
 
     def _keys(self, wanted: str) -> list[ProcessKey]:
         """One process, or with a model's id all its replicas."""
@@ -61,9 +81,11 @@ class _Logs:
 
 
 async def _send_on(socket: WebSocket, log: ProcessLog, place: Place) -> None:
-    async for lines in log.follow(place):
-        for line in lines:
-            await socket.send_text(msgspec.json.encode({"type": "line", "line": log_record(line)}).decode())
+    """That the reader has left is for `_until_closed` to tell."""
+    with suppress(WebSocketDisconnect):
+        async for lines in log.follow(place):
+            for line in lines:
+                await socket.send_text(msgspec.json.encode({"type": "line", "line": log_record(line)}).decode())
 
 
 async def _until_closed(socket: WebSocket) -> None:
