@@ -207,8 +207,9 @@ def lua(directory: Path, name: str, content: str) -> Path:
         f'wrk.method = "POST"\nwrk.headers["Authorization"] = "Bearer {KEY}"\n'
         f'wrk.headers["Content-Type"] = "application/json"\nwrk.body = [==[{body}]==]\n'
         "done = function(summary, latency)\n"
-        '  io.write(string.format("RESULT %d %d %d %f\\n", summary.requests, summary.duration,\n'
-        "    summary.errors.status + summary.errors.read + summary.errors.timeout, latency:percentile(50)))\nend\n"
+        '  io.write(string.format("RESULT %d %d %d %d %f\\n", summary.requests, summary.duration,\n'
+        "    summary.errors.status, summary.errors.status + summary.errors.read + summary.errors.timeout,\n"
+        "    latency:percentile(50)))\nend\n"
     )
     return path
 
@@ -222,9 +223,10 @@ def measure_requests(contestant: Contestant, connections: int, script: Path, sec
     )  # fmt: skip
     cpu_s = contestant.cpu_s() - before_s
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    requests, duration_us, errors, p50_us = (float(word) for word in line.split()[1:])
+    requests, duration_us, refused, errors, p50_us = (float(word) for word in line.split()[1:])
+    # Those refused or cut off are not answered.
     return {
-        "per_s": requests / (duration_us / 1e6),
+        "per_s": max(0.0, requests - refused) / (duration_us / 1e6),
         "cpu_us": cpu_s * 1e6 / max(1.0, requests),
         "p50_us": p50_us,
         "errors": errors,
@@ -303,6 +305,8 @@ class Goal:
         case = results.get(self.case, {})
         if "corral" not in case or self.other not in case:
             return None
+        if not case[self.other]["per_s"]:
+            return f"       {self.case}: {self.what}: {self.other} answered none"
         ratio = case["corral"][self.unit] / max(1e-9, case[self.other][self.unit])
         met = (self.least is None or ratio >= self.least) and (self.most is None or ratio <= self.most)
         wanted = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
@@ -340,6 +344,9 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
         unit = "chunks/s" if streams else "requests/s"
         print(f"  {'':10} {unit:>12} {'us CPU each':>12} {'first chunk ms' if streams else 'p50 ms':>15} {'errors':>8}")
         for name, one in by_name.items():
+            if not one["per_s"]:
+                print(f"  {name:10} {'none answered':>12} {one['errors']:42.0f}")
+                continue
             cpu = f"{one['cpu_us']:.1f}" if one["cpu_us"] else "-"
             print(f"  {name:10} {one['per_s']:12,.0f} {cpu:>12} {one['p50_us'] / 1000:15.2f} {one['errors']:8.0f}")
     print()

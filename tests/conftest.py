@@ -5,16 +5,27 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
 
+# Whole herds of processes: files that take a minute and more.
+HERDS = {"e2e", "fleet", "replicas", "commands", "conformance"}
+
+
+def pytest_configure() -> None:
+    """Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow."""
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: Playwright keeps an event loop running in this thread, beside which no async test can run."""
-    items.sort(key=lambda item: "browser" in item.path.parts)
+    """Long files first, lest one is left at the end that all other processes wait for. Browser tests last: Playwright
+    keeps an event loop running in this thread, beside which no async test can run."""
+    items.sort(key=lambda item: ("browser" in item.path.parts, HERDS.isdisjoint(item.path.parts)))
 
 
 def pytest_sessionfinish() -> None:

@@ -2,7 +2,8 @@
 
     corral_lane.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared]
 
-Keys are read from a real SQLite store; routing, limits, queue, in-flight and metrics are all on.
+Keys are read from a real SQLite store, and usage is counted into it; routing, limits, queue, in-flight and metrics are
+all on.
 """
 
 import argparse
@@ -21,8 +22,10 @@ from corral.frontend.serving.keys import StoredKeys
 from corral.frontend.serving.lane import Lane, LaneLimits
 from corral.frontend.serving.loads import NoLoads
 from corral.frontend.serving.meters import Meters
+from corral.frontend.usage import UsageCounter
 from corral.store.access import AccessStore, Scope
 from corral.store.open import open_database
+from corral.store.usage import UsageStore
 from corral.system import SystemClock, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
@@ -56,15 +59,17 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
     store = AccessStore(database)
     await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench")
     keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    usage = UsageCounter(UsageStore(database), writer="bench")
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
         lane = Lane(
             keys=keys, routes=FixedRoutes(options.addresses.split(","), options.model), upstream=upstream,
             inflight=InFlight("bench", run="1"), meters=Meters(Registry()), loads=NoLoads(), drivers={}, clock=clock,
-            draw=ids.draw, limits=LaneLimits(),
+            draw=ids.draw, limits=LaneLimits(), usage=usage,
         )  # fmt: skip
         async with lane:
             tasks.create_task(keys.follow())
             tasks.create_task(lane.table.follow())
+            tasks.create_task(usage.run())
             gc.collect()
             gc.freeze()
             await serve_http(PlainTextResponse("the app"), listener, lane=lane)

@@ -114,7 +114,7 @@ def push_to(host: str, repository: str, tag: str, manifest: bytes, blobs: Mappin
 
     def send(method: str, url: str, body: bytes, kind: str) -> str:
         request = urllib.request.Request(url, data=body, method=method, headers={"Content-Type": kind})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=40) as answer:
             return str(answer.headers.get("Location", ""))
 
     for digest, data in blobs.items():
@@ -336,7 +336,7 @@ def leftovers(data_dir: Path) -> list[str]:
     return kept
 
 
-def wait_until(true: Callable[[], bool], within_s: float = 10.0) -> None:
+def wait_until(true: Callable[[], bool], within_s: float = 40.0) -> None:
     """Polls a fact that another thread or process brings about; fails instead of hanging."""
     until = time.monotonic() + within_s
     while not true():

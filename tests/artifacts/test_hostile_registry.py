@@ -40,6 +40,7 @@ from corral.artifacts.errors import (
 )
 from corral.artifacts.install import Installer
 from corral.artifacts.settings import NetworkPolicy, RegistryLogin
+from harness.yardstick import promised
 
 NOISE = os.urandom(1_200_000)
 
@@ -123,17 +124,15 @@ def test_no_headers_is_noticed_and_bounded(registry: FakeRegistry, installer: In
     released = threading.Event()
 
     def silent(exchange: Exchange) -> None:
-        released.wait(20)
+        released.wait(120)
         raise Reply(503)
 
     registry.hooks.append(silent)
-    started = time.monotonic()
     try:
-        with pytest.raises(Stalled, match="no complete response headers"):
+        with promised("to notice it", within_s=8), pytest.raises(Stalled, match="no complete response headers"):
             install(installer, uri)
     finally:
         released.set()
-    assert time.monotonic() - started < 8
 
 
 def test_dripping_headers_do_not_buy_time(registry: FakeRegistry, installer: Installer) -> None:
@@ -149,13 +148,11 @@ def test_dripping_headers_do_not_buy_time(registry: FakeRegistry, installer: Ins
         raise BrokenPipeError
 
     registry.hooks.append(drip)
-    started = time.monotonic()
     try:
-        with pytest.raises(SourceUnavailable):
+        with promised("to notice it", within_s=8), pytest.raises(SourceUnavailable):
             install(installer, uri)
     finally:
         released.set()
-    assert time.monotonic() - started < 8
 
 
 def test_a_stall_in_the_body_is_noticed_and_the_partial_is_kept(registry: FakeRegistry, installer: Installer) -> None:
@@ -168,12 +165,12 @@ def test_a_stall_in_the_body_is_noticed_and_the_partial_is_kept(registry: FakeRe
         exchange.send_header("Content-Length", str(len(blob)))
         exchange.end_headers()
         exchange.wfile.write(blob[:300_000])
-        released.wait(20)
+        released.wait(120)
         raise BrokenPipeError
 
     def resumed_stall(exchange: Exchange) -> None:
         if exchange.headers.get("Range"):
-            released.wait(20)
+            released.wait(120)
             raise Reply(503)
 
     registry.hooks += [resumed_stall, on_blob(image, stall)]
@@ -434,7 +431,7 @@ def test_cancel_takes_effect_at_once(keep: bool, registry: FakeRegistry, install
         exchange.end_headers()
         exchange.wfile.write(blob[:300_000])
         begun.set()
-        released.wait(20)
+        released.wait(120)
         raise BrokenPipeError
 
     registry.hooks.append(on_blob(image, stall))
@@ -452,16 +449,15 @@ def test_cancel_takes_effect_at_once(keep: bool, registry: FakeRegistry, install
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert begun.wait(10)
+        assert begun.wait(60)
         partials = installer.settings.data_dir / "blobs/partial"
         wait_until(lambda: any(path.stat().st_size == 300_000 for path in partials.iterdir()))
-        started = time.monotonic()
-        token.cancel(keep_partials=keep)
-        thread.join(10)
-        assert time.monotonic() - started < 5
+        with promised("the cancel", within_s=5):
+            token.cancel(keep_partials=keep)
+            thread.join(60)
     finally:
         released.set()
-        thread.join(10)
+        thread.join(60)
     assert isinstance(caught[0], Cancelled)
     kept = [name for name in leftovers(installer.settings.data_dir) if name.startswith("blobs/partial")]
     assert bool(kept) == keep

@@ -138,7 +138,7 @@ def test_an_answer_that_comes_after_its_headers_is_read_from_a_server_that_close
             with peer:
                 peer.recv(65536)
                 peer.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n")
-                first_bytes_read.wait(10)
+                first_bytes_read.wait(60)
                 peer.sendall(b"hello")
 
         serving = threading.Thread(target=answer, daemon=True)

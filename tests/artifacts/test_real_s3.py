@@ -66,7 +66,7 @@ def s3(tmp_path: Path) -> Iterator[S3Settings]:
         )
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_objects_and_prefixes_come_from_a_real_server(s3: S3Settings, make_installer: Callable[..., Installer]) -> None:

@@ -15,6 +15,7 @@ from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.galleries.entries import parse_backends
 from corral.core.variants import index_by_name
 from corral.system import SystemClock, SystemIds
+from harness.yardstick import Yardstick, promised
 
 RUN = b"#!/bin/sh\n"
 
@@ -39,16 +40,17 @@ async def test_the_loop_stays_free_while_an_install_works(registry: FakeRegistry
             await asyncio.sleep(0.005)
 
     async with open_artifacts(settings) as artifacts:
-        watcher = asyncio.create_task(watch())
         request = BackendRequest(name="demo", uris=(uri,))
-        version = await artifacts.install(request, on_progress=lambda p: seen.append((p, threading.get_ident())))
-        watcher.cancel()
+        with Yardstick() as yardstick:
+            watcher = asyncio.create_task(watch())
+            version = await artifacts.install(request, on_progress=lambda p: seen.append((p, threading.get_ident())))
+            watcher.cancel()
         assert (await artifacts.current("demo")).path == version.path
         assert [backend.name for backend in await artifacts.list_backends()] == ["demo"]
         assert artifacts.find_blob(image.layer_digests()[0]) is not None
     await asyncio.sleep(0)
     assert {thread for _, thread in seen} == {threading.get_ident()}
-    assert longest < 0.5
+    assert longest < yardstick.allows_s(0.5)
 
 
 @pytest.mark.parametrize("by", ["task", "person", "shutdown"])
@@ -68,7 +70,7 @@ async def test_cancelling_stops_the_work_and_keeps_or_discards(
             exchange.end_headers()
             exchange.wfile.write(image.blobs[digest][:200_000])
             loop.call_soon_threadsafe(begun.set)
-            released.wait(20)
+            released.wait(120)
             raise BrokenPipeError
 
     registry.hooks.append(stall)
@@ -77,21 +79,20 @@ async def test_cancelling_stops_the_work_and_keeps_or_discards(
     try:
         await artifacts.__aenter__()
         work = asyncio.create_task(artifacts.install(BackendRequest(name="demo", uris=(uri,)), cancel=token))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         partials = settings.data_dir / "blobs/partial"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not any(path.stat().st_size for path in partials.iterdir()):  # noqa: ASYNC110  a file sets no event
                 await asyncio.sleep(0.01)
-        started = time.monotonic()
-        if by == "task":
-            work.cancel()
-        elif by == "person":
-            token.cancel()
-        else:
-            await artifacts.__aexit__()
-        with pytest.raises((Cancelled, asyncio.CancelledError)):
-            await work
-        assert time.monotonic() - started < 5
+        with promised("the cancel", within_s=5):
+            if by == "task":
+                work.cancel()
+            elif by == "person":
+                token.cancel()
+            else:
+                await artifacts.__aexit__()
+            with pytest.raises((Cancelled, asyncio.CancelledError)):
+                await work
         kept = [path for path in partials.iterdir() if path.stat().st_size]
         assert bool(kept) == (by != "person")
     finally:

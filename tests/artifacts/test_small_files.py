@@ -139,5 +139,5 @@ def test_the_child_of_a_killed_process_ends_with_it(tmp_path: Path) -> None:
         (child,) = psutil.Process(parent.pid).children()
     finally:
         parent.send_signal(signal.SIGKILL)
-        parent.communicate(timeout=10)
+        parent.communicate(timeout=90)
     wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)

@@ -139,7 +139,7 @@ def test_nothing_is_rebuilt_under_a_running_process(registry: FakeRegistry, inst
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
 
 

@@ -50,7 +50,7 @@ def test_what_a_process_runs_from_stays(registry: FakeRegistry, installer: Insta
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
     collect_garbage(installer, 1, (), CancelToken())
     assert [path.exists() for path in paths] == [False, False, True]

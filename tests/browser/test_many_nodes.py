@@ -10,12 +10,13 @@ from playwright.sync_api import expect
 from harness.burst import EventBurst
 from harness.corral import Corral, running_corral
 from harness.programs import call
+from harness.yardstick import Yardstick
 
 COUNT = 1000
 OPERATIONS = 50
 EVENTS_PER_S = 500
 # The aim is 1.5 s on an idle machine; tests share theirs with others.
-SHOWN_WITHIN_MS = 4000
+SHOWN_WITHIN_S = 4.0
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +74,13 @@ def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, he
 
 
 def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(open_page, herd) -> None:
-    page = open_page(at_first=NOTE_FIRST_PAINT)
-    page.wait_for_function("() => window.nodesShownMs && window.operationsShownMs")
+    with Yardstick() as yardstick:
+        page = open_page(at_first=NOTE_FIRST_PAINT)
+        page.wait_for_function("() => window.nodesShownMs && window.operationsShownMs")
     nodes_ms, operations_ms = page.evaluate("[window.nodesShownMs, window.operationsShownMs]")
     print(f"painted after the page was asked for: {COUNT} nodes {nodes_ms:.0f} ms, operations {operations_ms:.0f} ms")
     print("\n".join(page.evaluate(LIST_REQUESTS)))
-    assert max(nodes_ms, operations_ms) < SHOWN_WITHIN_MS
+    assert max(nodes_ms, operations_ms) < yardstick.allows_s(SHOWN_WITHIN_S) * 1000
     expect(page.get_by_role("region", name="Operations")).to_contain_text(f"{OPERATIONS - 3} more operations")
 
 
@@ -105,21 +107,22 @@ def test_scrolling_through_a_thousand_nodes_stays_smooth(open_page, herd) -> Non
     page.get_by_role("table", name="Nodes").hover()
     page.evaluate(NOTE_FRAMES)
     last = page.get_by_role("link", name=f"node-{COUNT - 1}", exact=True)
-    for _ in range(400):
-        page.mouse.wheel(0, 600)
-        if last.is_visible():
-            break
-    expect(last).to_be_visible()
+    with Yardstick() as yardstick:
+        for _ in range(400):
+            page.mouse.wheel(0, 600)
+            if last.is_visible():
+                break
+        expect(last).to_be_visible()
     frames_ms = sorted(page.evaluate("window.framesMs"))
     middle_ms, most_ms, longest_ms = (frames_ms[int(len(frames_ms) * share)] for share in (0.5, 0.95, 0.9999))
     print(
         f"{len(frames_ms)} frames: half within {middle_ms:.0f} ms, 95 % within {most_ms:.0f} ms, all {longest_ms:.0f}"
     )
-    assert middle_ms < JERKY_MS
-    assert longest_ms < FROZEN_MS
+    assert middle_ms < yardstick.allows_s(JERKY_S) * 1000
+    assert longest_ms < yardstick.allows_s(FROZEN_S) * 1000
 
 
-JERKY_MS = 100
+JERKY_S = 0.1
 NOTE_FRAMES = """() => {
     window.framesMs = [];
     let last = performance.now();
@@ -150,21 +153,22 @@ def test_a_burst_of_events_leaves_the_page_time_for_typing(open_page, herd) -> N
         expect(page.get_by_role("link", name="node-0", exact=True)).to_be_visible()
         page.wait_for_function("() => document.querySelector('[data-connection=live]') !== null")
         page.evaluate(WATCH_PAUSES)
-        for text in ("node-9", "node-99", "rack=7", "rack=7 node-9", ""):
-            page.get_by_label("Search nodes").fill("")
-            page.get_by_label("Search nodes").press_sequentially(text, delay=40)
-        page.wait_for_timeout(1500)
+        with Yardstick() as yardstick:
+            for text in ("node-9", "node-99", "rack=7", "rack=7 node-9", ""):
+                page.get_by_label("Search nodes").fill("")
+                page.get_by_label("Search nodes").press_sequentially(text, delay=40)
+            page.wait_for_timeout(1500)
         longest_ms, typed_ms = page.evaluate("[window.longestPauseMs, Math.max(...window.typedMs)]")
         print(f"{burst.sent} events, {EVENTS_PER_S}/s: pause {longest_ms:.0f} ms, slowest key {typed_ms:.0f} ms")
         assert burst.sent > EVENTS_PER_S
-        assert longest_ms < FROZEN_MS
-        assert typed_ms < FROZEN_MS
+        assert longest_ms < yardstick.allows_s(FROZEN_S) * 1000
+        assert typed_ms < yardstick.allows_s(FROZEN_S) * 1000
     finally:
         burst.stop()
 
 
-# Half a second is felt as a freeze; what is measured here is shared with other tests.
-FROZEN_MS = 500
+# Half a second is felt as a freeze.
+FROZEN_S = 0.5
 WATCH_PAUSES = """() => {
     window.longestPauseMs = 0;
     window.typedMs = [0];

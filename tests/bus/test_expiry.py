@@ -20,6 +20,7 @@ from corral.settings import FrontendSettings
 from corral.system import SystemClock, SystemIds
 from harness.nats import Nats
 from harness.waiting import wait_until_async
+from harness.yardstick import promised
 
 Connect = Callable[..., Awaitable[Bus]]
 NODE = NodeId("0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11")
@@ -104,7 +105,7 @@ async def test_an_expired_client_is_thrown_out_and_comes_back_by_itself_with_a_r
         return server.connected
 
     await wait_until_async(back, what="back with the new credential", within_s=25)
-    assert await client.request("things.get", b"once", within_s=5) == b"once"
+    assert await client.request("things.get", b"once", within_s=20) == b"once"
     await client.confirm()
     assert calls == [b"once"]
     assert (await connections(nats, "test")) == 2
@@ -118,7 +119,7 @@ async def connections(nats: Nats, name: str) -> int:
     """How many clients of that name the server sees."""
     system = nats.system_options()
     async with connect_bus(system) as bus:
-        answer = await bus.request("$SYS.REQ.SERVER.PING.CONNZ", b"{}", within_s=5)
+        answer = await bus.request("$SYS.REQ.SERVER.PING.CONNZ", b"{}", within_s=20)
     import json
 
     return sum(one.get("name") == name for one in json.loads(answer)["data"]["connections"])
@@ -156,7 +157,7 @@ async def test_a_revoked_credential_is_cut_off_within_a_second_and_stays_out(
     victim = await connect("victim", credentials=lambda: revoked, inbox=node_inbox(NODE))
     frontend = await connect("frontend", inbox=f"_INBOX.fe.{NODE}.one")
     calls = await count_calls(victim, node_subject(NODE, "backend.install"))
-    await frontend.request(node_subject(NODE, "backend.install"), b"before", within_s=5)
+    await frontend.request(node_subject(NODE, "backend.install"), b"before", within_s=20)
     bystander = await connect("bystander")
     enforcer = authority(nats, tmp_path)
     revocations = Revoked(**{revoked.key.public: int(time.time())})
@@ -165,7 +166,8 @@ async def test_a_revoked_credential_is_cut_off_within_a_second_and_stays_out(
     async def cut_off() -> bool:
         return not victim.connected
 
-    await wait_until_async(cut_off, what="the victim is cut off", within_s=1.0)
+    with promised("to cut the victim off", within_s=1):
+        await wait_until_async(cut_off, what="the victim is cut off")
     with pytest.raises(Unavailable):
         await frontend.request(node_subject(NODE, "backend.install"), b"after", within_s=0.5)
     assert calls == [b"before"]

@@ -188,7 +188,7 @@ async def test_a_reply_address_in_another_nodes_space_is_not_used(connect: Conne
     guard = reply_guard(A, frontend_is_localai=False)
     await node.serve(node_subject(A, "models.running"), running, concurrency=1, may_reply=guard)
     frontend = await connect("frontend", frontend_permissions(), inbox=f"_INBOX.fe.{A}.one")
-    assert await frontend.request(node_subject(A, "models.running"), b"{}", within_s=5) == b'{"models":[]}'
+    assert await frontend.request(node_subject(A, "models.running"), b"{}", within_s=20) == b'{"models":[]}'
     astray = await connect("astray", frontend_permissions(), inbox=f"_INBOX.fe.{B}.one")
     with pytest.raises(TimedOut):
         await astray.request(node_subject(A, "models.running"), b"{}", within_s=0.3)

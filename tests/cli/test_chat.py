@@ -69,7 +69,7 @@ class Terminal:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         os.close(self._master)
 
 
@@ -159,7 +159,7 @@ def test_a_conversation_remembers_what_was_said(upstream: OpenAiUpstream, termin
         "second",
     ]
     chat.type("/exit\n")
-    assert chat.process.wait(10) == 0
+    assert chat.process.wait(60) == 0
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(
@@ -180,7 +180,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(
     chat.expect("the model fell over")
     chat.expect("> ", times=5)
     chat.type("\x04")
-    assert chat.process.wait(10) == 0
+    assert chat.process.wait(60) == 0
 
 
 def test_without_any_model_the_demo_model_is_offered(
@@ -196,5 +196,5 @@ def test_without_any_model_the_demo_model_is_offered(
     other = terminals(upstream.url)
     other.expect("Install smollm2")
     other.type("n\n")
-    assert other.process.wait(10) == 130
+    assert other.process.wait(60) == 130
     assert upstream.models == []

@@ -9,6 +9,7 @@ import pytest
 from harness.fleet import ADMIN_KEY, OperationFleet
 from harness.programs import call, clean_environment, run_cli
 from harness.waiting import wait_until
+from harness.yardstick import promised
 
 Client = Callable[..., list[str]]
 EVERYTHING = ("chat", "echo", "tools", "embeddings", "errors")
@@ -95,7 +96,8 @@ def test_a_key_is_held_to_its_models_and_ends_within_five_seconds(fleet: Operati
     listed = call("GET", f"{admin.url}/v1/models", key=made["key"]).json()["data"]
     assert [item["id"] for item in listed] == ["echo-openai-model"]
     assert admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
-    wait_until(lambda: ask("echo-openai-model") == 401 or None, what="the key is dead", within_s=5)
+    with promised("the key's end", within_s=5):
+        wait_until(lambda: ask("echo-openai-model") == 401 or None, what="the key is dead")
 
 
 @pytest.mark.registry

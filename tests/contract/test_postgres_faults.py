@@ -16,6 +16,7 @@ from harness.postgres import Postgres
 from harness.proxy import Proxy
 from harness.things import count_up, read_thing, write_thing
 from harness.waiting import free_port, wait_until_async
+from harness.yardstick import promised
 
 pytestmark = pytest.mark.postgres
 
@@ -58,7 +59,7 @@ async def test_a_connection_lost_before_the_commit_is_definitely_not_done(
     await write_thing(through, "warm", 1)
     proxy.cut_when_sent(b"INSERT INTO things", forward=False)
     with pytest.raises(Unavailable, match="Nothing was changed"):
-        await asyncio.wait_for(_insert_fresh(through), 5)
+        await asyncio.wait_for(_insert_fresh(through), 30)
     assert proxy.did_cut.is_set()
     assert rig.run_sql("SELECT id FROM things ORDER BY id") == ["warm"]
     await write_thing(through, "after", 1)
@@ -84,7 +85,7 @@ async def test_a_connection_lost_around_the_commit_leaves_the_outcome_unknown(
 ) -> None:
     proxy.cut_when_sent(b"COMMIT", forward=arrives)
     with pytest.raises(OutcomeUnknown):
-        await asyncio.wait_for(write_thing(through, "a", 1), 5)
+        await asyncio.wait_for(write_thing(through, "a", 1), 30)
     assert proxy.did_cut.is_set()
     assert rig.run_sql("SELECT id, n FROM things") == expected
     await write_thing(through, "a", 2)
@@ -109,10 +110,8 @@ async def test_a_read_that_loses_its_connection_is_never_unknown(through: Databa
 async def test_a_link_that_went_silent_is_given_up_within_the_bound(through: Database, proxy: Proxy) -> None:
     await write_thing(through, "a", 1)
     proxy.swallow()
-    began = time.monotonic()
-    with pytest.raises(Unavailable):
+    with promised("to give it up", within_s=6), pytest.raises(Unavailable):
         await read_thing(through, "a")
-    assert time.monotonic() - began < 6.0
     proxy.mend()
     assert await read_thing(through, "a") == 1
 
@@ -147,9 +146,9 @@ async def test_while_the_server_is_away_every_call_says_so_and_then_works_by_its
     try:
         for _ in range(3):
             with pytest.raises(Unavailable, match=rig.name):
-                await asyncio.wait_for(count_up(database, "a"), 5)
+                await asyncio.wait_for(count_up(database, "a"), 30)
             with pytest.raises(Unavailable):
-                await asyncio.wait_for(read_thing(database, "a"), 5)
+                await asyncio.wait_for(read_thing(database, "a"), 30)
     finally:
         postgres.start()
     await count_up(database, "a")
@@ -201,7 +200,7 @@ async def test_a_serialisation_failure_is_tried_again_and_nothing_is_lost(rig: R
             await both_have_read.wait()
         await tx.execute("UPDATE things SET n = $1 WHERE id = 'a'", row["n"] + 1)
 
-    await asyncio.wait_for(asyncio.gather(database.write(body), database.write(body)), 10)
+    await asyncio.wait_for(asyncio.gather(database.write(body), database.write(body)), 60)
     assert await read_thing(database, "a") == 2
     assert tries == 3
 
@@ -253,7 +252,7 @@ async def test_a_row_that_stays_locked_is_a_conflict_after_a_bounded_number_of_t
     holding = asyncio.ensure_future(other.write(hold))
     await locked.wait()
     with pytest.raises(StoreConflict, match="try again"):
-        await asyncio.wait_for(database.write(body), 10)
+        await asyncio.wait_for(database.write(body), 60)
     assert tries == CONFLICT_TRIES
     release.set()
     await holding
@@ -283,7 +282,7 @@ async def test_a_lock_that_is_released_while_others_try_is_noticed_by_nobody(rig
 
     holding = asyncio.ensure_future(other.write(hold))
     await locked.wait()
-    await asyncio.wait_for(database.write(body), 10)
+    await asyncio.wait_for(database.write(body), 60)
     assert tries == 3
     assert await read_thing(database, "a") == 1
 
@@ -311,10 +310,9 @@ async def test_when_all_connections_are_taken_the_next_waits_briefly_and_then_is
     release, entered = asyncio.Event(), asyncio.Event()
     holding = asyncio.ensure_future(database.read(held(release, entered)))  # type: ignore[arg-type]
     await entered.wait()
-    began = time.monotonic()
-    with pytest.raises(Unavailable, match=r"no connection to it became free within 0\.2 s"):
+    told = pytest.raises(Unavailable, match=r"no connection to it became free within 0\.2 s")
+    with promised("a brief wait", within_s=2), told:
         await write_thing(database, "a", 1)
-    assert time.monotonic() - began < 2.0
     release.set()
     await holding
     await write_thing(database, "a", 1)
@@ -373,7 +371,7 @@ async def test_a_write_cancelled_in_the_middle_of_a_statement_gives_its_connecti
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    await asyncio.wait_for(write_thing(database, "a", 1), 5)
+    await asyncio.wait_for(write_thing(database, "a", 1), 30)
 
 
 async def test_a_server_without_free_connections_is_unavailable_not_broken(rig: Rig) -> None:
@@ -404,10 +402,8 @@ async def test_a_slow_statement_is_ended_on_the_server_too(rig: Rig) -> None:
     async def body(tx: Tx) -> None:
         await tx.execute("SELECT pg_sleep(60)")
 
-    began = time.monotonic()
-    with pytest.raises(Unavailable):
+    with promised("to end it", within_s=5), pytest.raises(Unavailable):
         await database.write(body)
-    assert time.monotonic() - began < 5.0
     running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(60)'"
     assert rig.run_sql(running) == ["0"]
     await write_thing(database, "a", 1)

@@ -41,7 +41,7 @@ class Heard:
         self.reports.put_nowait(news)
 
     async def next(self) -> NodeReport:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self.reports.get()
 
 

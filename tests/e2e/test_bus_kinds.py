@@ -40,7 +40,7 @@ def open_bus(tmp_path: Path) -> Iterator[str]:
         yield f"nats://127.0.0.1:{port}"
     finally:
         server.kill()
-        server.wait(10)
+        server.wait(60)
 
 
 def test_a_bus_without_credentials_is_used_only_when_both_sides_were_told_to(open_bus: str, tmp_path: Path) -> None:

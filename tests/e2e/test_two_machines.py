@@ -64,7 +64,7 @@ def test_a_second_machine_joins_over_the_network_with_the_printed_command(herd: 
     address = herd.machines.addresses["second"]
     assert node["http_address"].startswith(f"{address}:")
     # What the frontend was told is where the worker can really be reached from there.
-    code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).status)"
+    code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=30).status)"
     assert herd.machines.run("first", sys.executable, "-c", code, f"http://{node['http_address']}/readyz") == "200\n"
 
 

@@ -208,7 +208,7 @@ def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet,
     job = shell.json("ops", "list")["operations"][0]["jobID"]
     fleet.wait_for_statuses(job, {"one": "downloading"})
     waiting.send_signal(signal.SIGINT)
-    output, _ = waiting.communicate(timeout=30)
+    output, _ = waiting.communicate(timeout=90)
     assert waiting.returncode == 130, output
     assert f"The operation goes on. Follow it: corral ops watch {job}" in output
     assert fleet.statuses(job) == {"one": "downloading"}
@@ -341,7 +341,7 @@ def test_on_a_terminal_every_machine_has_a_bar(fleet: OperationFleet, slow: Tric
             break
     os.close(ours)
     text = screen.decode()
-    assert process.wait(10) == 0, text
+    assert process.wait(60) == 0, text
     assert "━" in text
     assert "iB/s" in text
     assert text.count("100 %") >= 2

@@ -12,6 +12,7 @@ from harness.localai_backend import localai_files
 from harness.oci_registry import OciRegistry, Trickle
 from harness.postgres import Postgres
 from harness.waiting import wait_until
+from harness.yardstick import promised
 
 pytestmark = pytest.mark.registry
 
@@ -140,7 +141,8 @@ def test_a_cancel_from_another_frontend_reaches_the_worker(fleet: OperationFleet
     wait_for_bytes(fleet, job, frontend="b")
     answer = fleet.post(f"/api/operations/{job}/cancel", frontend="b")
     assert answer.status == 200, answer.body
-    shown = fleet.wait_for_operation(job, "cancelled", within_s=6)
+    with promised("a cancel", within_s=6):
+        shown = fleet.wait_for_operation(job, "cancelled")
     assert [node["status"] for node in shown["nodes"]] == ["cancelled"]
     assert attempts(fleet) == [("cancelled", 0)]
     assert admin.call("GET", "/api/policies").json() == [], "nothing installs it again"

@@ -45,7 +45,7 @@ class Node:
             yield
 
     async def until(self, status: str) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while self.status() != status:
                 await asyncio.to_thread(self.beat)
                 await asyncio.sleep(0.1)
@@ -53,7 +53,7 @@ class Node:
     async def after_answers(self, count: int) -> str:
         """Its status when the health pass has heard so many more answers."""
         enough = self.answered + count
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while self.answered < enough:
                 await asyncio.to_thread(self.beat)
                 await asyncio.sleep(0.1)

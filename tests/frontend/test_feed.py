@@ -105,7 +105,7 @@ async def opened(feed: LiveFeed, *kinds: str, since: int | None = None) -> Async
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(true: Any, within_s: float = 5.0) -> None:
+async def until(true: Any, within_s: float = 30.0) -> None:
     async with asyncio.timeout(within_s):
         while not true():  # noqa: ASYNC110  what is waited for is anything at all
             await asyncio.sleep(0.005)
@@ -138,10 +138,11 @@ async def test_a_burst_of_500_changes_a_second_is_told_as_a_few_updates_ending_w
             operations.put("op", count)
             feed.poke("operations")
             await asyncio.sleep(max(0.0, began_s + (count + 1) / 500 - loop.time()))
-        took_s = loop.time() - began_s
         await until(lambda: page.values("operations")[-1:] == [999])
+        took_s = loop.time() - began_s
         assert 3 <= len(page.events) <= took_s / feed_module.LEAST_BETWEEN_S + 2
-        assert nodes.reads < 10  # the burst of one kind is none of the other's
+        # The burst of one kind is none of the other's.
+        assert nodes.reads < 10 + took_s / feed_module.LOOK_EVERY_S
 
 
 async def test_with_every_hint_lost_a_look_finds_the_change() -> None:
@@ -243,12 +244,12 @@ async def test_nothing_is_missed_after_the_first_bytes(is_whole: bool) -> None:
         await anext(stream)
         models.put("a", 1)
         feed.poke("models")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert b'"key":"a"' in await anext(stream)
 
 
 async def test_a_stream_begins_although_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "BEGIN_WITHIN_S", 0.05)
     async with running(Table("models", broken=True)) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await anext(stream) == b"retry: 1000\n\n"

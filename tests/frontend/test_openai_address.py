@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from harness.frontend import Frontend
 from harness.nats import Nats
 from harness.programs import call
 from harness.waiting import wait_until
+from harness.yardstick import promised
 
 
 def models(frontend: Frontend, key: str | None) -> int:
@@ -24,7 +24,8 @@ def test_a_key_opens_the_address_at_once_and_is_dead_within_five_seconds_of_its_
     assert models(frontend, made["key"]) == 200
     assert models(frontend, None) == 401
     assert frontend.admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
-    wait_until(lambda: models(frontend, made["key"]) == 401, what="the key is dead", within_s=5)
+    with promised("the key's end", within_s=5):
+        wait_until(lambda: models(frontend, made["key"]) == 401, what="the key is dead")
 
 
 def test_unknown_models_are_told_in_openais_words(frontend: Frontend) -> None:
@@ -74,9 +75,8 @@ def test_two_processes_share_a_port_and_one_truth(pair: Frontend) -> None:
     for _ in range(20):
         assert models(pair, made["key"]) == 200
     assert pair.admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
-    died = time.monotonic()
-    wait_until(lambda: all(models(pair, made["key"]) == 401 for _ in range(20)), what="dead on both", within_s=10)
-    assert time.monotonic() - died < 7
+    with promised("the key's end on both", within_s=7):
+        wait_until(lambda: all(models(pair, made["key"]) == 401 for _ in range(20)), what="dead on both")
     frontends = pair.admin.call("GET", "/api/status").json()["frontends"]
     assert len(frontends) == 2
 

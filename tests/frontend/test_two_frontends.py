@@ -9,6 +9,7 @@ from harness.herd import Herd
 from harness.nats import Nats
 from harness.programs import Admin, call
 from harness.waiting import wait_until
+from harness.yardstick import promised
 
 TINY = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
 
@@ -32,24 +33,25 @@ def test_a_key_made_held_and_revoked_on_one_frontend_is_so_on_the_other(two: tup
             one.call("POST", "/api/models", body={"config": TINY.replace("name: tiny", f"name: {name}")}).status == 201
         )
     made = one.call("POST", "/api/keys", body={"name": "app", "models": ["tiny"]}).json()
-    wait_until(lambda: models_at(other, made["key"]) == (200, ["tiny"]) or None, what="the key is known", within_s=5)
+    with promised("a key's way to the other frontend", within_s=5):
+        wait_until(lambda: models_at(other, made["key"]) == (200, ["tiny"]) or None, what="the key is known")
     assert one.call("PUT", "/api/keys/app/models", body={"models": None}).status == 200
-    wait_until(
-        lambda: models_at(other, made["key"]) == (200, ["big", "tiny"]) or None, what="the list is gone", within_s=5
-    )
+    with promised("a change's way to the other frontend", within_s=5):
+        wait_until(lambda: models_at(other, made["key"]) == (200, ["big", "tiny"]) or None, what="the list is gone")
     assert one.call("DELETE", "/api/keys/app").status == 200
     dead = (401, 401)
-    wait_until(
-        lambda: (models_at(one, made["key"])[0], models_at(other, made["key"])[0]) == dead or None,
-        what="the key is dead",
-        within_s=5,
-    )
+    with promised("the key's end", within_s=5):
+        wait_until(
+            lambda: (models_at(one, made["key"])[0], models_at(other, made["key"])[0]) == dead or None,
+            what="the key is dead",
+        )
 
 
 def test_a_model_added_on_one_frontend_is_there_on_the_other_within_a_second(two: tuple[Admin, Admin]) -> None:
     one, other = two
     assert one.call("POST", "/api/models", body={"config": TINY + "aliases: [small]\n"}).status == 201
-    wait_until(lambda: sorted(models_at(other, other.key)[1]) == ["small", "tiny"] or None, what="both", within_s=2)
+    with promised("a model's way to the other frontend", within_s=2):
+        wait_until(lambda: sorted(models_at(other, other.key)[1]) == ["small", "tiny"] or None, what="both")
     first = one.call("GET", "/api/models/small").json()
     edited = other.call(
         "PUT", "/api/models/tiny", body={"config": TINY}, headers={"If-Match": f'"{first["revision"]}"'}
@@ -58,4 +60,5 @@ def test_a_model_added_on_one_frontend_is_there_on_the_other_within_a_second(two
     late = one.call("PUT", "/api/models/tiny", body={"config": TINY}, headers={"If-Match": first["revision"]})
     assert late.status == 409
     assert one.call("DELETE", "/api/models/tiny").status == 200
-    wait_until(lambda: models_at(other, other.key)[1] == [] or None, what="the model is gone", within_s=2)
+    with promised("a removal's way to the other frontend", within_s=2):
+        wait_until(lambda: models_at(other, other.key)[1] == [] or None, what="the model is gone")

@@ -72,4 +72,4 @@ def _traced(pid: int, log: Path, injection: list[str]) -> Iterator[None]:
         yield
     finally:
         strace.send_signal(signal.SIGINT)  # it lets go, and the process goes on by itself
-        strace.wait(10)
+        strace.wait(60)

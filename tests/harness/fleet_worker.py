@@ -100,7 +100,7 @@ class Commander:
     def __init__(self, bus: Bus, node: str) -> None:
         self.bus, self._node = bus, node
 
-    async def ask(self, verb: str, within_s: float = 30.0, **fields: Any) -> Any:
+    async def ask(self, verb: str, within_s: float = 120.0, **fields: Any) -> Any:
         data = json.dumps(fields).encode()
         return json.loads(await self.bus.request(f"nodes.{self._node}.{verb}", data, within_s=within_s))
 
@@ -108,7 +108,7 @@ class Commander:
         await self.bus.publish(f"nodes.{self._node}.{verb}", json.dumps(fields).encode())
 
     async def until_there(self, program: Program) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 assert program.process.poll() is None, program.output()
                 try:

@@ -125,7 +125,7 @@ class Herd:
     def run_sql(self, sql: str) -> None:
         """Behind everybody's back."""
         if self._store.startswith("sqlite://"):
-            with closing(sqlite3.connect(self._store.removeprefix("sqlite://"), timeout=10)) as connection:
+            with closing(sqlite3.connect(self._store.removeprefix("sqlite://"), timeout=60)) as connection:
                 connection.execute(sql)
                 connection.commit()
             return
@@ -141,7 +141,7 @@ class Herd:
 
     def read_sql(self, sql: str) -> list[tuple[Any, ...]]:
         if self._store.startswith("sqlite://"):
-            with closing(sqlite3.connect(self._store.removeprefix("sqlite://"), timeout=10)) as connection:
+            with closing(sqlite3.connect(self._store.removeprefix("sqlite://"), timeout=60)) as connection:
                 return connection.execute(sql).fetchall()
 
         async def read() -> list[tuple[Any, ...]]:

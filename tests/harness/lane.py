@@ -235,7 +235,7 @@ async def running_lane(
                 lane.end()
                 for task in (following, serving):
                     task.cancel()
-                await asyncio.wait({following, serving}, timeout=10)
+                await asyncio.wait({following, serving}, timeout=60)
 
 
 def with_policy(route: ModelRoute, policy: RoutePolicy) -> ModelRoute:

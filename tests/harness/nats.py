@@ -45,7 +45,7 @@ class Nats:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
     def pause(self) -> None:

@@ -105,7 +105,7 @@ class OciRegistry:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 class Trickle:

@@ -6,8 +6,8 @@ import os
 
 from harness.waiting import is_listening
 
-SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 3
-_SPAN = 2600
+SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
+_SPAN = 2000
 _FIRST = 24000 + _SPAN * SLOT
 # Begun somewhere else by each run, because several may go on at once.
 _taken = os.getpid() * 100 % _SPAN

@@ -81,7 +81,7 @@ class Postgres:
         """SIGINT is a fast shutdown, SIGQUIT an immediate one."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(20)
+            self._process.wait(60)
             self._process = None
 
     def pause(self) -> None:

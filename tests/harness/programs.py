@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE, wait_until
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -59,20 +59,20 @@ class Program:
         self.process.send_signal(number)
 
     def wait(self, within_s: float = 30.0) -> int:
-        return self.process.wait(within_s)
+        return self.process.wait(within_s * PATIENCE)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self, within_s: float = 30.0) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                return self.process.wait(within_s)
+                return self.process.wait(within_s * PATIENCE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(60)
                 raise
         return self.process.returncode
 
@@ -115,7 +115,7 @@ def call(
     body: Any = None,
     raw: bytes | None = None,
     headers: dict[str, str] | None = None,
-    within_s: float = 20.0,
+    within_s: float = 60.0,
 ) -> Answer:
     sent = {**(headers or {})}
     if key is not None:

@@ -135,7 +135,7 @@ class ProxyThread:
         self.proxy = target if isinstance(target, Proxy) else Proxy(target)
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._run()), daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     @property
     def port(self) -> int:
@@ -156,7 +156,7 @@ class ProxyThread:
             done.set()
 
         self._loop.call_soon_threadsafe(act)
-        assert done.wait(10)
+        assert done.wait(60)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._over.set)

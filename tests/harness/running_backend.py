@@ -31,4 +31,4 @@ class RunningBackend:
     def stop(self) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)

@@ -73,4 +73,4 @@ class S3Server:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)

@@ -44,7 +44,7 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
 )
 async def test_an_answer_is_read_however_it_is_framed(answer: bytes, status: int, body: bytes) -> None:
     async with answering(answer) as url:
-        found = await http_call("GET", f"{url}/x", headers={}, within_s=5)
+        found = await http_call("GET", f"{url}/x", headers={}, within_s=30)
     assert (found.status, found.body) == (status, body)
 
 
@@ -54,7 +54,7 @@ async def test_an_answer_is_read_however_it_is_framed(answer: bytes, status: int
 async def test_half_an_answer_is_none(answer: bytes) -> None:
     async with answering(answer) as url:
         with pytest.raises(NoAnswer):
-            await http_call("GET", f"{url}/x", headers={}, within_s=5)
+            await http_call("GET", f"{url}/x", headers={}, within_s=30)
 
 
 async def test_silence_ends_in_time() -> None:

@@ -121,7 +121,7 @@ def test_our_worker_joins_a_localai_frontend_beats_answers_and_leaves(
         async def ask() -> bytes:
             options = nats.options(nats.credentials(None), inbox="_INBOX.localai")
             async with connect_bus(options) as bus:
-                return await bus.request(f"nodes.{NODE}.models.running", b"{}", within_s=5)
+                return await bus.request(f"nodes.{NODE}.models.running", b"{}", within_s=20)
 
         assert json.loads(asyncio.run(ask())) == {"models": []}
         localai.in_flight = [2, 1]

@@ -10,10 +10,11 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     def __init__(self) -> None:
         self._lines: OrderedDict[str, deque[T]] = OrderedDict()
-        self._length = 0
+        self.length = 0
+        """The same as `len`, for those who ask often."""
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[T]:
         for line in self._lines.values():
@@ -23,7 +24,7 @@ class FairQueue(Generic[T]):
         """The number of items that will come before it, if nobody else joins."""
         line = self._lines.setdefault(caller, deque())
         line.append(item)
-        self._length += 1
+        self.length += 1
         depth = len(line)
         return sum(min(len(other), depth) for other in self._lines.values()) - 1
 
@@ -33,7 +34,7 @@ class FairQueue(Generic[T]):
             return None
         caller, line = next(iter(self._lines.items()))
         item = line.popleft()
-        self._length -= 1
+        self.length -= 1
         if line:
             self._lines.move_to_end(caller)
         else:
@@ -46,7 +47,7 @@ class FairQueue(Generic[T]):
         if line is None or item not in line:
             return False
         line.remove(item)
-        self._length -= 1
+        self.length -= 1
         if not line:
             del self._lines[caller]
         return True

@@ -12,20 +12,33 @@ _FIELD = b"\r\ncontent-length:"
 DIGITS_MOST = 12
 # Heads that never come again (a request id in each) are not worth remembering.
 MISSES_MOST = 8
+NOT_LEARNED = 1 << 62
 
 
 class RepeatedHead(Generic[T]):
-    __slots__ = ("_at", "_misses", "_prefix", "_suffix", "value")
+    __slots__ = ("_at", "_beside_body", "_misses", "_prefix", "_suffix", "value")
 
     def __init__(self) -> None:
         self._prefix = b""
         self._suffix = b""
         self._at = 0
+        self._beside_body = NOT_LEARNED
+        """The length of the head, with as many digits as the latest one had."""
         self._misses = 0
         self.value: T | None = None
 
     def body_of(self, data: bytes) -> bytes | None:
         """The body, if `data` is exactly one message with the remembered head."""
+        beside = self._beside_body
+        length = len(data) - beside
+        # The head as it must be, in one comparison.
+        if length >= 0 and data[:beside] == b"%b%d%b" % (self._prefix, length, self._suffix):
+            if self._misses:
+                self._misses = 0
+            return data[beside:]
+        return self._body_with_other_digits(data)
+
+    def _body_with_other_digits(self, data: bytes) -> bytes | None:
         at = self._at
         if not at or not data.startswith(self._prefix):
             return None
@@ -33,16 +46,18 @@ class RepeatedHead(Generic[T]):
         digits = data[at:end]
         if end < 0 or not digits.isdigit() or not data.startswith(self._suffix, end):
             return None
-        body = data[end + len(self._suffix) :]
-        if len(body) != int(digits):
+        body_at = end + len(self._suffix)
+        if len(data) - body_at != int(digits):
             return None
+        self._beside_body = body_at
         self._misses = 0
-        return body
+        return data[body_at:]
 
     def learn(self, data: bytes, value: T) -> None:
         """`data` was parsed as exactly one message, and `value` is what its head means."""
         if self._misses > MISSES_MOST:
             self._at = 0
+            self._beside_body = NOT_LEARNED
             return
         self._misses += 1
         head_end = data.find(b"\r\n\r\n")
@@ -59,4 +74,5 @@ class RepeatedHead(Generic[T]):
         self._prefix = data[:at]
         self._suffix = data[end : head_end + 4]
         self._at = at
+        self._beside_body = head_end + 4
         self.value = value

@@ -25,9 +25,11 @@ class UsageCounter:
         self._sending: dict[UsageKey, Used] = {}
         """A batch whose writing failed or is unknown. It is sent again as it is, under its number."""
 
-    def count(self, *, key_id: str | None, model: str, node_id: str, tokens_in: int, tokens_out: int) -> None:
+    def count(
+        self, *, key_id: str | None, model: str, node_id: str, requests: int = 1, tokens_in: int, tokens_out: int
+    ) -> None:
         key = UsageKey(key_id or "", model, node_id)
-        self._open[key] = self._open.get(key, Used()) + Used(1, tokens_in, tokens_out)
+        self._open[key] = self._open.get(key, Used()) + Used(requests, tokens_in, tokens_out)
 
     async def run(self) -> None:
         pruned_s = -PRUNE_EVERY_S

@@ -4,12 +4,14 @@ A `Sink` hears, in order: `on_answer` once, `on_data` any number of times, one o
 `on_failure`, and then nothing more.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 Headers = dict[bytes, bytes]
+KEPT_MOST = 4
 
 
 class FailureKind(Enum):
@@ -38,6 +40,25 @@ class Sink(Protocol):
     def on_failure(self, failure: Failure) -> None: ...
 
 
+class ChunkRelay:
+    """Where the chunks of a stream of events go, and what is seen of them in passing."""
+
+    __slots__ = ("_kept", "events", "has_moved", "keep", "write")
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.write = write
+        self.events = 0
+        self.has_moved = False
+        """Something came since this was last looked at."""
+        self._kept: deque[bytes] = deque(maxlen=KEPT_MOST)
+        self.keep = self._kept.append
+        """Takes every chunk, and keeps few."""
+
+    def kept(self) -> Iterable[bytes]:
+        """The latest: they could tell the usage."""
+        return self._kept
+
+
 class Call(Protocol):
     """One request on its way."""
 
@@ -51,8 +72,8 @@ class Call(Protocol):
 
     def resume(self) -> None: ...
 
-    def relay_chunks(self, to: Callable[[bytes], None]) -> None:
-        """From now on a chunk that came whole, in HTTP's own chunked coding, goes to `to` as it is, size line and all.
+    def relay_chunks(self, relay: ChunkRelay) -> None:
+        """From now on a chunk that came whole, in HTTP's own chunked coding, is relayed as it is, size line and all.
 
         Whatever comes otherwise still goes to the sink, without its coding."""
         ...

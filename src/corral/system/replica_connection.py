@@ -2,14 +2,14 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 import httptools
 
+from corral.core.chunks import are_whole_chunks
 from corral.core.repeated_head import RepeatedHead
-from corral.system.replica_calls import Failure, FailureKind, Headers, Sink
+from corral.system.replica_calls import ChunkRelay, Failure, FailureKind, Headers, Sink
 
 # A connection that was idle for this long and ends without a word had been closed already: nobody read the request.
 STALE_AFTER_S = 0.5
@@ -17,10 +17,11 @@ STALE_AFTER_S = 0.5
 KEEPALIVE = (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000))
 HEAD_MOST_BYTES = 64 * 1024
 RELAY_MOST_BYTES = 8192
+_END = b"0\r\n\r\n"
 
 
 def _size_lines() -> list[bytes]:
-    """The size line of a chunk, by the length of the whole chunk."""
+    """The size line of a chunk, by the length of the whole chunk: what mostly comes is one whole chunk."""
     # No data of a length that no chunk has begins with more bytes than that.
     lines = [b"" for _ in range(RELAY_MOST_BYTES + 1)]
     for size in range(1, RELAY_MOST_BYTES):
@@ -34,14 +35,14 @@ _SIZE_LINES = _size_lines()
 
 
 class HttpCall:
-    __slots__ = ("cancelled", "connection", "paused", "request", "sink")
+    # As defaults of the class they cost nothing.
+    connection: "ReplicaConnection | None" = None
+    cancelled = False
+    paused = False
 
     def __init__(self, request: bytes, sink: Sink) -> None:
         self.request = request
         self.sink = sink
-        self.connection: ReplicaConnection | None = None
-        self.cancelled = False
-        self.paused = False
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -59,9 +60,9 @@ class HttpCall:
         if self.connection is not None:
             self.connection.resume()
 
-    def relay_chunks(self, to: Callable[[bytes], None]) -> None:
+    def relay_chunks(self, relay: ChunkRelay) -> None:
         if self.connection is not None:
-            self.connection.relay_chunks(to)
+            self.connection.relay_chunks(relay)
 
     def fail(self, kind: FailureKind, text: str) -> None:
         self.connection = None
@@ -114,14 +115,14 @@ class ReplicaConnection(asyncio.Protocol):
         self.between_chunks: list[bool] = []
         self.mark_between_chunks = partial(self.between_chunks.append, True)
         """Filled by the end of a chunk, emptied by the size line of the next one."""
-        self._relay: Callable[[bytes], None] | None = None
+        self._relay: ChunkRelay | None = None
         """Set while every byte so far belongs to a whole chunk, so that the parser need not see the next one."""
-        self._relay_to: Callable[[bytes], None] | None = None
+        self._relay_to: ChunkRelay | None = None
         self._after_stream = False
         self._parser = httptools.HttpResponseParser(_Hooks(self))
         self._transport: asyncio.Transport | None = None
         self._call: HttpCall | None = None
-        self._reused_after_s: float | None = None
+        self._began_again_s: float | None = None
         self.idle_since_s = 0.0
         self._heard_bytes = 0
         self._told = False
@@ -134,21 +135,32 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = transport
         _keep_alive(transport.get_extra_info("socket"))
 
-    def is_closing(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
-    def begin(self, call: HttpCall, *, reused_after_s: float | None) -> None:
+    def begin(self, call: HttpCall) -> None:
         assert self._transport is not None
         self._call = call
-        self._reused_after_s = reused_after_s
         call.connection = self
+        self._transport.write(call.request)
+        if call.paused:
+            self.pause()
+
+    def begin_again(self, call: HttpCall, now_s: float) -> bool:
+        """Another request on a connection that was idle. False when it is no longer good for one."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        self._call = call
+        call.connection = self
+        self._began_again_s = now_s
+        transport.write(call.request)
+        return True
+
+    def _forget(self) -> None:
+        """What was known of the answer that has ended."""
         self._heard_bytes = 0
         self._told = self._complete = False
         self._relay = self._relay_to = None
         self.between_chunks.clear()
-        self._transport.write(call.request)
-        if call.paused:
-            self.pause()
+        self._body = b""
 
     def close(self) -> None:
         if self._transport is not None:
@@ -167,15 +179,20 @@ class ReplicaConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def relay_chunks(self, to: Callable[[bytes], None]) -> None:
-        self._relay_to = to
+    def relay_chunks(self, relay: ChunkRelay) -> None:
+        self._relay_to = relay
 
     def data_received(self, data: bytes) -> None:
         relay = self._relay
         if relay is not None:
             length = len(data)
-            if length <= RELAY_MOST_BYTES and data.startswith(_SIZE_LINES[length]) and data.endswith(b"\r\n"):
-                relay(data)
+            is_one = length <= RELAY_MOST_BYTES and data.startswith(_SIZE_LINES[length]) and data[-2:] == b"\r\n"
+            if is_one or (data[-5:] != _END and are_whole_chunks(data)):
+                # Once for every chunk of every stream: no calls but those that do the work.
+                relay.has_moved = True
+                relay.events += data.count(b"data: ")
+                relay.keep(data)
+                relay.write(data)
                 return
             self._relay = None
         call = self._call
@@ -183,7 +200,7 @@ class ReplicaConnection(asyncio.Protocol):
             # Speaks without being asked, or to nobody: what comes next on this connection could belong to anything.
             self.abort()
             return
-        if not self._told and self.quiet:
+        if not self._heard_bytes:
             repeated = self._link.repeated
             body = repeated.body_of(data)
             if body is not None and repeated.value is not None:
@@ -193,6 +210,7 @@ class ReplicaConnection(asyncio.Protocol):
                 call.cancelled = True
                 call.sink.on_answer(200, repeated.value, body, True)
                 return
+        self._heard_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -208,7 +226,6 @@ class ReplicaConnection(asyncio.Protocol):
                 call.sink.on_data(body, False)
             self._maybe_relay(data)
         elif self.in_head:
-            self._heard_bytes += len(data)
             if self._heard_bytes > HEAD_MOST_BYTES:
                 self._break("its headers have no end")
         else:
@@ -241,10 +258,11 @@ class ReplicaConnection(asyncio.Protocol):
     def _finish(self, call: HttpCall, data: bytes) -> None:
         # Free before the sink is told: what it starts next may take this very connection.
         self._call = call.connection = None
-        headers = self.headers
+        headers, body, told = self.headers, self._body, self._told
         keeps = self._keeps and bool(self.quiet)
         self._after_stream = _is_event_stream(headers)
-        if self._told:
+        self._forget()
+        if told:
             headers.clear()
         else:
             headers = headers.copy()
@@ -257,10 +275,10 @@ class ReplicaConnection(asyncio.Protocol):
         else:
             self.close()
         call.cancelled = True
-        if self._told:
-            call.sink.on_data(self._body, True)
+        if told:
+            call.sink.on_data(body, True)
         else:
-            call.sink.on_answer(self._status, headers, self._body, True)
+            call.sink.on_answer(self._status, headers, body, True)
 
     def _break(self, text: str) -> None:
         call, self._call = self._call, None
@@ -289,10 +307,9 @@ class ReplicaConnection(asyncio.Protocol):
         return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self.headers)
 
     def _is_stale(self) -> bool:
-        silent = not self._heard_bytes and not self._told and bool(self.quiet)
-        if self._reused_after_s is None or not silent:
+        if self._began_again_s is None or self._heard_bytes:
             return False
-        return self._after_stream or self._reused_after_s >= STALE_AFTER_S
+        return self._after_stream or self._began_again_s - self.idle_since_s >= STALE_AFTER_S
 
 
 def _is_event_stream(headers: Headers) -> bool:

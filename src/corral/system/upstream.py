@@ -83,13 +83,13 @@ class HttpLink:
         self.repeated: RepeatedHead[Headers] = RepeatedHead()
         """The head of this replica's latest whole answer with status 200, on a connection that is kept."""
         self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
 
     def send(self, request: bytes, sink: Sink) -> "HttpCall":
         call = HttpCall(request, sink)
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closing():
-                connection.begin(call, reused_after_s=self._loop.time() - connection.idle_since_s)
+        idle = self._idle
+        while idle:
+            if idle.pop().begin_again(call, self._now_s()):
                 return call
         self._connect(self, call)
         return call
@@ -109,7 +109,7 @@ class HttpLink:
             if call.cancelled:
                 self.give_back(connection)
             else:
-                connection.begin(call, reused_after_s=None)
+                connection.begin(call)
 
     async def probe(self, request: bytes, *, within_s: float) -> bool:
         try:
@@ -135,7 +135,7 @@ class HttpLink:
         if self._closed or (after_stream and self.keeps_after_streams is False):
             connection.close()
             return
-        connection.idle_since_s = self._loop.time()
+        connection.idle_since_s = self._now_s()
         if after_stream and self.keeps_after_streams is None:
             self._resting.append(connection)
             self._loop.call_later(REST_S, self._wake, connection)

@@ -1,7 +1,7 @@
 """Counts and timings in Prometheus's text form. A child is looked up once and then costs an addition."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, TypeVar
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -37,6 +37,12 @@ class Histogram:
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(SECONDS, seconds)] += 1
         self._sum += seconds
+
+    def observe_all(self, seconds: Collection[float]) -> None:
+        counts = self._counts
+        for each in seconds:
+            counts[bisect_left(SECONDS, each)] += 1
+        self._sum += sum(seconds)
 
     def samples(self, name: str, labels: str) -> Iterable[tuple[str, str, float]]:
         total = 0

@@ -131,7 +131,7 @@ async def test_a_replica_that_does_not_come_back_is_told_as_503(replica: Start) 
         lane.serve("m", one)
         await one.kill()
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answer = await client.post(lane.url + CHAT, json=BODY, timeout=10)
+            answer = await client.post(lane.url + CHAT, json=BODY, timeout=60)
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], answer.headers["retry-after"]) == (503, "replica_away", "5")
         assert "node-one" in error["message"]
@@ -179,6 +179,55 @@ async def test_a_replica_without_a_sign_of_life_loses_its_requests_to_others(
         assert not long.done()
         go_on.set()
         assert (await long).json()["who"] == "busy"
+        assert lane.lane.inflight.local_total() == 0
+
+
+async def test_a_begun_stream_ends_when_its_replica_gives_no_sign_of_life(
+    replica: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "PROBE_WITHIN_S", 0.3)
+    monkeypatch.setattr(liveness, "PROBE_EVERY_S", 0.1)
+    hung, busy = await replica("hung"), await replica("busy")
+    go_on = asyncio.Event()
+
+    async def begin_and_hang(answering: Answering) -> None:
+        if answering.seen.path != "/health":
+            await answering.start_stream()
+            await answering.event({"n": 1})
+        await answering.wait_for_hangup()
+
+    async def begin_and_work(answering: Answering) -> None:
+        if answering.seen.path == "/health":
+            await answering.json({})
+            return
+        await answering.start_stream()
+        await answering.event({"n": 1})
+        await asyncio.wait_for(go_on.wait(), 30)
+        await answering.event({"n": 2})
+        await answering.end_stream()
+
+    hung.script, busy.script = begin_and_hang, begin_and_work
+
+    async def lines(client: httpx.AsyncClient, model: str) -> list[str]:
+        async with client.stream("POST", CHAT, json={**BODY, "model": model, "stream": True}) as answer:
+            return [line async for line in answer.aiter_lines() if line]
+
+    async with (
+        running_lane(limits=LaneLimits(probe_after_s=0.3, lifeless_s=2.0)) as lane,
+        httpx.AsyncClient(base_url=lane.url, headers=AUTH, timeout=20) as client,
+    ):
+        lane.serve("m", hung)
+        lane.serve("n", busy)
+        working = asyncio.ensure_future(lines(client, "n"))
+        first, last = await lines(client, "m")
+        assert json.loads(first.removeprefix("data: ")) == {"n": 1}
+        error = json.loads(last.removeprefix("data: "))["error"]
+        assert (error["code"], "no sign of life" in error["message"]) == ("replica_failed", True)
+        # One that answers for its health may take its time.
+        assert [seen.path for seen in busy.seen].count("/health") >= 2
+        assert not working.done()
+        go_on.set()
+        assert [json.loads(line.removeprefix("data: ")) for line in (await working)[:2]] == [{"n": 1}, {"n": 2}]
         assert lane.lane.inflight.local_total() == 0
 
 
@@ -300,11 +349,11 @@ async def test_a_client_that_leaves_frees_replica_socket_and_lease(
     )
     await until(lambda: one.open == 1, "the replica has the request")
     if body.get("stream"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await reader.readuntil(b'data: {"n": 1}')
     assert lane.lane.inflight.local_total() == 1
     writer.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await hung_up.wait()
     await until(lambda: lane.lane.inflight.local_total() == 0, "no lease is left")
     counted = lane.metrics()
@@ -386,7 +435,7 @@ async def test_a_silent_replica_is_given_up(replica: Start) -> None:
     async with running_lane(limits=LaneLimits(silence_s=0.5)) as lane:
         lane.serve("m", one)
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answer = await client.post(lane.url + CHAT, json=BODY, timeout=10)
+            answer = await client.post(lane.url + CHAT, json=BODY, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "replica_silent")
         await until(lambda: one.open == 0, "the replica was told")
 

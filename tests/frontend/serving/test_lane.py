@@ -14,6 +14,7 @@ from corral.frontend.serving.lane import LaneLimits
 from corral.system import upstream
 from harness.lane import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.waiting import until
+from harness.yardstick import promised
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"
@@ -123,7 +124,7 @@ async def test_a_stream_arrives_piece_by_piece(lane: RunningLane, client: httpx.
     async def script(answering: Answering) -> None:
         await answering.start_stream()
         await answering.event({"n": 1})
-        await asyncio.wait_for(go_on.wait(), 10)
+        await asyncio.wait_for(go_on.wait(), 60)
         await answering.event({"n": 2})
         await answering.event("[DONE]")
         await answering.end_stream()
@@ -165,7 +166,7 @@ async def test_requests_sent_ahead_are_answered_in_order(lane: RunningLane, repl
     reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
     last = b"GET /v1/models HTTP/1.0\r\nAuthorization: Bearer %b\r\n\r\n" % KEY.encode()
     writer.write(request + unknown + request + last)
-    data = await asyncio.wait_for(reader.read(), 10)
+    data = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     statuses = re.findall(rb"HTTP/1.1 (\d+)", data)
     assert statuses == [b"200", b"404", b"200", b"200"]
@@ -187,7 +188,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(lane: RunningLane, rep
         b"POST /v1/chat/completions HTTP/1.0\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (KEY.encode(), len(body), body)
     )
-    data = await asyncio.wait_for(reader.read(), 10)
+    data = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     assert b"chunked" not in data
     assert data.endswith(b'\r\n\r\ndata: {"n": 1}\n\n')
@@ -236,6 +237,8 @@ async def test_chunks_come_as_they_are_however_they_are_cut(
     cuts = {
         "one each": whole,
         "all at once": [b"".join(whole)],
+        "some at once": [whole[0], b"".join(whole[1:4]), b"".join(whole[4:])],
+        "some and a half": [whole[0], b"".join(whole[1:4]) + whole[4][:100], whole[4][100:], b"".join(whole[5:])],
         "another spelling": upper,
         "two and a half": [b"".join(whole[:2]) + whole[2][:5], whole[2][5:], *whole[3:]],
         "size line alone": [piece for chunk in whole for piece in (chunk[:2], chunk[2:])],
@@ -323,10 +326,11 @@ async def test_a_changed_route_counts_at_the_next_pick(
 
 async def test_the_table_follows_its_source_within_a_second(lane: RunningLane, replica: Start) -> None:
     one = await replica("one")
-    lane.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
-    async with asyncio.timeout(1.0):
-        while lane.lane.table.find("late") is None:
-            await lane.lane.table.wait_for_change()
+    with promised("a route's way into the table", within_s=1):
+        lane.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
+        async with asyncio.timeout(30):
+            while lane.lane.table.find("late") is None:
+                await lane.lane.table.wait_for_change()
 
 
 async def test_nodes_are_named_when_asked_for(replica: Start) -> None:

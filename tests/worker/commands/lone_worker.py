@@ -19,7 +19,7 @@ import sys, urllib.error, urllib.request
 for url in sys.argv[1:]:
     request = urllib.request.Request(url, headers={"Authorization": "Bearer guess"})
     try:
-        print(urllib.request.urlopen(request, timeout=5).status)
+        print(urllib.request.urlopen(request, timeout=30).status)
     except urllib.error.HTTPError as error:
         print(error.code)
     except OSError as error:

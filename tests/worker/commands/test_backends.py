@@ -12,6 +12,7 @@ import pytest
 from corral.worker.commands import COMMANDS
 from corral.worker.processes.records import read_start_ticks
 from harness.fleet_worker import FleetWorker
+from harness.garbage import GARBAGE
 from harness.held_server import HeldServer
 from harness.localai_backend import http_files, localai_files, write_http_backend, write_localai_backend
 from harness.nats import Nats
@@ -19,6 +20,7 @@ from harness.oci_registry import OciRegistry, Trickle
 from harness.programs import call
 from harness.registrar import NODE
 from harness.waiting import wait_until
+from harness.yardstick import Yardstick
 
 pytestmark = pytest.mark.registry
 
@@ -84,20 +86,21 @@ async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker
         held = HeldServer()
         try:
             upgrade = asyncio.create_task(
-                frontend.ask("backend.upgrade", backend="a", uri=f"http://{held.address}/a.tar.gz", within_s=60)
+                frontend.ask("backend.upgrade", backend="a", uri=f"http://{held.address}/a.tar.gz", within_s=300)
             )
-            await asyncio.to_thread(held.asked.wait, 10)
+            assert await asyncio.to_thread(held.asked.wait, 60)
             took_s = []
-            for number in range(50):
-                began_s = time.monotonic()
-                verb, fields = ("backend.install", {"backend": "b"}) if number % 2 else ("backend.list", {})
-                reply = await frontend.ask(verb, **fields)
-                assert not reply.get("error"), reply
-                took_s.append(time.monotonic() - began_s)
+            with Yardstick(worker.directory) as yardstick:
+                for number in range(50):
+                    began_s = time.monotonic()
+                    verb, fields = ("backend.install", {"backend": "b"}) if number % 2 else ("backend.list", {})
+                    reply = await frontend.ask(verb, **fields)
+                    assert not reply.get("error"), reply
+                    took_s.append(time.monotonic() - began_s)
             assert not upgrade.done()
             p99_s = max(took_s)
             print(f"p99 of 50 requests beside a running upgrade: {p99_s * 1000:.1f} ms")
-            assert p99_s < 0.5
+            assert p99_s < yardstick.allows_s(0.5)
             cancelled = await frontend.ask("corral.cancel", backend="a")
             assert cancelled["cancelled"] == 1
             outcome = await upgrade
@@ -107,6 +110,7 @@ async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker
             held.close()
 
 
+LINE_BYTES_PER_S = 200 << 10
 UPGRADE_S = float(os.environ.get("CORRAL_TEST_UPGRADE_S", "6"))
 
 
@@ -114,8 +118,7 @@ async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgra
     worker: FleetWorker, registry: OciRegistry, tmp_path: Path
 ) -> None:
     """Over a slow line; minutes with `CORRAL_TEST_UPGRADE_S`. Another one is installed and stopped meanwhile."""
-    rate = 200 << 10
-    line = Trickle(registry.port, bytes_per_s=rate)
+    line = Trickle(registry.port, bytes_per_s=LINE_BYTES_PER_S)
     registry.push("slow", localai_files("1"))
     uri = f"127.0.0.1:{line.port}/slow:latest"
     took_s: dict[str, list[float]] = {"backend.install": [], "backend.list": []}
@@ -125,19 +128,23 @@ async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgra
             source = write_http_backend(tmp_path / "web")
             wanted = {"backend": "web", "uri": f"file://{source}", "corral": {"start": {"model": "/weights"}}}
             assert (await frontend.ask("backend.install", **wanted, model_id="m"))["success"]
-            new = registry.push("slow", localai_files("2"), {"weights": os.urandom(int(rate * UPGRADE_S))})
+            new = registry.push("slow", localai_files("2"), {"weights": os.urandom(int(LINE_BYTES_PER_S * UPGRADE_S))})
             began_s = time.monotonic()
             upgrade = asyncio.create_task(
-                frontend.ask("backend.upgrade", backend="slow", uri=uri, within_s=20 * UPGRADE_S + 60)
+                frontend.ask("backend.upgrade", backend="slow", uri=uri, within_s=20 * UPGRADE_S + 300)
             )
-            for _ in range(50):
-                for verb, fields in (("backend.install", {**wanted, "model_id": "m"}), ("backend.list", {})):
-                    asked_s = time.monotonic()
-                    reply = await frontend.ask(verb, **fields)
-                    took_s[verb].append(time.monotonic() - asked_s)
-                    assert not reply.get("error"), reply
-                await asyncio.sleep(0.8 * UPGRADE_S / 50)  # spread over the upgrade
+            with Yardstick(worker.directory) as yardstick:
+                for _ in range(50):
+                    for verb, fields in (("backend.install", {**wanted, "model_id": "m"}), ("backend.list", {})):
+                        asked_s = time.monotonic()
+                        reply = await frontend.ask(verb, **fields)
+                        took_s[verb].append(time.monotonic() - asked_s)
+                        assert not reply.get("error"), reply
+                    await asyncio.sleep(0.8 * UPGRADE_S / 50)  # spread over the upgrade
+                    # However long the questions take, the upgrade takes longer.
+                    line.bytes_per_s = max(line.bytes_per_s * 0.9, 20_000)
             assert not upgrade.done()
+            line.bytes_per_s = 100 * LINE_BYTES_PER_S
             stopped = await frontend.ask("model.stop", process_key="m#0", force=True)
             assert stopped["terminated"], stopped
             done = await upgrade
@@ -147,7 +154,7 @@ async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgra
     for verb, each_s in took_s.items():
         worst_s, median_s = max(each_s), sorted(each_s)[len(each_s) // 2]
         print(f"{verb}: p50 {median_s * 1000:.1f} ms, p99 {worst_s * 1000:.1f} ms")
-        assert worst_s < 0.5
+        assert worst_s < yardstick.allows_s(0.5)
     print(f"beside an upgrade of {time.monotonic() - began_s:.0f} s")
 
 
@@ -318,16 +325,8 @@ async def test_a_request_nobody_can_read_is_answered(worker: FleetWorker) -> Non
             reply = await frontend.ask(verb, backend=["not", "a", "name"], process_key=7, op_id={})
             assert reply["error"], (verb, reply)
         for command in (command for command in COMMANDS if command.failed is not None):
-            for garbage in (
-                b"",
-                b"null",
-                b"[]",
-                b"{",
-                b'"x"',
-                b"\xff\xfe",
-                b'{"backend": 1, "lines": "x", "model_name": 2}',
-            ):
-                data = await frontend.bus.request(f"nodes.{NODE}.{command.subject}", garbage, within_s=15)
+            for garbage in GARBAGE:
+                data = await frontend.bus.request(f"nodes.{NODE}.{command.subject}", garbage, within_s=60)
                 assert isinstance(json.loads(data), dict), (command.subject, garbage)
         bad = await frontend.ask("backend.install", backend="x", backend_galleries="{not json")
         assert "backend_galleries" in bad["error"]

@@ -19,6 +19,7 @@ from harness.oci_registry import OciRegistry
 from harness.orders import install, is_dead, start, until_state, with_helper, write
 from harness.programs import call
 from harness.waiting import is_listening, wait_until, wait_until_async
+from harness.yardstick import Yardstick, promised
 
 MOST_RSS_BYTES = 80 << 20
 
@@ -207,18 +208,17 @@ async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker:
         assert started["success"], started
         longest_s = 0.0
         loop = asyncio.get_running_loop()
-        for _ in range(40):
-            began_s = loop.time()
-            await frontend.ask("models.running")
-            longest_s = max(longest_s, loop.time() - began_s)
+        with Yardstick(worker.directory) as yardstick:
+            for _ in range(40):
+                began_s = loop.time()
+                await frontend.ask("models.running")
+                longest_s = max(longest_s, loop.time() - began_s)
         print(f"models.running beside a flood: {longest_s * 1000:.0f} ms at worst")
-        assert longest_s < 1.0
+        assert longest_s < yardstick.allows_s(1)
         tree = [started["corral"]["pid"], *helpers(worker)]
-        began_s = loop.time()
-        stopped = await frontend.ask("model.stop", process_key="m#0")
-        print(f"the stop took {loop.time() - began_s:.1f} s")
+        with promised("the stop", within_s=20):
+            stopped = await frontend.ask("model.stop", process_key="m#0", within_s=120)
         assert stopped["terminated"], stopped
-        assert loop.time() - began_s < 20
         assert all(map(is_dead, tree))
 
 

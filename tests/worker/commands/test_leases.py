@@ -14,7 +14,7 @@ from harness.localai_backend import write_http_backend
 from harness.nats import Nats
 from harness.waiting import wait_until, wait_until_async
 
-LEASE_S = 1.5
+LEASE_S = 3.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def text(number: int, value: str) -> bytes:
 async def call_backend(address: str, method: str, message: bytes, token: str) -> bytes:
     async with grpc.aio.insecure_channel(address) as channel:
         metadata = (("authorization", f"Bearer {token}"),)
-        reply: bytes = await channel.unary_unary(f"/backend.Backend/{method}")(message, metadata=metadata, timeout=5)
+        reply: bytes = await channel.unary_unary(f"/backend.Backend/{method}")(message, metadata=metadata, timeout=30)
         return reply
 
 

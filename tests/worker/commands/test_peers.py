@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +14,7 @@ from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 from harness.waiting import free_port
+from harness.yardstick import promised
 
 pytestmark = pytest.mark.registry
 
@@ -83,17 +83,16 @@ async def test_peers_that_lie_or_do_not_answer_are_done_without(worker: FleetWor
     digest = registry.push("demo", {**localai_files(), "weights": os.urandom(3 << 20)})
     wrong, also_wrong = WrongPeer(), WrongPeer()
     try:
-        began_s = time.monotonic()
-        reply = await install(
-            worker,
-            registry,
-            {"url": f"http://127.0.0.1:{free_port()}", "token": "gone"},
-            {"url": "http://169.254.169.254", "token": "metadata"},
-            {"url": wrong.url, "token": "t-1"},
-            {"url": also_wrong.url, "token": "t-2"},
-        )
+        with promised("the install", within_s=20, directory=worker.directory):
+            reply = await install(
+                worker,
+                registry,
+                {"url": f"http://127.0.0.1:{free_port()}", "token": "gone"},
+                {"url": "http://169.254.169.254", "token": "metadata"},
+                {"url": wrong.url, "token": "t-1"},
+                {"url": also_wrong.url, "token": "t-2"},
+            )
         assert reply["corral"]["digest"] == digest
-        assert time.monotonic() - began_s < 20
         assert set(wrong.tokens) == {"Bearer t-1"}
         assert also_wrong.tokens == [], "after wrong bytes only the registry is asked"
         assert "t-1" not in worker.program.output()

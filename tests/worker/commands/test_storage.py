@@ -1,6 +1,7 @@
 """`files.*` against a real S3 server."""
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,15 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
+from corral.bus.subjects import FILES_LISTDIR, FILES_TEMP
 from corral.core.errors import NoResponders
+from corral.worker.commands import FILE_COMMANDS
 from corral.worker.storage import object_key
 from harness.fleet_worker import FleetWorker
+from harness.garbage import GARBAGE
 from harness.nats import Nats
 from harness.oci_registry import Trickle
+from harness.registrar import NODE
 from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 BUCKET = "localai"
@@ -106,6 +111,19 @@ async def test_outputs_are_written_under_exactly_the_key_the_frontend_fetches_th
     finally:
         worker.close()
         line.stop()
+
+
+async def test_a_request_nobody_can_read_is_answered(storing_worker: FleetWorker, store: S3Store) -> None:
+    async with storing_worker.frontend() as frontend:
+        for command in FILE_COMMANDS:
+            for garbage in GARBAGE:
+                data = await frontend.bus.request(f"nodes.{NODE}.{command.subject}", garbage, within_s=60)
+                reply = json.loads(data)
+                # Nothing need be said to get a temporary file, and no prefix means all of them.
+                is_empty = garbage in (b"", b"null")
+                is_enough = command.subject == FILES_TEMP or (command.subject == FILES_LISTDIR and is_empty)
+                assert bool(reply.get("error")) != is_enough, (command.subject, garbage, reply)
+    assert [found["path"] for found in obstore.list(store).collect()] == ["probe"], "only what was there before"
 
 
 async def test_a_worker_without_storage_listens_on_no_file_subject(worker: FleetWorker) -> None:

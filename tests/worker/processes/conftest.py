@@ -142,7 +142,7 @@ def _bench(tmp_path: Path, groups: Groups | None) -> Iterator[Bench]:
     assert not left, f"processes {left} were left behind"
 
 
-async def until(is_so: Callable[[], object], *, within_s: float = 10.0) -> None:
+async def until(is_so: Callable[[], object], *, within_s: float = 40.0) -> None:
     async with asyncio.timeout(within_s):
         while not is_so():  # noqa: ASYNC110  what we wait for is in another process
             await asyncio.sleep(0.01)

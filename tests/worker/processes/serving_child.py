@@ -1,6 +1,6 @@
 """A backend for the tests: answers /health to whoever has its token. Its arguments make it misbehave.
 
-port [ignore-term] [helper] [escaped-helper] [forgetful-helper] [exit-after-ready CODE] [slow SECONDS] [no-token]
+port [ignore-term] [helper] [escaped-helper] [forgetful-helper] [exit-when-told CODE] [slow SECONDS] [no-token]
 """
 
 import os
@@ -52,6 +52,6 @@ with socket.create_server(("127.0.0.1", port), reuse_port=False) as listener:
             line = "200 OK" if allowed else "401 Unauthorized"
             body = f"{os.getpid()} {os.getppid()}"
             connection.sendall(f"HTTP/1.1 {line}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        if "exit-after-ready" in behaviour and not allowed:  # a wrong token is the last thing a probe tries
+        if "exit-when-told" in behaviour and request.startswith("GET /end "):
             print("I cannot go on", file=sys.stderr, flush=True)
-            sys.exit(int(behaviour[behaviour.index("exit-after-ready") + 1]))
+            sys.exit(int(behaviour[behaviour.index("exit-when-told") + 1]))

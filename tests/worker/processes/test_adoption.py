@@ -130,7 +130,7 @@ async def test_a_stop_that_was_interrupted_is_finished(bench: Bench) -> None:
     assert found.process.is_running()
     async with bench.supervisor() as supervisor:
         await supervisor.adopt()
-        await until(lambda: supervisor.list() == (), within_s=10)
+        await until(lambda: supervisor.list() == ())
         assert not psutil.pid_exists(found.pid)
     assert bench.markers() == []
 

@@ -26,6 +26,7 @@ from corral.worker.processes.port import Listener
 from corral.worker.processes.ports import Ports, can_bind, read_port_pool
 from corral.worker.processes.probes import HttpProbe, ListeningProbe, ProbeTarget
 from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage
+from harness.ports import take_ports
 
 # Each child ends itself: were the kill under test to fail, nothing goes on forking.
 FORKER = """
@@ -98,7 +99,8 @@ def test_a_port_is_free_unless_somebody_listens_on_any_address() -> None:
 
 
 def test_ports_are_unique_and_come_back_only_after_their_rest() -> None:
-    ports = Ports(read_port_pool(PortSpan(28500, 28502)), SystemClock())
+    first = take_ports(3)
+    ports = Ports(read_port_pool(PortSpan(first, first + 2)), SystemClock())
     taken = {key: ports.take(key) for key in "abc"}
     assert len(set(taken.values())) == 3
     ports.release(taken["a"], "a")
@@ -154,7 +156,7 @@ async def test_a_probe_of_a_silent_or_absent_server_ends_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert (await ListeningProbe().ask(ProbeTarget(host="127.0.0.1", port=port, token=""))).ready
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             answer = await probe.ask(ProbeTarget(host="127.0.0.1", port=port, token="t"))
         assert "no answer in time" in answer.detail
     gone = ProbeTarget(host="127.0.0.1", port=port, token="t")

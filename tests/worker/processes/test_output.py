@@ -14,6 +14,7 @@ from tests.worker.processes.conftest import Bench, script, server, until
 from corral.core.log_lines import LogLine
 from corral.core.processes import ProcessKey, StartFailed
 from corral.worker.processes.logs import LogLimits, ProcessLog, ProcessLogs
+from harness.yardstick import Yardstick
 
 KEY = ProcessKey("model#0")
 FLOOD = "head -c 500000000 /dev/zero | tr '\\0' 'x' | fold -w 200; echo 'the last words' >&2; exit 9"
@@ -38,16 +39,17 @@ async def test_a_flood_of_500_mb_hurts_neither_disk_nor_memory_nor_worker(bench:
         assert keeper is not None
         directory = supervisor.logs.of(KEY).directory
         began_s = time.monotonic()
-        while not starting.done():
-            turn_s = time.monotonic()
-            await asyncio.sleep(0.02)
-            lag_s = max(lag_s, time.monotonic() - turn_s - 0.02)
-            try:
-                keeper_bytes = max(keeper_bytes, keeper.memory_info().rss)
-                cpu_s = max(cpu_s, keeper.cpu_times().user + keeper.cpu_times().system)
-            except psutil.NoSuchProcess:
-                continue
-            most_on_disk = max(most_on_disk, disk_bytes(directory))
+        with Yardstick() as yardstick:
+            while not starting.done():
+                turn_s = time.monotonic()
+                await asyncio.sleep(0.02)
+                lag_s = max(lag_s, time.monotonic() - turn_s - 0.02)
+                try:
+                    keeper_bytes = max(keeper_bytes, keeper.memory_info().rss)
+                    cpu_s = max(cpu_s, keeper.cpu_times().user + keeper.cpu_times().system)
+                except psutil.NoSuchProcess:
+                    continue
+                most_on_disk = max(most_on_disk, disk_bytes(directory))
         took_s = time.monotonic() - began_s
         problem = starting.exception()
         assert isinstance(problem, StartFailed)
@@ -60,7 +62,7 @@ async def test_a_flood_of_500_mb_hurts_neither_disk_nor_memory_nor_worker(bench:
     assert most_on_disk < 3.1 * (1 << 20)
     assert cpu_s < 0.5 * took_s
     assert keeper_bytes < 40 << 20
-    assert lag_s < 1  # on two cores that others use as well
+    assert lag_s < yardstick.allows_s(1)
 
 
 async def test_lines_are_kept_with_time_and_stream_over_restarts_and_rotation(bench: Bench) -> None:

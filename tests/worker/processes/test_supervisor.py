@@ -31,6 +31,7 @@ from corral.core.processes import (
     Stopping,
 )
 from corral.worker.processes.records import read_start_ticks
+from harness.yardstick import promised
 
 KEY = ProcessKey("model#0")
 
@@ -105,7 +106,7 @@ async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: di
 
 
 async def test_a_process_that_accepts_any_token_is_not_believed(bench: Bench) -> None:
-    readiness = Readiness(kind="http", path="/health", refuses_wrong_token=True, within_s=1)
+    readiness = Readiness(kind="http", path="/health", refuses_wrong_token=True, within_s=5)
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed, match="answers 200 to a wrong token"):
             await supervisor.start(server("model#0", "no-token", readiness=readiness))
@@ -140,11 +141,23 @@ async def test_a_process_killed_behind_our_back_is_not_called_running(bench: Ben
         assert supervisor.running(KEY) != running
 
 
+async def tell_to_end(port: int | None) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /end HTTP/1.1\r\n\r\n")
+    await reader.read()
+    writer.close()
+
+
 async def test_crashes_beyond_the_budget_end_as_failed_with_the_reason(bench: Bench) -> None:
     async with bench.supervisor() as supervisor:
-        starting = asyncio.ensure_future(supervisor.start(server("model#0", "exit-after-ready", "7")))
-        await until(lambda: any(isinstance(view.state, Failed) for view in supervisor.list()), within_s=20)
-        await asyncio.wait([starting])
+        await supervisor.start(server("model#0", "exit-when-told", "7"))
+        ended: set[int | None] = set()
+        for _ in range(1 + bench.policy.budget):
+            await until(lambda: isinstance(supervisor.list()[0].state, Ready) and supervisor.list()[0].pid not in ended)
+            view = supervisor.list()[0]
+            ended.add(view.pid)
+            await tell_to_end(view.port)
+        await until(lambda: isinstance(supervisor.list()[0].state, Failed))
         failed = supervisor.list()[0].state
         assert isinstance(failed, Failed)
         assert failed.last.code == 7
@@ -152,7 +165,6 @@ async def test_crashes_beyond_the_budget_end_as_failed_with_the_reason(bench: Be
         assert "4 times within" in failed.reason
         starts = [view for view in bench.changes if isinstance(view.state, Starting)]
         assert len(starts) == 1 + bench.policy.budget
-        assert starting.exception() is None or isinstance(starting.exception(), StartFailed)
     assert bench.markers() == []
 
 
@@ -193,9 +205,8 @@ async def test_stop_ends_the_whole_tree_whatever_it_does(any_bench: Bench, trick
         members = [psutil.Process(running.pid), *psutil.Process(running.pid).children(recursive=True)]
         if "helper" in trick:
             members.append(await helper_of(any_bench))
-        began_s = asyncio.get_running_loop().time()
-        await supervisor.stop(KEY, reason="test")
-        assert asyncio.get_running_loop().time() - began_s < 5
+        with promised("the stop", within_s=5):
+            await supervisor.stop(KEY, reason="test")
     assert not [process.pid for process in members if process.is_running()]
 
 
@@ -404,7 +415,7 @@ async def test_memory_and_processor_time_of_the_tree_are_sampled(bench: Bench) -
         starting = asyncio.ensure_future(supervisor.start(script("model#0", busy, readiness=readiness)))
         await until(lambda: supervisor.list() and supervisor.list()[0].pid)
         first = (await supervisor.sample())[KEY]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (usage := (await supervisor.sample())[KEY]).cpu_s < first.cpu_s + 0.2:
                 assert usage.processes in (1, 2)
         assert usage.processes == 2

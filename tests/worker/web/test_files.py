@@ -242,12 +242,12 @@ def test_a_log_is_followed_over_a_websocket(server: RunningFileServer) -> None:
     write_log(server, "m#0", "1700000000000 o first")
     url = f"ws://127.0.0.1:{server.port}/v1/backend-logs/m/ws"
     with pytest.raises((InvalidStatus, ConnectionClosed)), connect(url, proxy=None) as refused:
-        refused.recv(timeout=5)
+        refused.recv(timeout=30)
     with connect(url, additional_headers={"Authorization": "Bearer files-token"}, proxy=None) as follower:
-        initial = json.loads(follower.recv(timeout=5))
+        initial = json.loads(follower.recv(timeout=30))
         assert (initial["type"], [line["text"] for line in initial["lines"]]) == ("initial", ["first"])
         write_log(server, "m#0", "1700000000001 e second")
-        line = json.loads(follower.recv(timeout=5))
+        line = json.loads(follower.recv(timeout=30))
         assert (line["type"], line["line"]["text"], line["line"]["stream"]) == ("line", "second", "stderr")
         write_log(server, "m#1", "1700000000002 o of a replica that came later", "1700000000003 o more")
         write_log(server, "other#0", "1700000000002 o of another model")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import httptools
@@ -13,6 +13,7 @@ from corral.frontend.serving.answers import Refusal, simple_answer
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
 from corral.frontend.serving.notes import Note
+from corral.frontend.serving.request_head import RequestHead
 from corral.frontend.serving.targets import Target
 from corral.system.http_server import AsgiSide
 
@@ -28,6 +29,8 @@ METHOD_MOST_BYTES = 8
 AHEAD_MOST_BYTES = 64 * 1024
 DISCARD_MOST_BYTES = 32 << 20
 DISCARD_WITHIN_S = 5.0
+# Of a time that the next tick fills in: to the half second is enough for how long nothing was asked.
+NOT_YET = 0.0
 # Heads with one of these are read anew each time: the parser does more for them than collect.
 _SPECIAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"connection"})
 _USUAL = (b"POST /v1/", b"GET /v1/")
@@ -42,6 +45,10 @@ def is_ours(data: bytes) -> bool | None:
     if path == PREFIX:
         return True
     return None if PREFIX.startswith(path) else False
+
+
+def _write_to_nobody(data: bytes) -> None:
+    """The client is gone."""
 
 
 class _Hooks:
@@ -65,6 +72,8 @@ class LaneConnection(asyncio.Protocol):
         self._asgi = asgi
         self._now_s = lane.clock.monotonic_s
         self._transport: asyncio.Transport | None = None
+        self.write: Callable[[bytes], None] = _write_to_nobody
+        """The transport's own, while there is one."""
         self._exchange: Exchange | None = None
         self.urls: list[bytes] = []
         self.headers: dict[bytes, bytes] = {}
@@ -77,7 +86,7 @@ class LaneConnection(asyncio.Protocol):
         self._body_bytes = 0
         self._buffered_bytes = 0
         self._between = True
-        self._repeated: RepeatedHead[tuple[bytes, bytes, Mapping[bytes, bytes], bool]] = RepeatedHead()
+        self._repeated: RepeatedHead[RequestHead] = RepeatedHead()
         self._is_first_piece = False
         self._head_checked = False
         self._unparsed: tuple[Exchange, int] | None = None
@@ -92,12 +101,14 @@ class LaneConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        self.write = transport.write
         self._lane.connections.add(self)
         self._asgi.enter(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()
         self._transport = None
+        self.write = _write_to_nobody
         self._forget_body()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -118,6 +129,12 @@ class LaneConnection(asyncio.Protocol):
             self._discard(len(data))
             return
         if self._between:
+            body = self._repeated.body_of(data)
+            if body is not None and not self._ahead and len(body) <= self._lane.limits.body_bytes:
+                assert self._repeated.value is not None
+                exchange = self._exchange = Exchange(self._lane, self, self._repeated.value, body)
+                exchange.start()
+                return
             if self._ahead:
                 data, self._ahead = self._ahead + data, b""
             ours = True if data.startswith(_USUAL) else is_ours(data)
@@ -128,10 +145,6 @@ class LaneConnection(asyncio.Protocol):
                     self._hand_over(data)
                 return
             self._since_s = self._now_s()
-            body = self._repeated.body_of(data)
-            if body is not None and len(body) <= self._lane.limits.body_bytes:
-                self._start_repeated(body)
-                return
             self._between = False
             self._is_first_piece = True
         try:
@@ -155,14 +168,8 @@ class LaneConnection(asyncio.Protocol):
             self._check_sizes(len(data))
 
     def _learn(self, data: bytes, exchange: Exchange) -> None:
-        if exchange.keep_alive and not _SPECIAL & exchange.headers.keys():
-            self._repeated.learn(data, (exchange.method, exchange.path, exchange.headers, exchange.http11))
-
-    def _start_repeated(self, body: bytes) -> None:
-        assert self._repeated.value is not None
-        method, path, headers, http11 = self._repeated.value
-        exchange = self._exchange = Exchange(self._lane, self, method, path, headers, body, http11, True)
-        exchange.start()
+        if exchange.keep_alive and not _SPECIAL & exchange.head.headers.keys():
+            self._repeated.learn(data, exchange.head)
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """An offer to speak something else, which we do not take. The parser stops at it, before the body."""
@@ -171,8 +178,8 @@ class LaneConnection(asyncio.Protocol):
             return
         exchange = self._waiting.pop()
         exchange.keep_alive = False
-        length = exchange.headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in exchange.headers or len(length) > 15:
+        length = exchange.head.headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in exchange.head.headers or len(length) > 15:
             self._refuse(Refusal(400, "a request that offers an upgrade must tell its length", code="bad_request"))
         elif int(length) > self._lane.limits.body_bytes:
             self._refuse_body()
@@ -240,6 +247,7 @@ class LaneConnection(asyncio.Protocol):
 
     def _hand_over(self, data: bytes) -> None:
         transport, self._transport = self._transport, None
+        self.write = _write_to_nobody
         self._leave()
         if transport is not None:
             self._asgi.take(transport, data, self._take_back)
@@ -295,25 +303,20 @@ class LaneConnection(asyncio.Protocol):
         elif len(body) > self._lane.limits.body_bytes:
             self._refuse_body()
         else:
-            self._waiting.append(
-                Exchange(
-                    self._lane, self, parser.get_method(), path, headers, body,
-                    parser.get_http_version() != "1.0", parser.should_keep_alive(),
-                )
+            head = RequestHead(
+                parser.get_method(), path, headers,
+                http11=parser.get_http_version() != "1.0", keep_alive=parser.should_keep_alive(),
             )  # fmt: skip
+            self._waiting.append(Exchange(self._lane, self, head, body))
 
     # The exchange's side
 
-    def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-
     def done(self, *, keep: bool) -> None:
         self._exchange = None
+        self._since_s = NOT_YET
         transport = self._transport
         if transport is None:
             return
-        self._since_s = self._now_s()
         if self._buffered_bytes and not self._waiting:
             self._forget_body()
         if not keep or self._stopping:
@@ -364,6 +367,8 @@ class LaneConnection(asyncio.Protocol):
         limits, transport = self._lane.limits, self._transport
         if transport is None:
             return
+        if self._since_s == NOT_YET:
+            self._since_s = now_s
         waited_s = now_s - self._since_s
         if self._exchange is not None:
             if not self.is_slow:
@@ -379,9 +384,9 @@ class LaneConnection(asyncio.Protocol):
         elif waited_s > (limits.head_within_s if self.in_head else limits.body_within_s):
             self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
 
-    def leave_silent(self, target: Target, text: str) -> None:
+    def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:
         if self._exchange is not None:
-            self._exchange.leave_silent(target, text)
+            self._exchange.leave_silent(target, text, lifeless_s)
 
     def shutdown(self) -> None:
         """The server stops: nothing new is taken on this connection."""

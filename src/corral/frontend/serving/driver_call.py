@@ -10,7 +10,7 @@ from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavai
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import Driver, LaneRequest
 from corral.frontend.serving.answers import refusal_of
-from corral.system.replica_calls import Failure, FailureKind, Sink
+from corral.system.replica_calls import ChunkRelay, Failure, FailureKind, Sink
 
 log = structlog.get_logger()
 
@@ -78,7 +78,7 @@ class DriverCall:
     def resume(self) -> None:
         self._flowing.set()
 
-    def relay_chunks(self, to: Callable[[bytes], None]) -> None:
+    def relay_chunks(self, relay: ChunkRelay) -> None:
         """A driver's replies have no coding yet."""
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:

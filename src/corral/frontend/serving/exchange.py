@@ -7,25 +7,25 @@ The warm path is `start`, `_send` and `on_answer`; it is written for speed, ever
 answer's bytes reach the client is in `reply.py`."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from corral.core.errors import CorralError
-from corral.frontend.access import CLIENT_HEADER
 from corral.frontend.drivers import LaneRequest
 from corral.frontend.serving.answers import Refusal, refusal_of, simple_answer
 from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.driver_call import DriverCall
-from corral.frontend.serving.endpoints import FORWARDED, PROXIED, SESSION_HEADERS, SESSION_MOST_BYTES
+from corral.frontend.serving.endpoints import PROXIED
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
 from corral.frontend.serving.notes import Note, Story
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
 from corral.frontend.serving.reply import Client, Reply, ReplyHead
+from corral.frontend.serving.request_head import RequestHead
 from corral.frontend.serving.targets import Pick, ServedModel, Target, Waiter
-from corral.frontend.serving.usage import cut_usage
+from corral.frontend.serving.usage import Said, cut_usage
 from corral.frontend.serving.warming import load_wait_s, wait_until_loaded
 from corral.system.replica_calls import Call, Failure, FailureKind, Headers
 
@@ -37,7 +37,6 @@ log = structlog.get_logger()
 HINT_BYTES = 1024
 TRIES_MOST = 8
 GONE_WITHIN_S = 2.0
-_CLIENT = CLIENT_HEADER.encode()
 _NO_HINT = (b"", "")
 
 
@@ -47,6 +46,8 @@ class Exchange:
     _served: ServedModel | None = None
     _target: Target | None = None
     _pick: Pick | None = None
+    _open_before = 0
+    """Requests that the replica had already."""
     _story: Story | None = None
     _leased = False
     _call: Call | None = None
@@ -63,36 +64,23 @@ class Exchange:
     _queued_since_s = 0.0
     _waited_for_load = False
     _first_s = 0.0
+    _active_s = 0.0
+    """When it was last sent to a replica again, or the replica last said something."""
     _over = False
 
-    def __init__(
-        self,
-        lane: "Lane",
-        client: Client,
-        method: bytes,
-        path: bytes,
-        headers: Mapping[bytes, bytes],
-        body: bytes,
-        http11: bool,
-        keep_alive: bool,
-    ) -> None:
-        """Names of headers in lower case."""
+    def __init__(self, lane: "Lane", client: Client, head: RequestHead, body: bytes) -> None:
         self._lane = lane
         self._client = client
-        self.method = method
-        self.path = path
-        self.headers = headers
+        self.head = head
         self.body = body
-        self.http11 = http11
-        self.keep_alive = keep_alive
-        self._content_type = headers.get(b"content-type", b"")
+        self.keep_alive = head.keep_alive
         self._number = lane.next_number()
-        self._since_s = self._active_s = lane.now_s()
+        self._since_s = lane.now_s()
 
     # Who asks, and what for
 
     def start(self) -> None:
-        key = self._lane.keys.find(self.headers.get(b"authorization", b""))
+        key = self._lane.keys.find(self.head.authorization)
         if key is not None:
             self._attempt(key)
         else:
@@ -103,7 +91,7 @@ class Exchange:
 
     async def _ask_who(self) -> None:
         try:
-            key = await ask_who(self._lane.keys, self.headers, self.method, self._client.address())
+            key = await ask_who(self._lane.keys, self.head.headers, self.head.method, self._client.address())
         except Refusal as refusal:
             self._refuse(refusal)
         except CorralError as error:
@@ -113,48 +101,53 @@ class Exchange:
 
     def _attempt(self, key: LaneKey) -> None:
         self._key = key
+        head, table = self.head, self._lane.table
         try:
-            if self.path not in PROXIED:
-                body = tell_models(self._lane.table, key, self.method, self.path)
-                self._send_simple(200, (b"content-type: application/json\r\n",), body)
+            if not head.is_call:
+                self._tell_models(key)
                 return
-            if self.method != b"POST":
-                raise wrong_method(self.method, right="POST")
-            is_form = self._content_type.startswith(b"multipart/")
-            peek = peek_multipart(self.body, self._content_type) if is_form else peek_json(self.body)
+            peek = peek_multipart(self.body, head.content_type) if head.is_form else peek_json(self.body)
             name = peek.model
-            served = self._lane.table.by_name.get(name)
+            served = table.by_name.get(name)
             if served is None or (key.models is not None and served.name not in key.models):
-                raise unknown_model(self._lane.table, key, name)
+                raise unknown_model(table, key, name)
             self._served = served
-            self._stream = peek.stream is True
+            if peek.stream:
+                self._stream = True
             if served.name != name:
-                self._rename(served.name, is_form=is_form)
-            if not is_form:
-                self._content_type = b"application/json"
+                self._rename(served.name)
             self._place(served)
         except Refusal as refusal:
             self._refuse(refusal)
         except CorralError as error:
             self._refuse(refusal_of(error))
 
-    def _rename(self, model: str, *, is_form: bool) -> None:
+    def _tell_models(self, key: LaneKey) -> None:
+        method, path = self.head.method, self.head.path
+        if path in PROXIED:
+            raise wrong_method(method, right="POST")
+        body = tell_models(self._lane.table, key, method, path)
+        self._send_simple(200, (b"content-type: application/json\r\n",), body)
+
+    def _rename(self, model: str) -> None:
         self.body = (
-            rename_model_in_form(self.body, self._content_type, model) if is_form else rename_model(self.body, model)
+            rename_model_in_form(self.body, self.head.content_type, model)
+            if self.head.is_form
+            else rename_model(self.body, model)
         )
 
     # Where it goes
 
     def _hint(self, served: ServedModel) -> tuple[bytes, str]:
         """What requests that belong together have in common, and what that is."""
-        for name in SESSION_HEADERS:
-            if name in self.headers:
-                return self.headers[name][:SESSION_MOST_BYTES], "session"
-        return (self.body[:HINT_BYTES], "prefix") if served.route.policy.prefix_affinity else _NO_HINT
+        if self.head.session:
+            return self.head.session, "session"
+        return (self.body[:HINT_BYTES], "prefix") if served.has_prefix_affinity else _NO_HINT
 
     def _place(self, served: ServedModel, *, in_turn: bool = False) -> None:
         """At a replica, in line, or refused. The queue is not overtaken."""
-        if not served.targets:
+        targets = served.targets
+        if not targets:
             if served.waiting_for_load >= self._lane.limits.queue:
                 raise self._queue_full(f"{served.name!r} is being loaded", served.waiting_for_load)
             self._wait_for(self._load(served))
@@ -167,9 +160,16 @@ class Exchange:
             else:
                 raise self._no_other()
             return
-        if in_turn or not served.queue:
+        if in_turn or not served.queue.length:
             lane = self._lane
             now_s = lane.now_s() if in_turn else self._since_s
+            only = targets[0]
+            has_room = only.outstanding < only.limit and only.avoid_until_s <= now_s
+            if has_room and len(targets) == 1 and not self._failed:
+                self._pick = None
+                self._open_before = only.outstanding
+                self._send(only)
+                return
             pick = served.pick(self._failed, *self._hint(served), now_s, lane.draw)
             if pick is not None:
                 self._pick = pick
@@ -251,7 +251,7 @@ class Exchange:
 
     async def _load(self, served: ServedModel) -> None:
         lane = self._lane
-        within_s = load_wait_s(self.headers, most_s=lane.limits.load_wait_s)
+        within_s = load_wait_s(self.head.headers, most_s=lane.limits.load_wait_s)
         served.waiting_for_load += 1
         try:
             await wait_until_loaded(lane.loads, lane.table, served, within_s=within_s)
@@ -271,18 +271,12 @@ class Exchange:
             self._active_s = self._lane.now_s()
         self._lane.inflight.begin(target)
         self._leased = True
-        if target.link is None:
+        link = target.link
+        if link is None:
             self._call_driver(target)
             return
-        headers, body = self.headers, self.body
-        forwarded = b""
-        for name in FORWARDED & headers.keys():
-            forwarded += b"%b: %b\r\n" % (name, headers[name])
-        self._call = target.link.send(
-            b"POST %b HTTP/1.1\r\n%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
-            % (self.path, target.head, forwarded, self._content_type, len(body), body),
-            self,
-        )
+        head, body = self.head, self.body
+        self._call = link.send(b"%b%b%b%d\r\n\r\n%b" % (head.opening, target.head, head.sent, len(body), body), self)
 
     def _call_driver(self, target: Target) -> None:
         assert self._served is not None
@@ -292,11 +286,11 @@ class Exchange:
             self._fail(f"no driver for the protocol {protocol!r} is built into this frontend", away=False)
             return
         request = LaneRequest(
-            path=self.path.decode("latin-1"),
+            path=self.head.path.decode("latin-1"),
             model=self._served.name,
             route=self._served.route,
             stream=self._stream,
-            content_type=self._content_type.decode("latin-1"),
+            content_type=self.head.content_type.decode("latin-1"),
             body=self.body,
         )
         self._call = DriverCall(self, self._lane.spawn, driver, request, target.replica)
@@ -306,34 +300,34 @@ class Exchange:
     def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
         lane, target = self._lane, self._target
         assert target is not None
-        self._first_s = self._active_s = target.heard_s = lane.now_s()
+        self._first_s = now_s = target.heard_s = lane.now_s()
         if status >= 400 and self._is_not_for_client(status, target):
             return
         if target.avoid_until_s:
             target.note_success()
         self._status = status
-        usual = self.keep_alive and not self._position and _CLIENT not in self.headers
+        usual = self.keep_alive and not self._position and not self.head.is_from_corral
         if last and usual and headers is target.repeated:
             self._client.write(
-                b"%b%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
-                % (target.repeated_head, lane.date_line, lane.id_line, self._number, len(data), data)
+                b"%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
+                % (target.repeated_head, lane.last_lines, self._number, len(data), data)
             )
-            self._complete(cut_usage(data), None)
+            self._complete(cut_usage(data), now_s)
             return
         head = ReplyHead(status, headers)
         shown = target.node_head if lane.limits.show_node else b""
         head.lines += shown
         if head.is_json and last and status == 200:
             target.repeated, target.repeated_head = headers, head.lines
-        more = b"%b%b%x\r\n" % (lane.date_line, lane.id_line, self._number)
-        if not shown and self._key.admin and _CLIENT in self.headers:
+        more = b"%b%x\r\n" % (lane.last_lines, self._number)
+        if not shown and self._key.admin and self.head.is_from_corral:
             more += target.node_head
         if self._position:
             more += b"x-corral-queue-position: %d\r\n" % self._position
-        reply = self._reply = Reply(self._client, head, more, http11=self.http11, keep_alive=self.keep_alive)
+        reply = self._reply = Reply(self._client, head, more, http11=self.head.http11, keep_alive=self.keep_alive)
         self.on_data(data, last)
-        if reply.is_chunked and reply.is_events and self._call is not None:
-            self._call.relay_chunks(reply.on_chunk)
+        if reply.is_chunked and reply.relay is not None and self._call is not None:
+            self._call.relay_chunks(reply.relay)
         if self._client.is_slow:
             self.pause()
 
@@ -343,7 +337,7 @@ class Exchange:
         reply.put(data, last=last)
         if last:
             self.keep_alive = reply.keep_alive
-            self._complete(*reply.usage(whole=True))
+            self._complete(reply.usage(whole=True), self._lane.now_s())
 
     def _is_not_for_client(self, status: int, target: Target) -> bool:
         if status in (401, 403) and target.link is not None:
@@ -353,7 +347,7 @@ class Exchange:
         if status in (502, 503) and self._served is not None and not self._served.is_hopeless((*self._failed, target)):
             self._give_up_call(f"it answered {status}")
             return True
-        if status == 501 and self.path.endswith(b"/embeddings"):
+        if status == 501 and self.head.path.endswith(b"/embeddings"):
             # The backend's own words would tell how to start it, which is not for the caller to do.
             message = (
                 f"{self._model_name()!r} makes no embeddings here: its backend was started without them."
@@ -393,13 +387,18 @@ class Exchange:
             # It had its turn already.
             self._again(in_turn=True)
 
-    def leave_silent(self, target: Target, text: str) -> None:
-        """`target` shows no sign of life: what it has not begun to answer goes elsewhere, if there is an elsewhere."""
-        served = self._served
-        if target is not self._target or self._call is None or self._reply is not None or served is None:
+    def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:
+        """`target` shows no sign of life: what it has not begun to answer goes elsewhere, if there is an elsewhere.
+        What it has begun cannot, and is given up much later."""
+        lane, served = self._lane, self._served
+        if target is not self._target or self._call is None or served is None:
             return
-        now_s = self._lane.now_s()
-        if any(other.has_room(now_s) and other not in self._failed for other in served.targets if other is not target):
+        now_s = lane.now_s()
+        others = (other for other in served.targets if other is not target and other not in self._failed)
+        if self._is_opened:
+            if lifeless_s > lane.limits.lifeless_s and not self._hears(now_s):
+                self._give_up_call(text)
+        elif any(other.has_room(now_s) for other in others):
             self._give_up_call(text)
 
     def _break(self, refusal: Refusal) -> None:
@@ -417,18 +416,19 @@ class Exchange:
 
     # How it ends
 
-    def _complete(self, usage: bytes, tokens: tuple[int, int] | None) -> None:
-        lane, target = self._lane, self._target
+    def _complete(self, said: Said, ended_s: float) -> None:
+        lane, target, served = self._lane, self._target, self._served
         assert target is not None
+        assert served is not None
         if self._call.__class__ is DriverCall:
-            tokens = self._call.tokens or tokens
-        now_s = lane.now_s()
-        lane.ledger.entries.append(
-            (target, self._key.id, self._status, self._since_s, self._first_s, now_s, usage, tokens)
-        )
-        note = self.note(now_s)
-        if note is not None:
-            lane.notes.entries.append(note)
+            said = self._call.tokens or said
+        lane.ledger.add(
+            (
+                self._number, served, target, self._open_before, self._pick, self._status, self._key.id,
+                self.head.path, self._since_s, self._first_s, ended_s, self._story,
+            ),
+            said,
+        )  # fmt: skip
         self._call = None
         self._over = True
         if self._leased:
@@ -437,12 +437,9 @@ class Exchange:
         self._client.done(keep=self.keep_alive)
 
     def _count_part(self, reply: Reply) -> None:
-        """An answer that began and will not end was worked for all the same: it counts with what came of it."""
-        assert self._target is not None
-        _, tokens = reply.usage(whole=False)
-        self._lane.ledger.entries.append(
-            (self._target, self._key.id, self._status, self._since_s, self._first_s, self._lane.now_s(), b"", tokens)
-        )
+        note = self.note(self._lane.now_s())
+        assert note is not None
+        self._lane.ledger.count_part(note, reply.usage(whole=False))
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._over:
@@ -453,12 +450,11 @@ class Exchange:
         self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
         self._status = refusal.status
         self._tell_ending("refused", str(refusal))
-        headers = [*refusal.headers(), self._lane.date_line]
-        self._send_simple(refusal.status, headers, refusal.body())
+        self._send_simple(refusal.status, refusal.headers(), refusal.body())
 
-    def _send_simple(self, status: int, headers: list[bytes] | tuple[bytes, ...], body: bytes) -> None:
-        shown = b"" if self.method == b"HEAD" else body
-        named = (*headers, b"%b%x\r\n" % (self._lane.id_line, self._number))
+    def _send_simple(self, status: int, headers: Iterable[bytes], body: bytes) -> None:
+        shown = b"" if self.head.method == b"HEAD" else body
+        named = (*headers, b"%b%x\r\n" % (self._lane.last_lines, self._number))
         self._client.write(simple_answer(status, named, shown, close=not self.keep_alive))
         self._finish()
         self._client.done(keep=self.keep_alive)
@@ -497,17 +493,22 @@ class Exchange:
         """The client waits: does the replica that has the request still say something?"""
         if self._call is None:
             return
-        reply, limits, target = self._reply, self._lane.limits, self._target
+        limits, target = self._lane.limits, self._target
         assert target is not None
-        if reply is not None and reply.has_moved:
-            reply.has_moved = False
-            self._active_s = target.heard_s = now_s
+        if self._hears(now_s):
             return
-        silent_s = now_s - self._active_s
+        silent_s = now_s - max(self._since_s, self._active_s, self._first_s)
         if silent_s > limits.silence_s:
             self.stop(Refusal(504, f"the replica sent nothing for {limits.silence_s:g} s", code="replica_silent"))
-        elif silent_s > limits.probe_after_s and reply is None:
+        elif silent_s > limits.probe_after_s:
             self._lane.liveness.doubt(target)
+
+    def _hears(self, now_s: float) -> bool:
+        """Whether more of the answer came since this was last asked."""
+        if self._reply is None or self._target is None or not self._reply.take_moved():
+            return False
+        self._active_s = self._target.heard_s = now_s
+        return True
 
     @property
     def _is_opened(self) -> bool:
@@ -539,8 +540,8 @@ class Exchange:
         if self._served is None:
             return None
         return (
-            self._number, self._served, self._pick, self._status, self._key.id, self.path,
-            self._since_s, self._first_s, ended_s, self._story,
+            self._number, self._served, self._target, self._open_before, self._pick, self._status, self._key.id,
+            self.head.path, self._since_s, self._first_s, ended_s, self._story,
         )  # fmt: skip
 
     def _finish(self) -> None:

@@ -38,8 +38,8 @@ class InFlight:
         self._sequence = 0
         self._leaving: list[Target] = []
         self._last_used_s: dict[ReplicaId, float] = {}
-        self._ended: set[ReplicaId] = set()
-        """Replicas that finished a request since the last look."""
+        self._ended: set[Target] = set()
+        """Those that finished a request since the last look."""
         self._touched: set[ReplicaId] = set()
         """Replicas whose latest use the store has not been told."""
         self._others: dict[str, _Told] = {}
@@ -60,10 +60,10 @@ class InFlight:
     def end(self, target: Target) -> None:
         target.outstanding -= 1
         target.local -= 1
-        self._ended.add(target.replica.id)
+        self._ended.add(target)
         if not target.local:
             self._edge.set()
-        if target.served.queue:
+        if target.served.queue.length:
             self.on_room(target.served)
 
     def keep(self, target: Target) -> None:
@@ -81,7 +81,8 @@ class InFlight:
 
     def _settle(self) -> None:
         """To the second is enough for how long a replica has been idle: so not once for every request."""
-        ended, self._ended = self._ended, set()
+        ended = {target.replica.id for target in self._ended}
+        self._ended.clear()
         self._last_used_s |= dict.fromkeys(ended, self._loop.time())
         self._touched |= ended
 

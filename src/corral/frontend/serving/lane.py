@@ -49,6 +49,8 @@ class LaneLimits:
     """How long a replica may send nothing."""
     probe_after_s: float = 10.0
     """How long until a silent replica is asked for a sign of life."""
+    lifeless_s: float = 60.0
+    """How long a replica that gives none keeps the answers it has begun. It may only be very busy."""
     head_within_s: float = 15.0
     body_within_s: float = 120.0
     idle_s: float = 75.0
@@ -84,15 +86,16 @@ class Lane:
         self.now_s = clock.monotonic_s
         self.draw = draw
         self.limits = limits
-        self.ledger = Ledger(usage)
         self.notes = Notes(inflight.run[:8], clock)
+        self.ledger = Ledger(self.notes, usage)
         self.next_number = count(1).__next__
-        self.id_line = f"x-request-id: {self.notes.prefix}".encode()
+        self._id_line = f"x-request-id: {self.notes.prefix}"
         self.inflight = inflight
         self.table = RouteTable(routes, make_target=self._make_target)
         self.connections: set[LaneConnection] = set()
         self.buffered_bytes = 0
-        self.date_line = b""
+        self.last_lines = b""
+        """Of every answer's head: the date, and the request's id up to its number."""
         self._upstream = upstream
         self._tasks = asyncio.TaskGroup()
         self._ticking: asyncio.Task[None] | None = None
@@ -167,9 +170,9 @@ class Lane:
                 return
             waiter.owner.on_turn()
 
-    def _give_up(self, target: Target, text: str) -> None:
+    def _give_up(self, target: Target, text: str, lifeless_s: float) -> None:
         for connection in list(self.connections):
-            connection.leave_silent(target, text)
+            connection.leave_silent(target, text, lifeless_s)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -180,7 +183,8 @@ class Lane:
         """All deadlines, twice a second, instead of a timer for each request."""
         now_s = self.now_s()
         self.ledger.fold()
-        self.date_line = f"date: {formatdate(self.clock.now_ms() / 1000, usegmt=True)}\r\n".encode()
+        date = formatdate(self.clock.now_ms() / 1000, usegmt=True)
+        self.last_lines = f"date: {date}\r\n{self._id_line}".encode()
         for connection in list(self.connections):
             connection.tick(now_s)
         for served in self.table.models():
@@ -194,6 +198,7 @@ class Lane:
 
     def explain(self, request_id: str) -> RequestNote | None:
         """Why a request went where it went; None when it is another frontend's, or forgotten."""
+        self.ledger.fold()
         return self.notes.find(request_id, self._open_notes())
 
     def _open_notes(self) -> Iterator[Note]:

@@ -2,7 +2,8 @@
 
 An answer may take long, so silence alone proves nothing. A replica that has been silent for a while is asked for a sign
 of life on a connection of its own. One that gives none, several times in a row, and says nothing to anyone else either,
-loses the requests that it has not begun to answer to others, and is avoided until it does.
+loses the requests that it has not begun to answer to others, and is avoided until it does. Answers that it has begun
+can only be broken off, so they wait much longer: a process that is very busy gives no sign of life either.
 """
 
 import asyncio
@@ -27,11 +28,12 @@ class Liveness:
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         targets: Callable[[], Collection[Target]],
-        give_up: Callable[[Target, str], None],
+        give_up: Callable[[Target, str, float], None],
         clock: Clock,
         believed_s: float,
     ) -> None:
-        """`give_up`: takes away what this one has not begun to answer; `believed_s`: how long a sign of life counts."""
+        """`give_up`: takes away what this one has not begun to answer, and after so many seconds without a sign of
+        life the rest too; `believed_s`: how long a sign of life counts."""
         self._spawn = spawn
         self._targets = targets
         self._give_up = give_up
@@ -58,8 +60,9 @@ class Liveness:
                 if failures == FAILURES_MOST:
                     log.warning("replica.no_sign_of_life", replica=target.replica.id, node=target.replica.node_name)
                 if failures >= FAILURES_MOST:
-                    target.note_failure(self._clock.monotonic_s(), for_s=PROBE_WITHIN_S + 2 * PROBE_EVERY_S)
-                    self._give_up(target, f"it gave no sign of life {failures} times in a row")
+                    now_s = self._clock.monotonic_s()
+                    target.note_failure(now_s, for_s=PROBE_WITHIN_S + 2 * PROBE_EVERY_S)
+                    self._give_up(target, f"it gave no sign of life {failures} times in a row", now_s - began_s)
                 await asyncio.sleep(PROBE_EVERY_S)
         finally:
             self._asked.discard(target)

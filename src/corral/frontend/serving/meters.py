@@ -18,11 +18,11 @@ class TargetMeters:
         self.tokens_out: Counter = meters.tokens.child(model, node, "out")
         self.retries: Counter = meters.retries.child(model, node)
 
-    def count_status(self, status: int) -> None:
+    def count_status(self, status: int, requests: int) -> None:
         counter = self._statuses.get(status)
         if counter is None:
             counter = self._statuses[status] = self._meters.requests.child(*self.labels, str(status))
-        counter.value += 1
+        counter.value += requests
 
 
 class Meters:

@@ -29,8 +29,11 @@ class Story:
         self.ending = ""
 
 
-Note = tuple[int, ServedModel, Pick | None, int, str | None, bytes, float, float, float, Story | None]
-"""Number, model, pick, status, key, path; when it began, got its first byte, ended; and what else happened to it."""
+Note = tuple[
+    int, ServedModel, Target | None, int, Pick | None, int, str | None, bytes, float, float, float, Story | None
+]
+"""Number, model; replica, its open requests before this one, how it was picked from several; status, key, path; when it
+began, got its first byte, ended; and what else happened to it."""
 
 
 class Notes:
@@ -63,7 +66,7 @@ class Notes:
         yield from open_requests
 
     def _tell(self, request_id: str, note: Note) -> RequestNote:
-        _, served, pick, status, key_id, path, began_s, first_s, ended_s, story = note
+        _, served, target, open_requests, pick, status, key_id, path, began_s, first_s, ended_s, story = note
         now_s = self._clock.monotonic_s()
         story = story or Story()
         found = RequestNote(
@@ -84,7 +87,13 @@ class Notes:
             ),
             ending=story.ending,
         )
-        return found if pick is None else _with_pick(found, pick)
+        if target is None:
+            return found
+        return _with_target(found, target, open_requests) if pick is None else _with_pick(found, pick)
+
+
+def _with_target(note: RequestNote, target: Target, open_requests: int) -> RequestNote:
+    return msgspec.structs.replace(note, chosen=_show(target, open_requests), rule="only", candidates=(_show(target),))
 
 
 def _with_pick(note: RequestNote, pick: Pick) -> RequestNote:

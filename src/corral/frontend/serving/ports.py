@@ -17,8 +17,10 @@ class RouteSource(Protocol):
 
 
 class UsageSink(Protocol):
-    def count(self, *, key_id: str | None, model: str, node_id: str, tokens_in: int, tokens_out: int) -> None:
-        """One request that got an answer. Must not wait: called on the warm path."""
+    def count(
+        self, *, key_id: str | None, model: str, node_id: str, requests: int, tokens_in: int, tokens_out: int
+    ) -> None:
+        """Requests that got an answer. Must not wait: called on the warm path."""
         ...
 
 

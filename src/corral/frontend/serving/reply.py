@@ -1,12 +1,13 @@
 """An answer on its way to the client: held while another replica could still give it, passed on, ended or broken off.
 
-Chunks of a stream go through `on_chunk` as they came; that is written for speed."""
+Whole chunks of a stream do not come here: they are relayed as they came."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from corral.frontend.serving.answers import STATUS_LINES
-from corral.frontend.serving.usage import StreamUsage, cut_usage
-from corral.system.replica_calls import Headers
+from corral.frontend.serving.usage import Said, cut_usage, stream_usage
+from corral.system.replica_calls import ChunkRelay, Headers
 
 # JSON answers up to this size are held until they are whole: then a replica that dies in the middle costs nothing.
 HOLD_MOST_BYTES = 4 << 20
@@ -17,7 +18,7 @@ _END = b"0\r\n\r\n"
 class Client(Protocol):
     """The connection the request came on."""
 
-    def write(self, data: bytes) -> None: ...
+    write: Callable[[bytes], None]
 
     def done(self, *, keep: bool) -> None:
         """The answer is complete; the next request may come."""
@@ -66,14 +67,14 @@ class ReplyHead:
 class Reply:
     _held: list[bytes] | None = None
     _held_bytes = 0
-    _usage: StreamUsage | None = None
+    relay: ChunkRelay | None = None
+    """Of a stream of events."""
     _said = b""
     """The part of a whole answer that tells its usage."""
     opened = False
     """Bytes have reached the client: no other replica can take over."""
     is_chunked = False
-    has_moved = False
-    """Something came since this was last looked at."""
+    _has_moved = False
 
     def __init__(self, client: Client, head: ReplyHead, more: bytes, *, http11: bool, keep_alive: bool) -> None:
         """`more`: further header lines."""
@@ -91,29 +92,31 @@ class Reply:
         if self._held is not None:
             self._hold(self._held, data, last=last)
             return
-        self.has_moved = True
+        self._has_moved = True
+        opening = b""
         if not self.opened:
             if last and (self._length is not None or not self.is_events):
                 self._length = b"%d" % len(data)
-            self._open()
+            opening = self._open()
         if data:
             if self.is_chunked:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
-            if self._usage is not None:
-                self._usage.add(data)
+            if self.relay is not None:
+                self.relay.events += data.count(b"data: ")
+                self.relay.keep(data)
         if last and self.is_chunked:
             data += _END
-        if data:
-            self._write(data)
+        if data or opening:
+            self._write(opening + data)
 
-    def on_chunk(self, chunk: bytes) -> None:
-        """A piece of a stream in the coding in which the client gets it: the same bytes."""
-        self.has_moved = True
-        usage = self._usage
-        assert usage is not None
-        usage.events += chunk.count(b"data: ")
-        usage.keep(chunk)
-        self._write(chunk)
+    def take_moved(self) -> bool:
+        """Whether something came since this was last asked."""
+        relay = self.relay
+        has_moved = self._has_moved or (relay is not None and relay.has_moved)
+        self._has_moved = False
+        if relay is not None:
+            relay.has_moved = False
+        return has_moved
 
     def _hold(self, held: list[bytes], data: bytes, *, last: bool) -> None:
         if not last:
@@ -130,7 +133,7 @@ class Reply:
         self._write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
         self._said = cut_usage(data)
 
-    def _open(self) -> None:
+    def _open(self) -> bytes:
         self.opened = True
         if self._length is not None:
             framing = b"content-length: %b\r\n" % self._length
@@ -141,9 +144,9 @@ class Reply:
             self.keep_alive = False
             framing = b""
         closing = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        self._write(b"%b%b%b" % (self._head, framing, closing))
         if self.is_events:
-            self._usage = StreamUsage(chunked=self.is_chunked)
+            self.relay = ChunkRelay(self._write)
+        return self._head + framing + closing
 
     def break_off(self, event: bytes) -> bool:
         """Ends a stream of events with this one. False: only the end of the connection can tell the client."""
@@ -152,6 +155,7 @@ class Reply:
         self._write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self.is_chunked else event)
         return True
 
-    def usage(self, *, whole: bool) -> tuple[bytes, tuple[int, int] | None]:
-        """What it says of its tokens, unread; or the tokens themselves."""
-        return self._said, self._usage.result(whole=whole) if self._usage is not None else None
+    def usage(self, *, whole: bool) -> Said:
+        if self.relay is None:
+            return self._said
+        return stream_usage(self.relay, chunked=self.is_chunked, whole=whole)

@@ -56,7 +56,7 @@ class RouteTable:
         models: dict[str, ServedModel] = {}
         for route in snapshot.routes:
             served = self._models.get(route.model) or ServedModel(route)
-            served.route = route
+            served.follow(route)
             served.targets = []
             for replica in route.replicas:
                 target = kept.pop(_identity(replica), None)

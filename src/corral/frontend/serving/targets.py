@@ -83,14 +83,15 @@ class ServedModel:
     """One route, its targets, and who waits for one of them."""
 
     def __init__(self, route: ModelRoute) -> None:
-        self.route = route
+        self.follow(route)
         self.targets: list[Target] = []
         self.queue: FairQueue[Waiter] = FairQueue()
         self.waiting_for_load = 0
 
-    @property
-    def name(self) -> str:
-        return self.route.model
+    def follow(self, route: ModelRoute) -> None:
+        self.route = route
+        self.name = route.model
+        self.has_prefix_affinity = route.policy.prefix_affinity
 
     def pick(
         self, failed: Collection[Target], hint: bytes, rule: str, now_s: float, draw: Callable[[], float]

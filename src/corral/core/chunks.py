@@ -1,0 +1,23 @@
+"""HTTP's chunked coding, as far as it can be told without reading it from the beginning."""
+
+SIZE_LINE_MOST_BYTES = 10
+
+
+def are_whole_chunks(data: bytes) -> bool:
+    """Whether `data`, which begins where a chunk begins, is some whole chunks in their plainest form and nothing else.
+
+    The empty chunk that ends a message is not one of them, nor is one with an extension."""
+    at, end = 0, len(data)
+    while at < end:
+        line_end = data.find(b"\r\n", at, at + SIZE_LINE_MOST_BYTES)
+        digits = data[at:line_end]
+        try:
+            size = int(digits, 16)
+        except ValueError:
+            return False
+        if line_end < 0 or digits.lower() != b"%x" % size:
+            return False
+        at = line_end + size + 4
+        if not size or data[at - 2 : at] != b"\r\n":
+            return False
+    return end > 0
