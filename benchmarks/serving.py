@@ -345,7 +345,7 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
         print(f"  {'':10} {unit:>12} {'us CPU each':>12} {'first chunk ms' if streams else 'p50 ms':>15} {'errors':>8}")
         for name, one in by_name.items():
             if not one["per_s"]:
-                print(f"  {name:10} {'none answered':>12} {one['errors']:42.0f}")
+                print(f"  {name:10} {'none answered':>12} {one['errors']:36.0f}")
                 continue
             cpu = f"{one['cpu_us']:.1f}" if one["cpu_us"] else "-"
             print(f"  {name:10} {one['per_s']:12,.0f} {cpu:>12} {one['p50_us'] / 1000:15.2f} {one['errors']:8.0f}")

@@ -7,7 +7,7 @@ import msgspec
 from corral.core.errors import InvalidInput
 
 
-class Peek(msgspec.Struct):
+class Peek(msgspec.Struct, gc=False):
     model: str = ""
     stream: bool | None = None
 
