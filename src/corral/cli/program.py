@@ -6,8 +6,3 @@ import os
 def program_name() -> str:
     """`./corral` from a clone."""
     return os.environ.get("CORRAL_PROGRAM", "corral")
-
-
-def as_called_here(command: str) -> str:
-    """A command line that begins with `corral`, to be typed on a machine that has what this one has."""
-    return program_name() + command.removeprefix("corral")
