@@ -45,8 +45,23 @@ def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
     made = frontend.admin.call("POST", "/api/keys", body={"name": "short-lived", "scope": "admin"}).json()
     other = Admin(frontend.url, made["key"])
     assert other.call("GET", "/api/nodes").status == 200
-    assert frontend.admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
+    revoked = frontend.admin.call("DELETE", f"/api/keys/{made['id']}")
+    assert revoked.status == 200
+    assert revoked.json()["revoked_at"] >= made["created_at"]
     assert other.call("GET", "/api/nodes").status == 401
+
+
+def test_a_key_revoked_here_serves_no_request_from_the_answer_on(frontend: Any) -> None:
+    """Several times: what the lane remembers is a moment old or fresh, and neither may count."""
+    for turn in range(5):
+        made = frontend.admin.call("POST", "/api/keys", body={"name": f"turn-{turn}", "models": []}).json()
+        other = Admin(frontend.url, made["key"])
+        assert other.call("GET", "/v1/models").status == 200
+        assert frontend.admin.call("PUT", f"/api/keys/{made['id']}/models", body={"models": None}).status == 200
+        chat = {"model": "nosuch", "messages": []}
+        assert other.call("POST", "/v1/chat/completions", body=chat).status == 404, "no longer limited"
+        assert frontend.admin.call("DELETE", f"/api/keys/{made['id']}").status == 200
+        assert other.call("GET", "/v1/models").status == 401
 
 
 def test_keys_are_kept_hashed_and_shown_once(frontend: Any) -> None:

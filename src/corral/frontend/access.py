@@ -1,6 +1,6 @@
 """Who may call what. Every route is denied unless a rule opens it; the rules are data."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -87,6 +87,8 @@ class Gate:
         self._auth = auth
         self._public = public
         self._known: dict[str, tuple[float, ApiKey | None]] = {}
+        self._forgotten = 0
+        self._listeners: list[Callable[[ApiKey], None]] = []
 
     async def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Principal | None:
         """Raises RateLimited where too many wrong credentials came from that address."""
@@ -117,8 +119,18 @@ class Gate:
             raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every change")
         return principal
 
+    def listen(self, hear: Callable[[ApiKey], None]) -> None:
+        """`hear` is called with every key that was changed or revoked through this process."""
+        self._listeners.append(hear)
+
+    def note_changed(self, key: ApiKey) -> None:
+        """A change made through this process counts in it at once, also for what remembers keys elsewhere."""
+        self.forget()
+        for hear in self._listeners:
+            hear(key)
+
     def forget(self) -> None:
-        """After a change made through this frontend: it counts here at once."""
+        self._forgotten += 1
         self._known.clear()
 
     async def _find(self, kind: str, secret_hash: str, address: str) -> ApiKey | None:
@@ -129,12 +141,14 @@ class Gate:
             found = known[1]
         else:
             find = self._store.find_key if kind == "key" else self._store.find_session
+            forgotten = self._forgotten
             found = await find(secret_hash)
             if found is None:  # the same one again, within these two seconds, is no further guess
                 self._guesses.note_wrong(address)
             if len(self._known) >= REMEMBER_MOST:
                 self._known.clear()
-            self._known[secret_hash] = (now_s, found)
+            if forgotten == self._forgotten:  # else it may have been read before the change
+                self._known[secret_hash] = (now_s, found)
         if found is not None:
             self._guesses.note_right(address, secret_hash)
         return found

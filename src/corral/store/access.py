@@ -159,7 +159,9 @@ class AccessStore:
             await _check_not_last_admin(tx, key)
             await tx.execute("UPDATE api_keys SET revoked_at = now_ms() WHERE id = $1", key.id)
             await append_event(tx, actor=actor, action="key.revoked", subject=key.id, detail={"name": key.name})
-            return key
+            row = await tx.fetch_one("SELECT * FROM api_keys WHERE id = $1", key.id)
+            assert row is not None
+            return _api_key(row)
 
         return await self._database.write(body)
 

@@ -121,13 +121,14 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         """Which models the key may use; `null` is all. In force on every frontend within five seconds."""
         models = await _own_names(stores, wanted.models)
         key = await stores.access.set_key_models(id_or_name, models, actor=actor)
-        gate.forget()
+        gate.note_changed(key)
         return KeyView(**_view(key))
 
     @router.delete("/{id_or_name}")
     async def revoke_key(id_or_name: str, actor: Actor) -> KeyView:
+        """Refused by this frontend from the answer on, by every other within five seconds."""
         key = await stores.access.revoke_key(id_or_name, actor=actor)
-        gate.forget()
+        gate.note_changed(key)
         return KeyView(**_view(key))
 
     return router

@@ -69,6 +69,8 @@ class StoredKeys:
         self._seen: dict[bytes, LaneKey] = {}
         """Whole headers that were found good since the last refresh."""
         self._fresh_until_s = 0.0
+        self._changes = 0
+        gate.listen(self._take)
         self._loop = asyncio.get_running_loop()
 
     def find(self, authorization: bytes) -> LaneKey | None:
@@ -105,13 +107,33 @@ class StoredKeys:
     async def refresh(self) -> None:
         try:
             async with asyncio.timeout(REFRESH_WITHIN_S):
-                keys = await self._source.read_ring()
+                keys = await self._read_ring()
         except TimeoutError:
             raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
-        self._ring = {key_hash: lane_key(key) for key_hash, key in keys.items()}
-        self._by_id = {key.id: key for key in self._ring.values() if key.id is not None}
-        self._seen = {}
+        self._keep({key_hash: lane_key(key) for key_hash, key in keys.items()})
         self._fresh_until_s = self._loop.time() + GRACE_S
+
+    async def _read_ring(self) -> Mapping[str, ApiKey]:
+        """Again where a key changed meanwhile: what was read may be older than that."""
+        while True:
+            before = self._changes
+            keys = await self._source.read_ring()
+            if before == self._changes:
+                return keys
+
+    def _take(self, changed: ApiKey) -> None:
+        """Revoked or limited through this process: so from now on, not from the next refresh."""
+        self._changes += 1
+        others = {key_hash: key for key_hash, key in self._ring.items() if key.id != changed.id}
+        if changed.revoked_at is None:
+            own = lane_key(changed)
+            others |= {key_hash: own for key_hash, key in self._ring.items() if key.id == changed.id}
+        self._keep(others)
+
+    def _keep(self, ring: dict[str, LaneKey]) -> None:
+        self._ring = ring
+        self._by_id = {key.id: key for key in ring.values() if key.id is not None}
+        self._seen = {}
 
     async def follow(self) -> None:
         while True:
