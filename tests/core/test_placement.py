@@ -64,6 +64,7 @@ NEED = Need(model="m", weights_bytes=4 * GIB)
         pytest.param(
             replace(NEED, variant_problems={"a": "no build for cpu"}), room(), "no build for cpu", id="no-variant"
         ),
+        pytest.param(replace(NEED, deleted={"a": "ann deleted it"}), room(), "ann deleted it", id="backend-deleted"),
         pytest.param(
             NEED, room(replicas=(held("1", "m"),)), "it runs 1 of this model already, as many as it may", id="no-slot"
         ),
@@ -99,6 +100,28 @@ def test_what_rules_a_node_out(need: Need, node: NodeRoom, reason: str) -> None:
     assert isinstance(decision.outcome, Waiting)
     assert [(candidate.verdict, candidate.reason) for candidate in decision.candidates] == [(Verdict.RULED_OUT, reason)]
     assert reason in decision.outcome.reason
+
+
+def test_a_load_goes_where_its_backend_was_not_deleted() -> None:
+    decision = place(replace(NEED, deleted={"a": "ann deleted it"}), [room("a"), room("b", free_memory=8 * GIB)])
+    assert chosen(decision).node_id == "b"
+    assert {candidate.node_id: candidate.reason for candidate in decision.candidates}["a"] == "ann deleted it"
+
+
+@pytest.mark.parametrize(
+    ("others", "by_choice"),
+    [
+        pytest.param([], True, id="everywhere"),
+        pytest.param([room("b", labels={}), room("c", status=NodeStatus.OFFLINE)], True, id="others-cannot-anyway"),
+        pytest.param([room("b", free_memory=0)], False, id="another-may-have-room-in-a-while"),
+    ],
+)
+def test_only_somebody_who_installs_it_again_helps(others: list[NodeRoom], by_choice: bool) -> None:
+    need = replace(NEED, selector={"tier": "fast"}, deleted={"a": "ann deleted it"})
+    outcome = place(need, [room("a"), *others]).outcome
+    assert isinstance(outcome, Waiting)
+    assert outcome.by_choice is by_choice
+    assert (outcome.reason == "ann deleted it") is by_choice
 
 
 def test_without_nodes_the_way_on_is_told() -> None:

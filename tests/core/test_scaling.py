@@ -15,6 +15,7 @@ from corral.core.scaling import (
     ScalingPace,
     Scheduling,
     plan_scaling,
+    release_leaving,
 )
 
 PACE = ScalingPace()
@@ -212,3 +213,32 @@ def test_loads_that_nobody_wants_any_more_are_forgotten(
 def test_silence_does_not_end_what_runs_on_every_node() -> None:
     away = view(ready("1"), spread=True, matching_nodes=("n2",), away_nodes=frozenset({"n1"}), loads_for_nodes={"n2"})
     assert plan_scaling(away).stop == ()
+
+
+LEAVING = {"why_not": "its node is drained", "away": True, "leaving_ms": 1}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "low", "released"),
+    [
+        pytest.param([ready("1", **LEAVING)], 1, [], id="nobody-else-serves"),
+        pytest.param([ready("1", **LEAVING), ready("2")], 1, ["1"], id="enough-serve"),
+        pytest.param([ready("1", **LEAVING), ready("2")], 0, ["1"], id="nothing-is-wanted"),
+        pytest.param([ready("1", **LEAVING), ready("2")], 2, [], id="one-of-two-is-not-enough"),
+        pytest.param([ready("1", **LEAVING), ready("2"), ready("3")], 2, ["1"], id="both-are-there"),
+        pytest.param(
+            [ready("1", **LEAVING), ready("2"), ready("3", state="loading")], 2, [], id="one-that-comes-does-not-serve"
+        ),
+        pytest.param(
+            [ready("1", **LEAVING), ready("2"), ready("3", away=True)], 2, [], id="nobody-counts-on-a-sick-node"
+        ),
+        pytest.param(
+            [ready("1", **{**LEAVING, "leaving_ms": DRAIN_WITHIN_MS}), ready("2")], 2, ["1"], id="not-for-ever"
+        ),
+        pytest.param([ready("1", **{**LEAVING, "leaving_ms": DRAIN_WITHIN_MS})], 2, [], id="the-last-one-stays"),
+        pytest.param([ready("1", **OLD), ready("2")], 1, [], id="who-is-replaced-for-another-cause-waits"),
+    ],
+)
+def test_release_leaving(replicas: list[ReplicaView], low: int, released: list[str]) -> None:
+    found = release_leaving(replicas, Scheduling(model="m", min_replicas=low))
+    assert [replica.id for replica in found if not replica.routed] == released

@@ -111,6 +111,7 @@ def test_a_draining_nodes_replica_is_routed_to_only_until_another_serves() -> No
     nodes = around(node(), node("old", drain_wanted=True), told=table("ready"))
     assert pick_routed("1", [here, leaving], {}, nodes) == [here]
     assert pick_routed("1", [leaving], {}, nodes) == [leaving]
+    assert pick_routed("1", [here, leaving], {}, nodes, wanted=2) == [here, leaving]
 
 
 def test_old_revisions_and_other_nodes_get_nothing() -> None:

@@ -86,6 +86,29 @@ def test_a_drain_is_not_noticed(herd: Herd, shelf: Shelf) -> None:
     assert not herd.processes("w1")
 
 
+def test_a_drain_of_one_of_two_starts_a_successor_first(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    herd.start_worker("w2")
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
+    admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 2, "max_replicas": 2})
+    herd.wait_for_ready("tiny", 2)
+    herd.start_worker("w3")
+    ids = {name: node["id"] for name, node in admin.nodes().items()}
+    seen: list[int] = []
+
+    def moved() -> bool:
+        ready = herd.ready("tiny")
+        seen.append(len(ready))
+        return {row["node_id"] for row in ready} == {ids["w2"], ids["w3"]}
+
+    assert admin.call("POST", f"/api/nodes/{ids['w1']}/drain").status == 200
+    wait_until(moved, what="one moved", within_s=90)
+    assert min(seen) == 2
+    wait_until(lambda: len(herd.replicas("tiny")) == 2, what="the old one is ended", within_s=60)
+    assert not herd.processes("w1")
+
+
 def test_an_edit_is_not_noticed(herd: Herd, shelf: Shelf) -> None:
     admin = herd.start_frontend()
     herd.start_worker("w1")

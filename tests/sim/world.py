@@ -32,6 +32,8 @@ CONVERGE_S = 420.0
 
 @dataclass(frozen=True, slots=True)
 class Build:
+    variant: str = "engine"
+    alias: str = ""
     digest: str = DIGEST
     uris: tuple[str, ...] = ("oci://engine",)
     version: str = "1"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from corral.cli.backend_listing import list_available, list_backends, list_upgrades, show_policies
-from corral.cli.client import Api, client_command, print_json
+from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.operation_parts import read_operation
 from corral.cli.targets import read_target, target_options
@@ -166,6 +166,9 @@ def delete_backend(api: Api, name: str, yes: bool, target: dict[str, Any], **wai
     """Delete a backend. It does not come back with a machine that is away now."""
     if not yes and not sys.stdin.isatty():
         raise InvalidInput("nobody is there to confirm the deletion; add --yes")
+    ends = clean(api.call("POST", "api", "backends", "uses", name, body=target)["consequence"])
+    if ends:
+        click.echo(f"{ends}.", err=True)
     if not yes:
         where = "the machines named" if target else "every machine"
         click.confirm(f"Delete {name} from {where}?", abort=True)

@@ -147,7 +147,7 @@ class Fleet:
 
     async def _plan_upgrade(self, wanted: UpgradeWanted) -> _Plan:
         backend = plain_name(wanted.element)
-        states = pick_upgrades(await self._states(wanted.target), backend)
+        states = pick_upgrades(await self.read_targeted(wanted.target), backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
         await self._refuse_frozen(backend, states)
@@ -158,7 +158,7 @@ class Fleet:
 
     async def _plan_delete(self, wanted: DeleteWanted) -> _Plan:
         backend = plain_name(wanted.element)
-        states = await self._states(wanted.target)
+        states = await self.read_targeted(wanted.target)
         known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
             state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
         )
@@ -173,7 +173,7 @@ class Fleet:
 
     async def _plan_rollback(self, wanted: RollbackWanted) -> _Plan:
         backend = plain_name(wanted.element)
-        states = pick_upgrades(await self._states(wanted.target), backend)
+        states = pick_upgrades(await self.read_targeted(wanted.target), backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to go back from")
         wishes: dict[str, Wish] = {}
@@ -186,7 +186,7 @@ class Fleet:
 
     # Parts
 
-    async def _states(self, target: Target) -> list[NodeState]:
+    async def read_targeted(self, target: Target) -> list[NodeState]:
         nodes = pick_nodes(await self._nodes.read_all(), target)
         return await self.read_states(nodes)
 

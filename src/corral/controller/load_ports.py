@@ -23,6 +23,14 @@ class Build(Protocol):
     """One build of a backend for one kind of node."""
 
     @property
+    def variant(self) -> str:
+        """Its own name."""
+        ...
+
+    @property
+    def alias(self) -> str: ...
+
+    @property
     def uris(self) -> tuple[str, ...]: ...
 
     @property

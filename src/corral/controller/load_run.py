@@ -10,7 +10,7 @@ from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_place import Placing
 from corral.controller.load_start import Starting
-from corral.controller.load_tools import LoadTools, NodeLost, written
+from corral.controller.load_tools import BackendDeleted, LoadTools, NodeLost, written
 from corral.controller.load_weights import Weights
 from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
@@ -94,8 +94,8 @@ class LoadRun:
             log.info("load.ready", model=job.model, node=node.name, slot=replica.slot, after_ms=loaded.load_ms)
         except Fenced:
             raise
-        except NodeLost as error:
-            log.warning("load.node_lost", model=job.model, node=job.node_name, error=str(error))
+        except (NodeLost, BackendDeleted) as error:
+            log.warning("load.moves_on", model=job.model, node=job.node_name, error=str(error))
             await written(job.model, lambda: jobs.unplace(job, again_in_s=0.5))
         except Conflict as error:  # overtaken by an edit, a delete or an unload
             why = str(error)

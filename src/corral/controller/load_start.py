@@ -20,7 +20,7 @@ from corral.bus.subjects import BACKEND_INSTALL
 from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_ports import Build
-from corral.controller.load_tools import LoadFailed, LoadTools
+from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import EngineStart, backend_of, plan_engine
 from corral.core.nodes import Node, NodeId
@@ -41,6 +41,7 @@ class Starting:
         began_s = self._tools.clock.monotonic_s()
         self._headway.show(LoadState.LOADING, node)
         backend = backend_of(model.config)
+        await self._refuse_deleted(backend, node)
         build = await self._build(backend, node)
         engine = plan_engine(model.config, found)
         digest = build.digest if not isinstance(build, ObservedBackend) else None
@@ -54,6 +55,7 @@ class Starting:
         )
         reply = decode(await self._line.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
+            await self._refuse_deleted(backend, node)
             raise LoadFailed(f"{node.name} could not start {model.name}: {reply.error}")
         process = reply.corral or StartedProcess(backend=backend)
         protocol = process.protocol or LOCALAI_GRPC
@@ -79,6 +81,12 @@ class Starting:
         if self._tools.grpc is None:
             raise LoadFailed(f"{model.name} needs a backend that speaks gRPC, and this frontend cannot load such")
         await self._tools.grpc.load(model.config, replica, paths=found, within_s=self._headway.window_s)
+
+    async def _refuse_deleted(self, backend: str, node: Node) -> None:
+        """The delete is newer than the place: the load neither brings the backend back, nor fails by its own fault."""
+        deletion = (await self._tools.needs.find_deletions(backend, [node])).get(node.id)
+        if deletion is not None:
+            raise BackendDeleted(deletion.reason)
 
     async def _build(self, backend: str, node: Node) -> Build | ObservedBackend:
         """What is installed is used as it is: an upgrade is somebody's decision, not a load's."""

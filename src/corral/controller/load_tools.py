@@ -26,6 +26,12 @@ class LoadFailed(Unavailable):
     code = "model_load_failed"
 
 
+class BackendDeleted(Unavailable):
+    """Somebody deleted the backend from the node the load was on; it goes on elsewhere, or says so."""
+
+    code = "backend_deleted"
+
+
 class NodeLost(Unavailable):
     """The node the load was on is gone; it goes on elsewhere."""
 

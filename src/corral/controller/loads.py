@@ -11,6 +11,7 @@ from corral.controller.load_run import LoadRun
 from corral.controller.load_tools import LoadTools
 from corral.core.errors import CorralError
 from corral.core.load_jobs import LEASE_S, LoadProgress, LoadState
+from corral.core.load_plan import backend_of
 from corral.core.nodes import NodeStatus
 from corral.core.placement import count_room
 from corral.core.replicas import COMING, ReplicaState
@@ -184,9 +185,23 @@ class LoadDesk:
                 return Settled(cause=asked.last_error)
             jobs = [asked]
             self._runner.poke()
+        deleted = await self._deleted(model, jobs)
+        if deleted is not None:
+            return Settled(cause=deleted)
         followed.update(job.id for job in jobs if job.active)
         watch.progress = _foremost(jobs) or watch.progress
         return None
+
+    async def _deleted(self, name: str, jobs: list[LoadJob]) -> str | None:
+        """What all its loads wait for, where that is somebody who installs again what was deleted."""
+        active = [job for job in jobs if job.active]
+        reasons = {job.reason for job in active}
+        if "" in reasons or any(job.state is not LoadState.PENDING for job in active):
+            return None
+        stores = self._tools.stores
+        backend = backend_of((await stores.models.read(name)).config)
+        deletions = await self._tools.needs.find_deletions(backend, await stores.nodes.read_all())
+        return next((one.reason for one in deletions.values() if one.reason in reasons), None)
 
 
 def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:

@@ -1,7 +1,7 @@
 """From rows, jobs and nodes to what scaling decides about one model."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.controller.load_ports import Traffic
@@ -9,7 +9,7 @@ from corral.core.labels import matches
 from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
-from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling
+from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling, release_leaving
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -47,7 +47,7 @@ class ViewBuilder:
             away_nodes=frozenset(
                 node.id for node in self.fleet.nodes if node.status in (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
             ),
-            replicas=tuple(_spare_leaving(_over_limit(views, nodes), nodes)),
+            replicas=tuple(release_leaving(list(_over_limit(views, nodes)), scheduling)),
             loads=tuple(
                 Load(id=job.id, replaces=job.replaces, node_id=job.target_node)
                 for job in sorted(under_way, key=lambda job: (job.created_at, job.ordinal))
@@ -73,6 +73,8 @@ class ViewBuilder:
             routed=row.revision == model.revision and matches(node, scheduling.selector),
             successor=successor,
             draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
+            away=node.status is not NodeStatus.HEALTHY,
+            leaving_ms=self.fleet.now_ms - node.changed_at if node.status is NodeStatus.DRAINING else None,
         )
 
     def _idle_ms(self, row: Replica) -> int:
@@ -105,12 +107,3 @@ def _over_limit(views: Sequence[ReplicaView], nodes: Mapping[str, Node]) -> Iter
             yield replace(view, why_not=f"its node {nodes[view.node_id].name} may run {limit} only", routed=False)
         else:
             yield view
-
-
-def _spare_leaving(views: Iterable[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:
-    """Routes leave out what is on a draining node as soon as another serves, so it need not wait for a successor."""
-    found = list(views)
-    others_serve = any(view.serves and nodes[view.node_id].status is NodeStatus.HEALTHY for view in found)
-    for view in found:
-        leaving = not view.fits and nodes[view.node_id].status is NodeStatus.DRAINING
-        yield replace(view, routed=False) if leaving and others_serve else view

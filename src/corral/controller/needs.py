@@ -1,11 +1,13 @@
 """What one more replica of a model takes, from what is known about the model and the machines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from corral.controller.load_ports import Builds
+from corral.core.deletions import Deletes, Deletion, names_of_installed
 from corral.core.errors import NotFound
 from corral.core.load_plan import backend_of
-from corral.core.nodes import Node
+from corral.core.nodes import Node, NodeId
 from corral.core.observed import find_backend
 from corral.core.placement import Need
 from corral.core.variants import Unfit
@@ -24,6 +26,8 @@ class Needs:
         staged = await self._stores.staged_files.read_staged(model.name)
         sizes = [one.weights_bytes for one in staged.values() if one.weights_bytes is not None]
         wanted = fleet.scheduling.get(model.name)
+        found = await self._look(backend_of(model.config), fleet.nodes)
+        deletions = (await read_deletes(self._stores)).find(fleet.nodes, found.names)
         return Need(
             model=model.name,
             selector=wanted.selector if wanted is not None else {},
@@ -31,20 +35,51 @@ class Needs:
             weights_bytes=max(sizes) if sizes else None,
             measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
             staged_on=frozenset(node for node, one in staged.items() if one.revision == model.revision),
-            variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
+            variant_problems=found.problems,
+            deleted={node: deletion.reason for node, deletion in deletions.items()},
             only_node=only_node,
             surge_on=surge_on,
             shared_directory=self._shared_models,
         )
 
-    async def _variant_problems(self, backend: str, nodes: Sequence[Node]) -> dict[str, str]:
-        """Why a node can have no build of the backend. One that has it already needs none."""
+    async def find_deletions(self, backend: str, nodes: Sequence[Node]) -> dict[str, Deletion]:
+        """By node: the delete that keeps the backend away from it."""
+        deletes = await read_deletes(self._stores)
+        return deletes.find(nodes, (await self._look(backend, nodes)).names) if deletes else {}
+
+    async def _look(self, backend: str, nodes: Sequence[Node]) -> "_Found":
+        """What a load would have on each node. One that has the backend already needs no build."""
         installed = await self._stores.observed.read_backends()
-        missing = [node for node in nodes if find_backend(installed.get(node.id, ()), backend) is None]
+        names: dict[NodeId, set[str]] = {}
+        missing = []
+        for node in nodes:
+            here = installed.get(node.id, ())
+            build = find_backend(here, backend)
+            names[node.id] = {backend, *(names_of_installed(here, build) if build is not None else ())}
+            if build is None:
+                missing.append(node)
         if not missing:
-            return {}
+            return _Found(names=names)
         try:
-            found = await self._builds.resolve(backend, missing)
+            builds = await self._builds.resolve(backend, missing)
         except NotFound as error:
-            return {node.id: str(error) for node in missing}
-        return {node_id: entry.reason for node_id, entry in found.items() if isinstance(entry, Unfit)}
+            return _Found(names=names, problems={node.id: str(error) for node in missing})
+        problems: dict[str, str] = {}
+        for node_id, entry in builds.items():
+            if isinstance(entry, Unfit):
+                problems[node_id] = entry.reason
+            else:
+                names[node_id] |= {entry.variant, entry.alias} - {""}
+        return _Found(names=names, problems=problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    names: Mapping[NodeId, set[str]]
+    """By node: all that the backend goes by there."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By node: why it can have no build."""
+
+
+async def read_deletes(stores: Stores) -> Deletes:
+    return await stores.intents.read_deletes(await stores.policies.read_all())

@@ -10,6 +10,7 @@ from corral.bus.messages import NodeReport
 from corral.controller.leftovers import Leftovers
 from corral.controller.load_ports import Traffic
 from corral.controller.model_views import ViewBuilder
+from corral.controller.needs import read_deletes
 from corral.controller.stops import Stops
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeId, NodeStatus
@@ -122,9 +123,12 @@ class ReplicaController:
     # What waits for room
 
     async def _wake(self, fleet: FleetView) -> None:
-        """New machines, labels, limits: what could not be placed may be now."""
+        """New machines, labels, limits, backends installed again: what could not be placed may be now."""
         self._capacities = {node.id: (node, self._capacity_of(node)) for node in fleet.nodes}
-        capacity = frozenset(found for _, found in self._capacities.values() if found is not None)
+        deleted = (await read_deletes(self._stores)).marks()
+        capacity = frozenset(
+            (found, deleted[""], deleted.get(node.id)) for node, found in self._capacities.values() if found is not None
+        )
         now_s = self._clock.monotonic_s()
         if self._wakes is None:
             self._wakes = first_look(capacity, now_s=now_s)

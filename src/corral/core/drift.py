@@ -56,7 +56,7 @@ class Heal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class Wanted:
     """The newer of the node's last order and the policy that fits it."""
 
     verb: Verb
@@ -66,20 +66,20 @@ class _Wanted:
     on_drift: OnDrift
 
 
-def _wanted(state: NodeState, backend: str, policies: Sequence[Policy]) -> _Wanted | None:
+def find_wanted(state: NodeState, backend: str, policies: Sequence[Policy]) -> Wanted | None:
     intent = state.newest.get(backend)
     policy = policy_for(state.node, backend, policies)
     on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
     if policy is not None and (intent is None or intent.generation < policy.generation):
         verb = Verb.INSTALL if policy.ensure is Ensure.PRESENT else Verb.DELETE
-        return _Wanted(verb=verb, wish=policy.wish, resolved=False, intent=intent, on_drift=on_drift)
+        return Wanted(verb=verb, wish=policy.wish, resolved=False, intent=intent, on_drift=on_drift)
     if intent is None or intent.state is IntentState.CANCELLED:
         return None
     resolved = bool(intent.wish.uris or intent.wish.galleries or intent.wish.uri)
-    return _Wanted(verb=intent.verb, wish=intent.wish, resolved=resolved, intent=intent, on_drift=on_drift)
+    return Wanted(verb=intent.verb, wish=intent.wish, resolved=resolved, intent=intent, on_drift=on_drift)
 
 
-def _backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
+def backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
     return sorted({*state.newest, *(policy.backend for policy in policies)})
 
 
@@ -91,15 +91,15 @@ def find_drift(
     for state in states:
         if state.backends is None:
             continue
-        for backend in _backends_of(state, policies):
-            wanted = _wanted(state, backend, policies)
+        for backend in backends_of(state, policies):
+            wanted = find_wanted(state, backend, policies)
             if wanted is None or (wanted.intent is not None and wanted.intent.state.live):
                 continue
             found += _compare(state, backend, wanted, processes.get(state.node.id, ()))
     return found
 
 
-def _compare(state: NodeState, backend: str, wanted: _Wanted, processes: Sequence[ObservedProcess]) -> list[Drift]:
+def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence[ObservedProcess]) -> list[Drift]:
     def drift(cause: DriftCause, detail: str, process_key: str = "") -> Drift:
         return Drift(
             node_id=state.node.id,
@@ -144,8 +144,8 @@ def plan_heal(states: Iterable[NodeState], policies: Sequence[Policy], *, now_ms
     for state in states:
         if state.backends is None or state.node.status is not NodeStatus.HEALTHY:
             continue
-        for backend in _backends_of(state, policies):
-            wanted = _wanted(state, backend, policies)
+        for backend in backends_of(state, policies):
+            wanted = find_wanted(state, backend, policies)
             if wanted is None or wanted.on_drift is not OnDrift.HEAL or not _may_heal(wanted, now_ms, settle_ms):
                 continue
             drifts = [one for one in _compare(state, backend, wanted, ()) if one.cause in _HEALED]
@@ -163,7 +163,7 @@ def plan_heal(states: Iterable[NodeState], policies: Sequence[Policy], *, now_ms
     return heals
 
 
-def _may_heal(wanted: _Wanted, now_ms: int, settle_ms: int) -> bool:
+def _may_heal(wanted: Wanted, now_ms: int, settle_ms: int) -> bool:
     intent = wanted.intent
     if intent is None:
         return True

@@ -4,6 +4,7 @@ Unknown is neither full nor free: a node that does not tell is taken after all t
 the GPUs' where a node has some, else the machine's.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -35,6 +36,8 @@ class Need:
     shared_directory: bool = False
     variant_problems: Mapping[str, str] = field(default_factory=dict)
     """By node: why no build of the backend fits there."""
+    deleted: Mapping[str, str] = field(default_factory=dict)
+    """By node: who deleted its backend there. A load must not bring it back."""
     only_node: str | None = None
     """One per node is wanted, and this is the node."""
     surge_on: str | None = None
@@ -132,6 +135,8 @@ class Placed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     reason: str
+    by_choice: bool = False
+    """Wherever it could run its backend was deleted: no patience helps, only somebody who installs it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +179,7 @@ def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
     eviction = _cheapest_eviction(need, rooms, verdicts, judge.crowded)
     if eviction is not None:
         return _decision(need, rooms, verdicts, *eviction)
-    waiting = Waiting(reason=_summary(rooms, [str(verdict) for verdict in verdicts]))
+    waiting = _deleted_everywhere(judge) or Waiting(reason=_summary(rooms, [str(verdict) for verdict in verdicts]))
     return Decision(need=need, outcome=waiting, rooms=rooms, verdicts=verdicts)
 
 
@@ -251,9 +256,14 @@ class _Judge:
     def __init__(self, need: Need) -> None:
         self.crowded: set[str] = set()
         """Rooms that only what runs there keeps from taking the need."""
+        self.deleted: list[str] = []
+        """Why rooms that could have the need may not have its backend."""
+        self.eligible = 0
+        """Rooms that may, if they are not too full."""
         self._need = need
         self._labels = tuple(need.selector.items())
         self._excludes = bool(need.avoid or need.variant_problems or need.only_node is not None)
+        self._deleted = need.deleted
         self._fresh_disk_bytes = need.disk_bytes("")
         self._memory_bytes: dict[str, int | None] = {}
 
@@ -266,6 +276,10 @@ class _Judge:
         for key, value in self._labels:
             if room.labels.get(key) != value:
                 return f"label {key} is {room.labels.get(key) or 'not set'}, not {value}"
+        if self._deleted and (problem := self._deleted.get(room.id, "")):
+            self.deleted.append(problem)
+            return problem
+        self.eligible += 1
         disk = room.free_disk
         if disk is not None and disk < self._fresh_disk_bytes and (wanted := need.disk_bytes(room.id)) > disk:
             return f"its disk has {format_bytes(max(disk, 0))} free and {format_bytes(wanted)} are needed"
@@ -350,6 +364,13 @@ def _victims(need: Need, room: NodeRoom) -> list[HeldReplica] | None:
         victims.append(held)
         missing -= held.memory_bytes or 0
     return victims if missing <= 0 else None
+
+
+def _deleted_everywhere(judge: _Judge) -> Waiting | None:
+    if judge.eligible or not judge.deleted:
+        return None
+    commonest, _ = Counter(judge.deleted).most_common(1)[0]
+    return Waiting(reason=commonest, by_choice=True)
 
 
 def _summary(rooms: Sequence[NodeRoom], reasons: Sequence[str]) -> str:

@@ -1,13 +1,14 @@
 """How many replicas a model should have now, and which of them go: values in, a plan out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from corral.core.errors import InvalidInput
 
 DRAIN_WITHIN_MS = 10 * 60_000
-"""A replica that is being replaced may finish what it is answering, but not for ever."""
+"""A replica that is being replaced may finish what it is answering, and wait for its successor where others serve, but
+not for ever."""
 
 RoutePolicyName = Literal["", "round_robin", "prefix_cache"]
 
@@ -46,6 +47,11 @@ class Scheduling:
             raise InvalidInput("min_prefix_match is between 0 and 1")
 
     @property
+    def kept(self) -> int:
+        """As many serve while others change places."""
+        return max(1, self.min_replicas)
+
+    @property
     def is_managed(self) -> bool:
         return self.spread_all or self.min_replicas > 0 or self.max_replicas > 0
 
@@ -76,6 +82,10 @@ class ReplicaView:
     """A load is under way that takes its place."""
     draining_ms: int = 0
     """Since it was told to take no new requests."""
+    away: bool = False
+    """Its node is not healthy: it may serve, and nobody may count on it."""
+    leaving_ms: int | None = None
+    """Since its node is being drained; None where it is not."""
 
     @property
     def fits(self) -> bool:
@@ -198,6 +208,20 @@ def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
         elif replica.state == "ready" and not replica.fits and not replica.routed:
             drain.append(Remove(replica.id, replica.why_not))
     return tuple(drain), tuple(stop)
+
+
+def release_leaving(replicas: Sequence[ReplicaView], scheduling: Scheduling) -> list[ReplicaView]:
+    """Of those on nodes that are being drained, none waits for its successor any longer once as many as are wanted
+    serve elsewhere; nor, where any do, beyond the limit."""
+    elsewhere = sum(replica.serves and not replica.away for replica in replicas)
+    enough = elsewhere >= scheduling.kept
+
+    def may_go(replica: ReplicaView) -> bool:
+        if replica.fits or replica.leaving_ms is None:
+            return False
+        return enough or (elsewhere > 0 and replica.leaving_ms >= DRAIN_WITHIN_MS)
+
+    return [replace(replica, routed=False) if may_go(replica) else replica for replica in replicas]
 
 
 def _must_grow(view: ModelView, serving: list[ReplicaView], arriving: int) -> bool:

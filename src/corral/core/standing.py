@@ -90,9 +90,10 @@ class Surroundings:
 
 
 def pick_routed(
-    revision: str, ready: Iterable[Replica], selector: Mapping[str, str], around: Surroundings
+    revision: str, ready: Iterable[Replica], selector: Mapping[str, str], around: Surroundings, *, wanted: int = 1
 ) -> list[Replica]:
-    """Those that serve, on nodes that match. One on a node that is being drained does only until another can."""
+    """Those that serve, on nodes that match. Those on a node that is being drained do only until as many as are wanted
+    can elsewhere."""
     good: list[Replica] = []
     leaving: list[Replica] = []
     for replica in ready:
@@ -101,4 +102,4 @@ def pick_routed(
         if around.judge(replica).standing is Standing.SERVES:
             node = around.nodes[replica.node_id]
             (leaving if node.status is NodeStatus.DRAINING else good).append(replica)
-    return good or leaving
+    return good if len(good) >= wanted else good + leaving

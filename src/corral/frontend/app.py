@@ -36,6 +36,7 @@ from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operations import operation_routes
 from corral.frontend.fleet.policies import policy_routes
 from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
+from corral.frontend.fleet.uses import BackendUses
 from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
 from corral.frontend.gallery.service import Galleries
 from corral.frontend.grants import Grants
@@ -128,8 +129,9 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(overview_routes(parts.pulse, stores.nodes))
     api.include_router(operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of))
     api.include_router(job_routes(stores.operations, parts.progress))
-    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades))
-    api.include_router(node_backend_routes(stores, parts.fleet, parts.listing))
+    uses = BackendUses(stores, parts.fleet)
+    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades, uses))
+    api.include_router(node_backend_routes(stores, parts.fleet, parts.listing, uses))
     api.include_router(policy_routes(stores, parts.hint_of))
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
     api.include_router(gallery_routes(desk))

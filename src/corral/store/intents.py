@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from corral.core.deletions import Deletes
 from corral.core.intents import Intent, NextStep, Wish
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import status_after
+from corral.core.policies import Ensure, Policy
 from corral.store.admission import next_generation
 from corral.store.database import Database, Row, Tx
 from corral.store.intent_rows import (
@@ -150,6 +152,28 @@ class IntentStore:
                 return []
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest{where}", *(chosen or ()))
             return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_deletes(self, policies: Sequence[Policy]) -> Deletes:
+        """Against the policies that hold."""
+        absent = in_list({policy.backend for policy in policies if policy.ensure is Ensure.ABSENT})
+        also = f" OR backend IN ({places(len(absent))})" if absent else ""
+
+        async def body(tx: Tx) -> Deletes:
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND (verb = 'delete'{also})", *absent)
+            intents = [read_intent_row(row) for row in rows]
+            operations = in_list({intent.operation_id for intent in intents})
+            asked = (
+                await tx.fetch(
+                    f"SELECT id, actor, created_at FROM operations WHERE id IN ({places(len(operations))})",  # noqa: S608
+                    *operations,
+                )
+                if operations
+                else []
+            )
+            askers = {row["id"]: (row["actor"], row["created_at"]) for row in asked}
+            return Deletes(policies=policies, intents=intents, askers=askers)
 
         return await self._database.read(body)
 

@@ -15,6 +15,7 @@ from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.fleet.service import FleetService, UpgradeChecks
 from corral.frontend.fleet.targets import IdempotencyKey, Targeted, read_target
+from corral.frontend.fleet.uses import BackendUses
 from corral.frontend.gallery.service import Galleries
 from corral.store.admission import Admitted
 from corral.store.nodes import NodeStore
@@ -49,6 +50,22 @@ class Started(BaseModel):
     statusUrl: str
 
 
+class ModelUse(BaseModel):
+    model: str
+    replicas: int
+    """That stop."""
+
+
+class Uses(BaseModel):
+    models: list[ModelUse]
+    consequence: str
+    """The same in words; empty when no model uses it."""
+
+
+class Deleting(Started, Uses):
+    pass
+
+
 class LocalAiStarted(BaseModel):
     id: str
     status_url: str
@@ -62,7 +79,9 @@ def _localai(admitted: Admitted) -> LocalAiStarted:
     return LocalAiStarted(id=admitted.id, status_url=f"/backends/jobs/{admitted.id}")
 
 
-def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries, checks: UpgradeChecks) -> APIRouter:
+def backend_routes(
+    fleet: FleetService, nodes: NodeStore, galleries: Galleries, checks: UpgradeChecks, uses: BackendUses
+) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.post("/api/backends/install-external")
@@ -92,9 +111,19 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries, 
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
     @router.post("/api/backends/delete/{element:path}")
-    async def delete(element: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None) -> Started:
+    async def delete(
+        element: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
+    ) -> Deleting:
+        """It holds: no load brings the backend back. Answers which models that ends."""
         request = DeleteWanted(element=element, target=await read_target(wanted, nodes))
-        return started(await fleet.delete(request, actor=actor, key=key), "backend deletion started")
+        ended = await uses.read(element, request.target)
+        begun = started(await fleet.delete(request, actor=actor, key=key), "backend deletion started")
+        return Deleting(**begun.model_dump(), **ended)
+
+    @router.post("/api/backends/uses/{element:path}")
+    async def show_uses(element: str, wanted: Targeted | None = None) -> Uses:
+        """Changes nothing: which models use it, and how many of their replicas its deletion would stop."""
+        return Uses(**await uses.read(element, await read_target(wanted, nodes)))
 
     @router.post("/api/backends/upgrade/{element:path}")
     async def upgrade(

@@ -20,6 +20,7 @@ from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.operation_view import current_error
 from corral.frontend.fleet.service import FleetService
 from corral.frontend.fleet.targets import IdempotencyKey
+from corral.frontend.fleet.uses import BackendUses
 from corral.store.stores import Stores
 
 DELETE_WAIT_S = 20.0
@@ -39,7 +40,7 @@ class NodeBackendBody(BaseModel):
     backend: Annotated[str, Field(min_length=1, max_length=255)]
 
 
-def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListing) -> APIRouter:
+def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListing, uses: BackendUses) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.get("/api/nodes/{node_id}/backends")
@@ -77,13 +78,15 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
         """Waits for the end; 202 when the node is away and it has to be done later."""
         node = await stores.nodes.read_one(node_id)
         request = DeleteWanted(element=wanted.backend, target=_only(node), scoped_to=node.id)
+        ended = await uses.read(wanted.backend, request.target)
         admitted = await fleet.delete(request, actor=actor, key=key)
-        return _deleted(await _wait(stores, admitted.id), {"message": "backend deleted"})
+        return _deleted(await _wait(stores, admitted.id), {"message": "backend deleted"}, ended)
 
     @router.post("/api/backends/system/delete/{element:path}")
     async def delete_everywhere(element: str, actor: Actor, key: IdempotencyKey = None) -> Response:
+        ended = await uses.read(element, Target())
         admitted = await fleet.delete(DeleteWanted(element=element), actor=actor, key=key)
-        return _deleted(await _wait(stores, admitted.id), {"success": True, "message": "backend deleted"})
+        return _deleted(await _wait(stores, admitted.id), {"success": True, "message": "backend deleted"}, ended)
 
     @router.get("/api/fleet/backends")
     async def list_fleet_backends() -> Response:
@@ -136,11 +139,12 @@ async def _may_end(stores: Stores, operation: Operation) -> bool:
     return any(node.id in open_ids and node.status.value == "healthy" for node in await stores.nodes.read_all())
 
 
-def _deleted(operation: Operation, done: dict[str, Any]) -> Response:
+def _deleted(operation: Operation, done: dict[str, Any], ended: dict[str, Any]) -> Response:
+    said = ended if ended["models"] else {}
     error = current_error(operation)
     if error:
         return JSONResponse({"error": error, "jobID": operation.id}, status_code=500)
     if operation.finished_at is None:
         message = "queued: a node that is away gets it when it is back"
-        return JSONResponse({"message": message, "jobID": operation.id}, status_code=202)
-    return JSONResponse(done)
+        return JSONResponse({"message": message, "jobID": operation.id, **said}, status_code=202)
+    return JSONResponse({**done, **said})

@@ -7,6 +7,7 @@ from corral.core.fleet_requests import DeleteWanted, InstallWanted, RollbackWant
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress
 from corral.core.orders import NodeState
+from corral.core.targets import Target
 from corral.core.upgrades import Offered, Upgrade
 from corral.core.variants import Unfit
 from corral.store.admission import Admitted
@@ -20,6 +21,8 @@ class FleetService(Protocol):
     async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted: ...
 
     async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+
+    async def read_targeted(self, target: Target) -> Sequence[NodeState]: ...
 
 
 class Progress(Protocol):
