@@ -131,6 +131,19 @@ def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(
         node = up.admin.wait_for_status("second", "healthy")
         assert node["http_address"] != up.admin.nodes()["first"]["http_address"]
         assert call("GET", f"http://{node['http_address']}/readyz").status == 200
+        removed = run_cli("nodes", "remove", "second", "--yes", environment=local(up))
+        assert "will ask to join again, as pending; stop it there" in removed.stderr
+        again = up.admin.wait_for_status("second", "pending")
+        assert again["id"] != node["id"]
+        worker.wait_for_output("the fleet no longer knows this machine (it was removed")
+        assert "message bus has moved" not in worker.output()
+        assert run_cli("nodes", "approve", "second", environment=local(up)).returncode == 0
+        up.admin.wait_for_status("second", "healthy")
+        first = up.admin.call("GET", "/api/audit?limit=50").json()
+        healthy = next(
+            event for event in first if event["action"] == "node.healthy" and event["subject"] == again["id"]
+        )
+        assert healthy["detail"]["was"] == "new"
     finally:
         assert worker.stop() == 0
     up.admin.wait_for_status("second", "offline")
