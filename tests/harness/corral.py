@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.programs import Admin, Program
+from harness.programs import Admin, Program, clean_environment
 from harness.waiting import free_port
 
 
@@ -21,7 +21,7 @@ class Corral:
         arguments = ["up", "--data-dir", str(self.directory / "up"), "--listen", self.url.removeprefix("http://")]
         arguments += ["--bus-port", str(self._bus_port), "--name", "home", "--heartbeat-interval", "1s"]
         log = self.directory / f"up-{uuid.uuid4().hex}.log"
-        self._up = Program(*arguments, log=log)
+        self._up = Program(*arguments, log=log, environment=clean_environment(CORRAL_PROGRAM="./corral"))
         self._up.wait_for_output("Ready in", within_s=60)
 
     def stop(self) -> None:
@@ -36,7 +36,7 @@ class Corral:
     def start_worker(self, name: str, join_command: str) -> Program:
         """Runs the command the UI shows, with what a second worker on one machine needs beside it."""
         program, *arguments = join_command.split()
-        assert program == "corral"
+        assert program == "./corral"
         directory = self.directory / f"worker-{name}"
         arguments += ["--data-dir", str(directory), "--name", name, "--port", str(free_port())]
         worker = Program(*arguments, log=self.directory / f"{name}.log")

@@ -31,6 +31,13 @@ def test_weights_of_the_frontend_are_sent_verified_and_deleted_with_the_model(he
     wait_until(lambda: not herd.replicas("mine"), what="it is gone")
     assert ask(admin, "mine").status == 200
     assert target.stat().st_ino == first, "what is there is not sent again"
+    assert admin.call("POST", "/api/models/mine/unload").status == 200
+    wait_until(lambda: not herd.replicas("mine"), what="it is gone again")
+    replaced = shelf.content + b"\0" * 64
+    (source.parent / "new").write_bytes(replaced)
+    (source.parent / "new").rename(source)
+    assert ask(admin, "mine").status == 200
+    assert target.read_bytes() == replaced, "what was replaced is sent"
     assert admin.call("DELETE", "/api/models/mine").status == 200
     wait_until(lambda: not target.exists(), what="its files are deleted on the node", within_s=60)
     assert not herd.processes("w1")

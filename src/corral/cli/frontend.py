@@ -18,6 +18,7 @@ from corral.cli.first_access import prepare_access
 from corral.cli.frontend_role import FrontendRole
 from corral.cli.options import read_settings, settings_options
 from corral.cli.processes import Place, read_place, run_processes
+from corral.cli.program import program_name
 from corral.frontend.admin.status import Self
 from corral.frontend.bus_authority import BusAuthority, read_bus_keys
 from corral.settings import FrontendSettings, split_host_port
@@ -86,7 +87,7 @@ async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
-        me = Self(frontend_id, settings, bus)
+        me = Self(frontend_id, settings, bus, program=program_name())
         role = FrontendRole(
             me, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
         )

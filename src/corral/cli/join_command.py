@@ -3,7 +3,7 @@
 import click
 
 from corral.cli.client import Api, client_command, print_json
-from corral.cli.program import as_called_here
+from corral.cli.program import program_name
 
 
 @click.command("join-command")
@@ -17,4 +17,4 @@ def join_command(api: Api) -> None:
     if api.as_json:
         print_json(join)
     else:
-        click.echo(as_called_here(join["command"]))
+        click.echo(f"{program_name()} worker --join {join['url']} --token {join['token']}")

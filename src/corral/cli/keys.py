@@ -53,7 +53,7 @@ def list_keys(api: Api) -> None:
                 show_time(key["created_at"]),
                 key["created_by"],
                 key["id"],
-                f"revoked {show_time(key['revoked_at'])}" if key["revoked_at"] else "in use",
+                f"revoked {show_time(key['revoked_at'])}" if key["revoked_at"] else "valid",
             )
             for key in keys
         ],

@@ -11,8 +11,3 @@ def program_name() -> str:
 def command(words: str) -> str:
     """A command to be typed here: `nodes list` is `./corral nodes list` from a clone."""
     return f"{program_name()} {words}"
-
-
-def as_called_here(command: str) -> str:
-    """A command line that begins with `corral`, to be typed on a machine that has what this one has."""
-    return program_name() + command.removeprefix("corral")

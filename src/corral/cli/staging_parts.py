@@ -21,6 +21,9 @@ AREA = "models/"
 NOTE_AGAIN_S = 0.5
 NOTE_TRIES = 120
 """Together as long as a deletion's lease, if its owner has died."""
+CLOCKS_APART_MS = 3_600_000
+"""Between the store's clock and this machine's disk, and how long sending may take. What is looked at in vain is only
+hashed, once."""
 
 
 def bucket_settings(settings: StorageSettings) -> BucketSettings | None:
@@ -121,6 +124,12 @@ class FrontendStager:
         except ExceptionGroup as several:  # whoever waits for the load is told one cause, the first
             raise several.exceptions[0] from several
         return [left for task in running if (left := task.result()) is not None]
+
+    async def changed_since(self, names: Sequence[str], at_ms: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._changed_since, names, at_ms - CLOCKS_APART_MS)
+
+    def _changed_since(self, names: Sequence[str], at_ms: int) -> list[str]:
+        return [name for name in names if any(file.changed_ms > at_ms for file in self._list([name]))]
 
     async def _sender(self, model: str, node: Node) -> tuple[_Send, int]:
         """And how often what it sends moves until it is there."""

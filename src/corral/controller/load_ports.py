@@ -74,6 +74,10 @@ class Stager(Protocol):
         to fetch. None when no such file is here."""
         ...
 
+    async def changed_since(self, names: Sequence[str], at_ms: int) -> Sequence[str]:
+        """Those of the files here that may not be what they were at that time."""
+        ...
+
 
 class GrpcLoader(Protocol):
     async def load(self, config: ModelConfig, replica: Replica, *, paths: Mapping[str, str], within_s: float) -> None:

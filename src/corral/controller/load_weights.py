@@ -45,12 +45,19 @@ class Weights:
         return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
 
     async def _send(self, model: StoredModel, node: Node, plan: WeightsPlan, reply: ModelFetchReply) -> ModelFetchReply:
-        """What lies on this frontend's machine. A directory may have come only in part, so it is looked through."""
-        names = [name for name in plan.names if name not in reply.found or reply.found[name].size is None]
-        if not names or self._tools.stager is None:
+        """What lies on this frontend's machine. A directory may have come only in part, so it is looked through; a file
+        may have been replaced since it was sent."""
+        stager = self._tools.stager
+        if stager is None:
+            return reply
+        there = [name for name in plan.names if name in reply.found and reply.found[name].size is not None]
+        staged = (await self._tools.stores.staged_files.read_staged(model.name)).get(node.id)
+        changed = await stager.changed_since(there, staged.at_ms if staged is not None else 0)
+        names = [name for name in plan.names if name not in there or name in changed]
+        if not names:
             return reply
         try:
-            left = await self._tools.stager.stage(model.name, node, names, self._headway.note_staged)
+            left = await stager.stage(model.name, node, names, self._headway.note_staged)
         except Conflict as error:  # of the node or the file, not with another's load
             raise LoadFailed(str(error)) from error
         if left is None:

@@ -22,7 +22,7 @@ class Needs:
         self, model: StoredModel, fleet: FleetView, *, only_node: str | None = None, surge_on: str | None = None
     ) -> Need:
         staged = await self._stores.staged_files.read_staged(model.name)
-        sizes = [size for _, size in staged.values() if size is not None]
+        sizes = [one.weights_bytes for one in staged.values() if one.weights_bytes is not None]
         wanted = fleet.scheduling.get(model.name)
         return Need(
             model=model.name,
@@ -30,7 +30,7 @@ class Needs:
             groups=frozenset(model.config.concurrency_groups),
             weights_bytes=max(sizes) if sizes else None,
             measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
-            staged_on=frozenset(node for node, (revision, _) in staged.items() if revision == model.revision),
+            staged_on=frozenset(node for node, one in staged.items() if one.revision == model.revision),
             variant_problems=await self._variant_problems(backend_of(model.config), fleet.nodes),
             only_node=only_node,
             surge_on=surge_on,

@@ -19,6 +19,14 @@ class FileDeletion:
     """Below the models directory, without those that another model still uses."""
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    revision: str
+    weights_bytes: int | None
+    at_ms: int
+    """When all of it was there."""
+
+
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -52,16 +60,17 @@ class StagedFileStore:
 
         await self._database.write(body)
 
-    async def read_staged(self, model: str) -> dict[str, tuple[str, int | None]]:
-        """By node: the revision whose files are there, and how large they are."""
+    async def read_staged(self, model: str) -> dict[str, Staged]:
+        """By node: the revision whose files are there."""
 
-        async def body(tx: Tx) -> dict[str, tuple[str, int | None]]:
+        async def body(tx: Tx) -> dict[str, Staged]:
             rows = await tx.fetch(
-                "SELECT node_id, revision, weights_bytes FROM staged_models WHERE model = $1 AND delete_wanted = $2",
+                "SELECT node_id, revision, weights_bytes, staged_at FROM staged_models"
+                " WHERE model = $1 AND delete_wanted = $2",
                 model,
                 False,
             )
-            return {row["node_id"]: (row["revision"], row["weights_bytes"]) for row in rows}
+            return {row["node_id"]: Staged(row["revision"], row["weights_bytes"], row["staged_at"]) for row in rows}
 
         return await self._database.read(body)
 

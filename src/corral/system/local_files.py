@@ -18,19 +18,21 @@ class LocalFile:
     """As the receiver knows it, for example `models/tiny.gguf`."""
     path: Path
     size: int
+    changed_ms: int = 0
+    """When this file came to be here as it is; a file moved here with an old date counts as new."""
 
 
 class HashBook:
     """SHA-256 of local files, worked out once for each state of a file."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int], str]] = {}
+        self._known: dict[Path, tuple[tuple[int, int, int], str]] = {}
         self._turns: dict[Path, asyncio.Lock] = {}
 
     async def sha256(self, path: Path) -> str:
         async with self._turns.setdefault(path, asyncio.Lock()):
             status = await asyncio.to_thread(path.stat)
-            state = (status.st_size, status.st_mtime_ns)
+            state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             known = self._known.get(path)
             if known is None or known[0] != state:
                 known = self._known[path] = (state, await asyncio.to_thread(_sha256, path))
@@ -60,7 +62,8 @@ def list_files(root: Path, name: str, *, prefix: str) -> list[LocalFile]:
     for path in _walk(start):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
-            found.append(LocalFile(f"{prefix}{path.relative_to(root)}", path, status.st_size))
+            key = f"{prefix}{path.relative_to(root)}"
+            found.append(LocalFile(key, path, status.st_size, status.st_ctime_ns // 1_000_000))
     return found
 
 

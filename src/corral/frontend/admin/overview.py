@@ -27,7 +27,7 @@ class SampleView(BaseModel):
     """How long ago this sample's time ended."""
     requests: int
     failed: int
-    """Of these, answered with a server error."""
+    """Of these, answered or refused with a server error, or broken off after they began."""
     tokens_in: int
     tokens_out: int
     first_byte_p50_s: float | None

@@ -35,6 +35,8 @@ class Self:
     id: str
     settings: FrontendSettings
     bus: Link
+    program: str = "corral"
+    """How whoever started it calls the program; machines that join have it where this one has it."""
     store_problem: str = ""
     """Why the last write failed: a store that only answers questions is not enough to be ready."""
 
@@ -92,7 +94,7 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
     @router.get("/api/join-command")
     async def show_join_command(request: Request) -> JoinCommand:
         url = me.settings.public_url or str(request.base_url).rstrip("/")
-        return JoinCommand(url=url, token=tokens.own, command=f"corral worker --join {url} --token {tokens.own}")
+        return JoinCommand(url=url, token=tokens.own, command=f"{me.program} worker --join {url} --token {tokens.own}")
 
     @router.get("/api/events", response_class=StreamingResponse)
     async def follow_events(

@@ -404,7 +404,8 @@ class Exchange:
     def _break(self, refusal: Refusal) -> None:
         """After the first byte: a stream of events ends with an error event, anything else with the connection."""
         assert self._reply is not None
-        self._lane.meters.broken.child(self._model_name()).value += 1
+        assert self._target is not None
+        self._target.meters.broken.value += 1
         self._tell_ending("broken", str(refusal))
         self._count_part(self._reply)
         is_told = self._reply.break_off(refusal.event())

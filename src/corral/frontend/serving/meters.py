@@ -6,7 +6,9 @@ from corral.telemetry.metrics import Counter, Histogram, Registry
 class TargetMeters:
     """The meters of one model on one node, looked up once."""
 
-    __slots__ = ("_meters", "_statuses", "first_byte", "labels", "latency", "retries", "tokens_in", "tokens_out")
+    __slots__ = (
+        "_meters", "_statuses", "broken", "first_byte", "labels", "latency", "retries", "tokens_in", "tokens_out",
+    )  # fmt: skip
 
     def __init__(self, meters: "Meters", model: str, node: str) -> None:
         self._meters = meters
@@ -17,6 +19,7 @@ class TargetMeters:
         self.tokens_in: Counter = meters.tokens.child(model, node, "in")
         self.tokens_out: Counter = meters.tokens.child(model, node, "out")
         self.retries: Counter = meters.retries.child(model, node)
+        self.broken: Counter = meters.broken.child(model, node)
 
     def count_status(self, status: int, requests: int) -> None:
         counter = self._statuses.get(status)
@@ -47,7 +50,9 @@ class Meters:
         self.retries = registry.counter(
             "corral_upstream_failures_total", "Requests a replica failed before or during its answer.", *place
         )
-        self.broken = registry.counter("corral_broken_answers_total", "Answers that ended with an error.", "model")
+        self.broken = registry.counter(
+            "corral_broken_answers_total", "Answers, streams most of them, that began and were broken off.", *place
+        )
         self.gone = registry.counter("corral_client_disconnects_total", "Clients that left before the end.", "model")
         self.waited = registry.histogram("corral_queue_wait_seconds", "Time requests spent in line.", "model")
 

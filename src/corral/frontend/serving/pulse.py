@@ -14,6 +14,11 @@ from corral.telemetry.metrics import SECONDS
 TELL_EVERY_S = 5.0
 
 
+def _is_ours(status: str) -> bool:
+    """A failure of ours, not of whoever asked."""
+    return status.startswith("5")
+
+
 class FleetPulse:
     def __init__(self, meters: Meters, fold: Callable[[], None], *, frontend: str, clock: Clock) -> None:
         """`fold`: brings the meters up to date."""
@@ -79,7 +84,12 @@ class FleetPulse:
         total = Beat()
         for (_, _, status), requests in self._meters.requests.children():
             count = int(requests.value)
-            total += Beat(requests=count, failed=count if status.startswith("5") else 0)
+            total += Beat(requests=count, failed=count if _is_ours(status) else 0)
+        for _, broken in self._meters.broken.children():
+            total += Beat(failed=int(broken.value))
+        for (status, _), refusals in self._meters.refusals.children():
+            count = int(refusals.value) if _is_ours(status) else 0
+            total += Beat(requests=count, failed=count)
         for (_, _, direction), tokens in self._meters.tokens.children():
             count = int(tokens.value)
             total += Beat(tokens_in=count) if direction == "in" else Beat(tokens_out=count)
@@ -93,7 +103,9 @@ class FleetPulse:
         busy_s: dict[str, float] = {}
         for (_, node, status), counter in self._meters.requests.children():
             requests[node] += int(counter.value)
-            failed[node] += int(counter.value) if status.startswith("5") else 0
+            failed[node] += int(counter.value) if _is_ours(status) else 0
+        for (_, node), broken in self._meters.broken.children():
+            failed[node] += int(broken.value)
         for (_, node), times in self._meters.latency.children():
             busy_s[node] = busy_s.get(node, 0.0) + times.sum_s
         return {
