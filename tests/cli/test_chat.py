@@ -121,7 +121,8 @@ def test_a_model_that_is_being_loaded_is_waited_for(run: Run, upstream: OpenAiUp
     upstream.loading = 2
     done = run("tiny", "hi")
     assert (done.returncode, done.stdout) == (0, "you said hi\n")
-    assert "tiny: staging, 50 %, on worker-1" in done.stderr
+    assert "tiny is being loaded on worker-1: fetching weights, 50 %" in done.stderr
+    assert upstream.held_for == ["2", "2", "2"], "no longer than until there is something to say"
     upstream.loading = 2
     impatient = run("tiny", "hi", "--wait", "0")
     assert (impatient.returncode, "is being loaded" in impatient.stderr) == (1, True), "3 is a frontend out of reach"

@@ -131,10 +131,23 @@ def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(
         node = up.admin.wait_for_status("second", "healthy")
         assert node["http_address"] != up.admin.nodes()["first"]["http_address"]
         assert call("GET", f"http://{node['http_address']}/readyz").status == 200
+        removed = run_cli("nodes", "remove", "second", "--yes", environment=local(up))
+        assert "will ask to join again, as pending; stop it there" in removed.stderr
+        again = up.admin.wait_for_status("second", "pending")
+        assert again["id"] != node["id"]
+        worker.wait_for_output("the fleet no longer knows this machine (it was removed")
+        assert "message bus has moved" not in worker.output()
+        assert run_cli("nodes", "approve", "second", environment=local(up)).returncode == 0
+        up.admin.wait_for_status("second", "healthy")
+        first = up.admin.call("GET", "/api/audit?limit=50").json()
+        healthy = next(
+            event for event in first if event["action"] == "node.healthy" and event["subject"] == again["id"]
+        )
+        assert healthy["detail"]["was"] == "new"
     finally:
         assert worker.stop() == 0
     up.admin.wait_for_status("second", "offline")
-    removed = run_cli("nodes", "remove", "second", "--yes", environment=clean_environment(CORRAL_DATA_DIR=str(up.data)))
+    removed = run_cli("nodes", "remove", "second", "--yes", environment=local(up))
     assert removed.returncode == 0, removed.stderr
     assert "second" not in up.admin.nodes()
 
@@ -207,6 +220,51 @@ def test_kill_9_of_up_itself_leaves_no_part_running(tmp_path: Path) -> None:
     running.wait_ready()
     running.program.kill()
     wait_until(lambda: not running.processes(), what="all parts have ended", within_s=30)
+
+
+def test_a_start_after_kill_9_is_ready_when_its_own_worker_is_and_not_before(tmp_path: Path) -> None:
+    """The last worker counts as healthy for a while; it hangs while it leaves, and says good-bye to the next run."""
+    running = Up(tmp_path)
+    admin = running.wait_ready()
+    epoch = admin.nodes()["first"]["epoch"]
+    worker = running.children()["worker"]
+    worker.suspend()
+    running.program.kill()
+    wait_until(lambda: len(running.processes()) == 1, what="all but the worker have ended", within_s=30)
+    again = Program("up", *running.flags, log=running.log)
+    try:
+        wait_until(lambda: answers(running), what="the new frontend answers", within_s=60)
+        assert running.output_count() == 1, "the node is that of the run before"
+        worker.resume()
+        wait_until(lambda: running.output_count() == 2, what="ready", within_s=60)
+        assert running.admin.nodes()["first"]["epoch"] > epoch
+        assert "is healthy" in again.output().rpartition("Ready in")[2]
+        assert run_cli("nodes", "drain", "first", environment=local(running)).returncode == 0
+    finally:
+        again.stop()
+    stopped = run_cli("status", environment=local(running))
+    assert stopped.returncode == 3
+    command = f"corral up --listen 127.0.0.1:{running.port}"
+    assert f"no `corral up` runs in {running.data}; start it with: {command}" in stopped.stderr
+    third = Program("up", *running.flags, log=running.log)
+    try:
+        wait_until(lambda: running.output_count() == 3, what="ready, though drained", within_s=60)
+        assert "corral nodes resume first" in third.output().rpartition("Ready in")[2]
+        for said in ("resumed", "nobody had drained it"):
+            assert said in run_cli("nodes", "resume", "first", environment=local(running)).stdout
+    finally:
+        third.stop()
+
+
+def local(running: Up) -> dict[str, str]:
+    return clean_environment(CORRAL_DATA_DIR=str(running.data))
+
+
+def answers(running: Up) -> bool:
+    try:
+        return call("GET", f"{running.url}/readyz").status == 200
+    except OSError:
+        return False
 
 
 def test_listening_for_others_without_credentials_is_refused(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corral.cli.main import main
 from harness.fleet import ADMIN_KEY, OperationFleet
-from harness.localai_backend import localai_files
+from harness.localai_backend import localai_files, write_localai_backend
 from harness.oci_registry import Trickle
 from harness.programs import Admin, call, clean_environment, run_cli
 from harness.waiting import wait_until
@@ -96,13 +97,28 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     assert "rollback echo: done (1 machine)" in shell.run("backends", "rollback", "echo", "--node", "two")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": second, "two": first}
+    assert "rolled back on two and held there" in shell.run("backends", "upgrades")
     assert "delete echo: done (2 machines)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no machine has" in shell.run("backends", "list").lower()
     history = shell.run("ops", "history")
     for verb in ("install", "upgrade", "rollback", "delete"):
         assert f"{verb} echo" in history
+    rolled = next(line for line in history.splitlines() if "rollback echo" in line)
+    assert "two" in rolled
+    assert "key admin" in rolled
+    assert "request" in rolled
     shell.run("ops", "clear")
     assert shell.json("ops", "history")["operations"] == []
+
+
+def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFleet, tmp_path: Path) -> None:
+    source = write_localai_backend(tmp_path / "mine")
+    _, shell = start(fleet, "one")
+    shell.run("backends", "install", "--uri", str(source), "--name", "mine")
+    for words in (["upgrades"], ["upgrade", "--all"]):
+        told = shell.run("backends", *words)
+        assert "Everything is up to date" not in told
+        assert f"mine: installed from {source}, not checked; `corral backends upgrade mine`" in told
 
 
 def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:

@@ -40,6 +40,14 @@ def test_a_user_key_opens_no_admin_route(frontend: Any) -> None:
     assert {event["actor"] for event in refused} == {"key someone"}
 
 
+def test_a_refusal_is_of_the_same_kind_everywhere(frontend: Any) -> None:
+    key = frontend.admin.call("POST", "/api/keys", body={"name": "kinds", "scope": "user"}).json()["key"]
+    for path in ("/api/nodes", "/api/keys", "/api/nodes/x/models"):
+        assert Admin(frontend.url, key).call("GET", path).json()["error"]["type"] == "forbidden"
+    wrong = frontend.register(bearer="wrong", name="lost", token="wrong")
+    assert (wrong.status, "`corral join-command`" in wrong.message) == (401, True)
+
+
 def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
     assert call("GET", f"{frontend.url}/api/nodes", key="corral-wrong").status == 401
     made = frontend.admin.call("POST", "/api/keys", body={"name": "short-lived", "scope": "admin"}).json()

@@ -33,6 +33,8 @@ class OpenAiUpstream:
         self.token = token
         self.loading = loading
         self.requests: list[tuple[str, Any]] = []
+        self.held_for: list[str | None] = []
+        """How long each chat request was willing to be held for a load."""
         self.open = 0
         self.broken_off = 0
         self.released = threading.Event()
@@ -113,6 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _chat(self, request: dict[str, Any]) -> None:
         upstream = self.server_of
+        upstream.held_for.append(self.headers.get("X-Corral-Load-Wait"))
         if upstream.loading > 0:
             upstream.loading -= 1
             loading = {"model": request["model"], "state": "staging", "progress": 50, "node": "worker-1"}

@@ -23,6 +23,7 @@ from corral.core.policies import Ensure, OnDrift, PolicyChange
 from corral.store.admission import AdmissionStore
 from corral.store.database import Database
 from corral.store.intents import Claim, Result
+from corral.store.operations import Places
 from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.databases import Rig
@@ -284,6 +285,15 @@ async def test_a_connection_cut_after_the_commit_makes_no_second_operation(store
     assert (admitted.id, cut.cuts) == (wanted.id, 0)
     assert await states(stores) == [("install", "pending")]
     assert await actions(stores, "echo") == ["backend.install"]
+
+
+async def test_the_history_knows_a_few_names_and_how_many_there_were(stores: Stores) -> None:
+    nodes = [await healthy(stores, name) for name in ("d", "b", "c", "a")]
+    many = await stores.admission.admit(admission(Verb.INSTALL, *nodes))
+    one = await stores.admission.admit(admission(Verb.DELETE, nodes[0]))
+    assert await stores.operations.read_places([]) == {}
+    found = await stores.operations.read_places([many.id, one.id, "nobody"])
+    assert found == {many.id: Places(("a", "b", "c"), 4), one.id: Places(("d",), 1)}
 
 
 async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> None:

@@ -4,6 +4,7 @@ from difflib import get_close_matches
 
 from corral.artifacts import Artifacts, BackendRequest, Catalogue
 from corral.artifacts.errors import ArtifactError, NotInstalled, NoVariantFits
+from corral.cli.program import command
 
 
 async def request_for_name(artifacts: Artifacts, name: str, capability: str, *, substitute: bool) -> BackendRequest:
@@ -31,4 +32,4 @@ async def hints(artifacts: Artifacts, catalogue: Catalogue, name: str) -> list[s
         return [*found, "There is a model of that name: add --model."]
     if close := get_close_matches(name.lower(), catalogue.by_name, n=3):
         found.append(f"Did you mean {' or '.join(catalogue.by_name[match].name for match in close)}?")
-    return [*found, "`corral artifacts list --available` shows what there is."]
+    return [*found, f"`{command('artifacts list --available')}` shows what there is."]

@@ -35,6 +35,7 @@ from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.cli.artifact_models import WantedModel, model_facts, pick, weights_facts
 from corral.cli.artifact_names import hints, is_known, request_for_name
 from corral.cli.artifact_progress import ProgressView
+from corral.cli.program import command
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
 from corral.core.sizes import format_bytes, parse_size_bytes
 from corral.system import SystemClock, SystemIds
@@ -391,7 +392,7 @@ def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -
     ]
     facts += [weights_facts(file) for file in weights]
     lines = [_listed_line(item) for item in facts]
-    _show(as_json, facts, lines or ["Nothing is installed here. Try `corral artifacts pull llama-cpp`."])
+    _show(as_json, facts, lines or [f"Nothing is installed here. Try `{command('artifacts pull llama-cpp')}`."])
 
 
 def _listed_line(item: dict[str, Any]) -> str:
@@ -448,7 +449,7 @@ def _verified_lines(item: Verified) -> list[str]:
     shown = [f"    {path}" for path in item.damaged[:DAMAGED_SHOWN]]
     if len(item.damaged) > DAMAGED_SHOWN:
         shown.append(f"    and {len(item.damaged) - DAMAGED_SHOWN} more")
-    remedy = f"    Repair it with `corral artifacts verify {item.name} --repair`."
+    remedy = f"    Repair it with `{command(f'artifacts verify {item.name} --repair')}`."
     return [f"! {item.name}  {item.digest}  {len(item.damaged)} of {item.files} files are damaged", *shown, remedy]
 
 

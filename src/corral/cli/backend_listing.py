@@ -6,6 +6,7 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
+from corral.cli.program import command
 from corral.core.sizes import format_bytes
 
 
@@ -98,9 +99,8 @@ def list_backends(api: Api, name: str | None) -> None:
         return
     if not fleet:
         what = f"No machine has {name}." if name else "No machine has a backend yet."
-        click.echo(
-            f"{what} `corral backends available` shows what there is; `corral backends install NAME` installs it."
-        )
+        available, install = command("backends available"), command("backends install NAME")
+        click.echo(f"{what} `{available}` shows what there is; `{install}` installs it.")
         return
     print_table(
         ("BACKEND", "NODE", "VERSION", "DIGEST", "NOTE"),
@@ -120,7 +120,8 @@ def _drift(node: dict[str, Any]) -> str:
     drifts = [f"{drift['cause'].replace('_', ' ')}: {drift['detail']}" for drift in node["drift"]]
     away = [f"the node is {node['node_status']}"] if node["node_status"] not in ("healthy", "draining") else []
     newer = ["there is something newer"] if not node["current"] and not drifts else []
-    return "; ".join(drifts + newer + away)
+    held = ["rolled back"] if node.get("rolled_back") else []
+    return "; ".join(drifts + newer + held + away)
 
 
 @click.command("upgrades")
@@ -136,10 +137,10 @@ def list_upgrades(api: Api, check: bool) -> None:
         print_json(upgrades)
         return
     if not upgrades:
-        click.echo(
-            "Nothing newer is known, but not every gallery could be read." if unread else "Everything is up to date."
-        )
+        say_nothing_newer(api, unread=bool(unread))
         return
+    for note in _outlook(api):
+        click.echo(note, err=True)
     print_table(
         ("BACKEND", "INSTALLED", "AVAILABLE", "DIFFERING"),
         [
@@ -152,6 +153,32 @@ def list_upgrades(api: Api, check: bool) -> None:
             for name, upgrade in sorted(upgrades.items())
         ],
     )
+
+
+def say_nothing_newer(api: Api, *, unread: bool = False) -> None:
+    notes = _outlook(api)
+    if unread:
+        click.echo("Nothing newer is known, but not every gallery could be read.")
+    else:
+        click.echo("Nothing newer is known." if notes else "Everything is up to date.")
+    for note in notes:
+        click.echo(note)
+
+
+def _outlook(api: Api) -> list[str]:
+    """Where nothing newer is told and there may be something all the same."""
+    notes = []
+    for backend in api.call("GET", "api", "fleet", "backends"):
+        name = clean(backend["name"])
+        held = [clean(node["node_name"]) for node in backend["nodes"] if node.get("rolled_back")]
+        sources = sorted({clean(node["unchecked_source"]) for node in backend["nodes"] if node.get("unchecked_source")})
+        upgrade = command(f"backends upgrade {name}")
+        if held:
+            notes.append(f"{name}: rolled back on {', '.join(held)} and held there; `{upgrade}` takes the newest again")
+        notes += [
+            f"{name}: installed from {source}, not checked; `{upgrade}` fetches what is there now" for source in sources
+        ]
+    return notes
 
 
 @click.command("policies")

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from corral.cli.backend_listing import list_available, list_backends, list_upgrades, show_policies
+from corral.cli.backend_listing import list_available, list_backends, list_upgrades, say_nothing_newer, show_policies
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.operation_parts import read_operation
+from corral.cli.program import command
 from corral.cli.targets import read_target, target_options
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidInput
@@ -96,7 +97,7 @@ def install_backend(
 ) -> None:
     """Install a backend. Machines that join later get it too, unless machines were named."""
     if bool(name) == bool(uri):
-        raise InvalidInput("say what to install: a NAME from `corral backends available`, or --uri with --name")
+        raise InvalidInput(f"say what to install: a NAME from `{command('backends available')}`, or --uri with --name")
     if uri:
         if not called:
             raise InvalidInput("--uri needs --name: what the backend is to be called")
@@ -136,11 +137,11 @@ def upgrade_backend(
 ) -> None:
     """Upgrade a backend where it is installed. What serves goes on serving until the new version is ready."""
     if bool(name) == everything:
-        raise InvalidInput("say what to upgrade: a NAME from `corral backends upgrades`, or --all")
+        raise InvalidInput(f"say what to upgrade: a NAME from `{command('backends upgrades')}`, or --all")
     target = read_target(api, nodes, selectors)
     names = [name] if name else sorted(api.call("GET", "api", "backends", "upgrades"))
     if not names and not api.as_json:
-        click.echo("Everything is up to date.")
+        say_nothing_newer(api)
     _follow(api, [ask(api, "upgrade", each, body=target) for each in names], wait=wait, timeout_s=timeout_s)
 
 

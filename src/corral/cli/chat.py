@@ -9,11 +9,18 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.conversation import Answered, Loading, Message, ask, ask_when_loaded
+from corral.cli.program import command
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.system import Clock, SystemClock
 
 DEMO_MODEL = "smollm2"
 LEAVE = ("/exit", "/quit", "/bye")
+LOADING_WORDS = {
+    "pending": "waiting for a place",
+    "installing": "being prepared",
+    "staging": "fetching weights",
+    "loading": "starting its backend",
+}
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -70,9 +77,9 @@ def _choose_model(api: Api) -> str:
         return names[0]
     if names:
         listed = ", ".join(clean(name) for name in names)
-        raise InvalidInput(f"which model? There are: {listed}. Write for example: corral chat {names[0]}")
+        raise InvalidInput(f"which model? There are: {listed}. Write for example: {command(f'chat {names[0]}')}")
     if not sys.stdin.isatty():
-        raise NotFound(f"there is no model yet; a small one to try: corral models install {DEMO_MODEL}")
+        raise NotFound(f"there is no model yet; a small one to try: {command(f'models install {DEMO_MODEL}')}")
     click.confirm(
         f"There is no model yet. Install {DEMO_MODEL} (94 MB, runs on any machine)?", default=True, abort=True
     )
@@ -210,19 +217,19 @@ class Chat:
 
 
 def loading_line(model: str, what: dict[str, Any]) -> str:
-    progress = what.get("progress")
-    parts = [f"{clean(model)}: {clean(str(what.get('state', 'loading')))}"]
+    """What is waited for: `smollm2 is being loaded on w3: fetching weights, 40 %, about 12 s left`."""
+    progress, state = what.get("progress"), str(what.get("state", "loading"))
+    parts = [LOADING_WORDS.get(state) or clean(state)]
     if progress:
         parts.append(f"{float(progress):.0f} %")
-    if what.get("node"):
-        parts.append(f"on {clean(str(what['node']))}")
     if what.get("state") == "staging" and what.get("file_index") and what.get("total_files", 0) > 1:
         parts.append(f"file {what['file_index']} of {what['total_files']}")
     if what.get("eta_seconds"):
         parts.append(f"about {float(what['eta_seconds']):.0f} s left")
     if what.get("reason"):
         parts.append(clean(str(what["reason"])))
-    return ", ".join(parts)
+    where = f" on {clean(str(what['node']))}" if what.get("node") else ""
+    return f"{clean(model)} is being loaded{where}: {', '.join(parts)}"
 
 
 def _facts(answered: Answered) -> Sequence[str]:

@@ -6,6 +6,7 @@ On the machine where `corral up` runs nothing has to be configured; elsewhere CO
 import difflib
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,8 +19,11 @@ from urllib.parse import quote, urlencode
 
 import click
 
+from corral.cli.last_run import read_last_run
+from corral.cli.program import command
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
 from corral.settings import data_home
+from corral.system import SystemDisk
 from corral.system.http_json import Unreachable, call_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,6 +38,8 @@ class Api:
     as_json: bool
     data_dir: Path
     """Of the `corral up` on this machine, if there is one."""
+    guessed: bool = False
+    """Nobody said where the frontend is, and none runs on the data directory."""
 
     def call(
         self,
@@ -53,10 +59,17 @@ class Api:
         except (Unreachable, Unauthenticated) as error:
             raise self.explain(error) from error
 
+    def check_meant(self) -> None:
+        """Where an `up` ran and does not now, whoever listens at the usual address is not the one that was meant."""
+        if self.guessed and read_last_run(SystemDisk(), self.data_dir) is not None:
+            raise Unreachable(f"{_nothing_runs(self.data_dir)}, or name a frontend with --url")
+
     def explain(self, error: CorralError) -> CorralError:
         """With what would help, where the caller of a command can help it."""
         if isinstance(error, Unreachable):
-            return Unreachable(f"{error}. Is `corral up` (or `corral frontend`) running there?")
+            if self.guessed:
+                return Unreachable(f"{error}, and {_nothing_runs(self.data_dir)}, or name a frontend with --url")
+            return Unreachable(f"{error}. Is `{command('up')}` (or `{command('frontend')}`) running there?")
         if isinstance(error, Unauthenticated):
             hint = "set CORRAL_API_KEY" if self.key is None else "the key that was used is not accepted"
             return Unauthenticated(f"{error} ({hint})")
@@ -73,7 +86,7 @@ class Api:
             return found[0]
         names = [node["name"] for node in nodes]
         near = difflib.get_close_matches(name_or_id, names, n=3)
-        hint = "`corral nodes list` shows the ones there are" if names else "there are none yet"
+        hint = f"`{command('nodes list')}` shows the ones there are" if names else "there are none yet"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
         raise NotFound(f"there is no node {name_or_id!r}; {hint}")
@@ -89,6 +102,16 @@ def _local(data_dir: Path) -> tuple[str | None, str | None]:
     return url, key
 
 
+def _nothing_runs(data_dir: Path) -> str:
+    last = read_last_run(SystemDisk(), data_dir)
+    words = ["up"]
+    if data_dir != Path(data_home()).expanduser().absolute() and "CORRAL_DATA_DIR" not in os.environ:
+        words += ["--data-dir", str(data_dir)]
+    if last is not None and last.listen != DEFAULT_URL.removeprefix("http://"):
+        words += ["--listen", last.listen]
+    return f"no `{command('up')}` runs in {data_dir}; start it with: {command(shlex.join(words))}"
+
+
 def local_data_dir(data_dir: Path | None) -> Path:
     return (data_dir or Path(os.environ.get("CORRAL_DATA_DIR") or data_home())).expanduser().absolute()
 
@@ -102,16 +125,36 @@ def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
     local_url, local_key = _local(directory)
     if url is None or url.rstrip("/") == local_url:
         key = key or local_key
-    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json, directory)
+    guessed = url is None and not _runs(directory)
+    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json, directory, guessed)
+
+
+def _runs(directory: Path) -> bool:
+    return any(SystemDisk().is_held(directory, role) for role in ("up", "frontend"))
 
 
 def client_command(command: Command) -> Command:
     """Adds --json, --url and --data-dir, and hands the command its `Api` first."""
 
+    @api_options
+    @wraps(command)
+    def wrapped(api: Api, *args: Any, **options: Any) -> Any:
+        api.check_meant()
+        return command(api, *args, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def api_options(command: Command) -> Command:
+    """The same for a command that has something to say where no frontend runs, too."""
+
     @click.option("--json", "as_json", is_flag=True, help="Print the API's own objects as JSON.")
     @click.option("--url", default=None, help="Address of a frontend. [CORRAL_URL]")
     @click.option(
-        "--data-dir", type=click.Path(path_type=Path), default=None, help="Data directory of a local `corral up`."
+        "--data-dir",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Data directory of a local `corral up`. [CORRAL_DATA_DIR]",
     )
     @wraps(command)
     def wrapped(*args: Any, as_json: bool, url: str | None, data_dir: Path | None, **options: Any) -> Any:

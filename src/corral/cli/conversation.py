@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corral.cli.client import Api
-from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
+from corral.cli.program import command
+from corral.core.errors import CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.system import Clock
 from corral.system.http_json import Unreachable, error_of
 from corral.system.http_stream import EventStream
@@ -18,6 +19,8 @@ TELL_NODE = {"X-Corral-Client": "1"}
 """Corral's own clients are told which machine answered."""
 NODE_HEADERS = ("x-corral-node-name", "x-corral-node", "x-localai-node")
 RETRY_MOST_S = 15.0
+HOLD_S = 2.0
+"""The frontend holds a request for a model that is being loaded this long; then it says how far that is."""
 
 
 @dataclass(slots=True)
@@ -92,17 +95,20 @@ def ask_when_loaded(
     attempt: Callable[[float], Answered], clock: Clock, *, within_s: float, on_loading: Callable[[Loading], None]
 ) -> Answered:
     """A model that is being loaded is asked again, for as long as the reader is willing to wait. An attempt is told how
-    much of that is left."""
+    long it may be held; who was held need not pause before the next."""
     give_up_s = clock.monotonic_s() + within_s
     while True:
         try:
-            return attempt(max(0.0, give_up_s - clock.monotonic_s()))
+            began_s = clock.monotonic_s()
+            return attempt(min(HOLD_S, max(0.0, give_up_s - began_s)))
         except Loading as loading:
-            if clock.monotonic_s() + loading.retry_after_s > give_up_s:
+            now_s = clock.monotonic_s()
+            pause_s = 0.0 if now_s - began_s >= HOLD_S / 2 else min(RETRY_MOST_S, loading.retry_after_s)
+            if now_s + pause_s >= give_up_s:
                 raise NotLoaded(f"{loading} (waited for {within_s:.0f} s; it goes on without you)") from loading
             on_loading(loading)
             try:
-                asyncio.run(asyncio.sleep(min(RETRY_MOST_S, loading.retry_after_s)))
+                asyncio.run(asyncio.sleep(pause_s))
             except KeyboardInterrupt:
                 return Answered(stopped=True)
 
@@ -112,12 +118,19 @@ def _refusal(events: EventStream) -> CorralError:
         answer = json.loads(events.read() or b"null")
     except ValueError:
         return Unavailable(f"the address does not answer like Corral (status {events.status})")
-    error = error_of(events.status, answer)
+    error = _in_commands(error_of(events.status, answer))
     loading = answer.get("loading") if isinstance(answer, dict) else None
     if events.status == 503 and isinstance(loading, dict) and loading.get("state") != "failed":
         after = events.headers.get("retry-after", "5")
         return Loading(str(error), what=loading, retry_after_s=float(after) if after.isdigit() else 5.0)
     return error
+
+
+def _in_commands(error: CorralError) -> CorralError:
+    """What the API advises to a program, a person at a terminal does with a command."""
+    if not isinstance(error, NotFound):
+        return error
+    return NotFound(str(error).replace("GET /v1/models lists", f"`{command('models list')}` lists"))
 
 
 def _chunks(events: EventStream) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import click
 from corral.cli.client import Api
 from corral.cli.conversation import Answered, ask
 from corral.cli.following import exit_code_of, wait_for
-from corral.cli.program import program_name
+from corral.cli.program import command
 from corral.cli.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, say
 from corral.cli.up_parts import Part, PartPlan
 from corral.core.errors import CorralError, NotFound, Unavailable
@@ -123,7 +123,7 @@ class Demo:
         )
         took_s = self._clock.monotonic_s() - died_s
         say(f"{took_s:.1f} s after {victim} died, {MODEL} runs on {' and '.join(now)}.\n")
-        say(f"Next: {program_name()} up")
+        say(f"Next: {command('up')}")
         if self._stay:
             say(f"\n  Web UI    {self._url}")
             say(f"  Admin key {self._directory / 'keys' / 'admin.key'}")

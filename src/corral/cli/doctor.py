@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import click
 
-from corral.cli.client import Api, clean, client_command, print_json
+from corral.cli.client import Api, api_options, clean, print_json
+from corral.cli.program import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
 from corral.settings import FrontendSettings, UpSettings, load_settings, split_host_port
@@ -37,7 +38,7 @@ class Finding:
 
 
 @click.command("doctor")
-@client_command
+@api_options
 def doctor_command(api: Api) -> None:
     """Check ports, disk, GPU driver, store, bus and clock, and say what to do."""
     directory = api.data_dir
@@ -120,7 +121,7 @@ def _check_ports(settings: UpSettings, *, running: bool) -> list[Finding]:
             found.append(Finding("port", "ok", f"{port} is free"))
         else:
             owner = find_port_owner(port) or "another program"
-            advice = f"stop it, or start with another port: corral up {flag} ..."
+            advice = f"stop it, or start with another port: {command(f'up {flag} ...')}"
             found.append(Finding("port", "problem", f"{port} is taken by {owner}", advice))
     return found
 
@@ -186,7 +187,7 @@ def _check_bus(status: dict[str, Any] | None) -> Finding:
     host, port = split_host_port(settings.bus.split(",")[0].partition("://")[2].rpartition("@")[2])
     if can_connect(host, port):
         return Finding("bus", "ok", f"something listens on {host}:{port}")
-    return Finding("bus", "ok", f"nothing runs on {host}:{port}; `corral up` starts a bus of its own")
+    return Finding("bus", "ok", f"nothing runs on {host}:{port}; `{command('up')}` starts a bus of its own")
 
 
 def _check_clock(api: Api, *, running: bool) -> Finding:

@@ -9,7 +9,8 @@ import click
 
 from corral.cli.client import Api, clean
 from corral.cli.operation_parts import OperationPart, read_operation
-from corral.cli.progress import Display, open_display
+from corral.cli.program import command
+from corral.cli.progress import Display, count_words, open_display
 from corral.core.errors import CorralError, Unavailable
 from corral.core.outcomes import Outcome
 from corral.system import Clock, SystemClock
@@ -120,7 +121,8 @@ class Follower:
 
 
 def how_to_follow(operation_id: str) -> str:
-    return f"Follow it: corral ops watch {operation_id}   Stop it: corral ops cancel {operation_id}"
+    watch, cancel = command(f"ops watch {operation_id}"), command(f"ops cancel {operation_id}")
+    return f"Follow it: {watch}   Stop it: {cancel}"
 
 
 def exit_code_of(outcomes: Iterable[Outcome]) -> int:
@@ -136,7 +138,7 @@ def summary(operation: OperationPart, outcome: Outcome) -> str:
     if not operation.nodes and operation.verb == "install" and outcome is Outcome.DONE:
         return (
             f"{head}\nNo machine here fits what was asked for. One that comes later, or gets the label, installs it by"
-            " itself; `corral backends policies` lists such wishes, and --end there ends one."
+            f" itself; `{command('backends policies')}` lists such wishes, and --end there ends one."
         )
     match outcome:
         case Outcome.FAILED if operation.state == "running":
@@ -153,11 +155,12 @@ def _count(operation: OperationPart) -> str:
     counts = Counter(node.status for node in operation.nodes)
     if set(counts) == {"success"}:
         return "1 machine" if counts["success"] == 1 else f"{counts['success']} machines"
-    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items()) or "no machine"
+    return count_words(operation) or "no machine"
 
 
 def _how_to_see(operation_id: str) -> str:
-    return f"See why: corral ops show {operation_id}   Try again now: corral ops retry {operation_id}"
+    show, retry = command(f"ops show {operation_id}"), command(f"ops retry {operation_id}")
+    return f"See why: {show}   Try again now: {retry}"
 
 
 @contextmanager

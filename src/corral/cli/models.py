@@ -9,7 +9,9 @@ import click
 from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
+from corral.cli.program import command
 from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
+from corral.cli.weights_config import config_for, is_location
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
 
@@ -36,8 +38,8 @@ def list_models(api: Api) -> None:
         print_json([{**model, "running": running.get(model["name"], NOTHING)} for model in models])
         return
     if not models:
-        click.echo("No models yet. `corral models available` shows what there is; a small one to try is")
-        click.echo("  corral models install smollm2")
+        click.echo(f"No models yet. `{command('models available')}` shows what there is; a small one to try is")
+        click.echo(f"  {command('models install smollm2')}")
         return
     print_table(
         ("NAME", "STATE", "READY", "WANTED", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED (UTC)", "NOTE"),
@@ -50,7 +52,7 @@ def list_models(api: Api) -> None:
                 ",".join(model["aliases"]) or "-",
                 model["revision"][:12],
                 show_time(model["changed_at"]),
-                _note(model),
+                _note(model, running.get(model["name"], NOTHING)),
             )
             for model in models
         ],
@@ -74,10 +76,10 @@ def _list_usable(api: Api) -> None:
         click.echo("There is no model that this key may use.")
 
 
-def _note(model: dict[str, Any]) -> str:
+def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
         return f"leads to {model['alias_of']}"
-    return "disabled" if model["disabled"] else ""
+    return "; ".join((["disabled"] if model["disabled"] else []) + problems(running))
 
 
 @models_group.command("available")
@@ -128,15 +130,19 @@ def list_available(api: Api, term: str, limit: int) -> None:
 def install_models(
     api: Api, names: tuple[str, ...], install_as: str, files: tuple[str, ...], directory: str | None, replace: bool
 ) -> None:
-    """Add models: from a gallery by NAME, from files, or from the frontend's models directory.
+    """Add models: from a gallery by NAME, from the place of their weights (hf://owner/repository/file.gguf), from
+    configurations, or from the frontend's models directory.
 
     Weights are fetched by the machines that serve a model, when it is first loaded."""
     if not names and not files and directory is None:
-        raise InvalidInput("name a model (`corral models available`), or give --file or --directory")
+        raise InvalidInput(f"name a model (`{command('models available')}`), or give --file or --directory")
     if install_as and len(names) != 1:
         raise InvalidInput("--as is for one model at a time")
     added = []
     for name in names:
+        if is_location(name):
+            added.append(api.call("POST", "api", "models", body={"config": config_for(name, name=install_as)}))
+            continue
         body = {"name": name, "as": install_as}
         added.append(api.call("POST", "api", "models", "install", body=body, within_s=LOAD_WITHIN_S))
     added += [api.call("POST", "api", "models", body={"config": _read_text(name)}) for name in files]
@@ -326,8 +332,10 @@ def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
 def unload_model(api: Api, model: str) -> None:
     """Stop every replica of a model. The next request loads it again."""
     name = _served_name(api, model)
+    before = read_running(api).get(name, NOTHING)
     answer = api.call("POST", "api", "models", name, "unload", body={}, within_s=LOAD_WITHIN_S)
-    _say(api, answer, f"{clean(name)}: unloaded")
+    ran = bool(before["replicas"] or before["loads"])
+    _say(api, answer, f"{clean(name)}: unloaded" if ran else f"{clean(name)}: it ran nowhere, so nothing was unloaded")
 
 
 @models_group.command("scale")

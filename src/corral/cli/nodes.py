@@ -6,9 +6,12 @@ from typing import Any
 import click
 
 from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.program import command
 from corral.core.durations import format_age
 from corral.core.errors import InvalidInput
 from corral.core.sizes import format_bytes
+
+JUST_SEEN_S = 30.0
 
 
 @click.group("nodes")
@@ -59,7 +62,7 @@ def list_nodes(api: Api) -> None:
         print_json(nodes)
         return
     if not nodes:
-        click.echo("There are no nodes yet. `corral join-command` prints what to run on a machine to add it.")
+        click.echo(f"There are no nodes yet. `{command('join-command')}` prints what to run on a machine to add it.")
         return
     columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "RUNS", "SEEN", "ID", "NOTE")
     print_table(
@@ -117,7 +120,7 @@ def show_node(api: Api, node: str) -> None:
         ("disk", _free(found["available_disk"], found["total_disk"])),
         ("models", _listed(replicas) or "none"),
         ("in flight", str(found["in_flight_count"])),
-        ("limit", f"{found['max_replicas_per_model']} replicas per model"),
+        ("limit", _limit(found["max_replicas_per_model"])),
         ("labels", " ".join(labels)),
         ("last seen", _seen(found)),
     ]
@@ -126,6 +129,10 @@ def show_node(api: Api, node: str) -> None:
         rows.append(("conflict", found["conflict"]["message"]))
     for name, value in rows:
         click.echo(f"{name:11} {clean(value)}")
+
+
+def _limit(most: int) -> str:
+    return f"{most} {'replica' if most == 1 else 'replicas'} per model"
 
 
 def _listed(replicas: list[dict[str, Any]]) -> str:
@@ -154,7 +161,7 @@ def approve_node(api: Api, node: str) -> None:
 @click.argument("node")
 def drain_node(api: Api, node: str) -> None:
     """Give a machine no new work."""
-    _act(api, node, "drain", "draining; it gets no new work until `corral nodes resume`")
+    _act(api, node, "drain", f"draining; it gets no new work until `{command('nodes resume')}`")
 
 
 @nodes_group.command("resume")
@@ -162,7 +169,13 @@ def drain_node(api: Api, node: str) -> None:
 @click.argument("node")
 def resume_node(api: Api, node: str) -> None:
     """Take a drained machine back to work."""
-    _act(api, node, "resume", "resumed")
+    found = api.find_node(node)
+    _act(api, found["id"], "resume", "resumed" if found.get("drain_wanted", True) else _not_drained(found))
+
+
+def _not_drained(node: dict[str, Any]) -> str:
+    stops = "; its worker is stopping by itself" if node["draining"] else ""
+    return f"nobody had drained it, so nothing changed; it is {node['status']}{stops}"
 
 
 @nodes_group.command("label")
@@ -208,3 +221,9 @@ def remove_node(api: Api, node: str, yes: bool) -> None:
         print_json(answer)
     else:
         click.echo(f"{found['name']}: removed")
+        age_s = found["last_seen_age_s"]
+        if age_s is not None and age_s < JUST_SEEN_S and found["status"] != "offline":
+            click.echo(
+                f"Its worker still runs (seen {_seen(found)}) and will ask to join again, as pending; stop it there.",
+                err=True,
+            )

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.operation_parts import NodePart, read_operation
-from corral.cli.progress import say_status
+from corral.cli.program import command
+from corral.cli.progress import count_words, say_status, status_word
 from corral.core.errors import Conflict, NotFound
 from corral.core.outcomes import Outcome
 from corral.core.sizes import format_bytes
@@ -38,7 +39,7 @@ def find_operation(api: Api, wanted: str) -> str:
             raise Conflict(f"{wanted!r} fits {len(found)} operations; give the jobID of yours ({_few(found)})")
         if found:
             return str(found[0])
-    raise NotFound(f"there is no operation {wanted!r}; `corral ops list` shows the ones there are")
+    raise NotFound(f"there is no operation {wanted!r}; `{command('ops list')}` shows the ones there are")
 
 
 def _few(ids: list[str]) -> str:
@@ -64,7 +65,7 @@ def list_operations(api: Api) -> None:
         return
     rows = answer["operations"]
     if not rows:
-        click.echo("Nothing is under way. `corral ops history` shows what was.")
+        click.echo(f"Nothing is under way. `{command('ops history')}` shows what was.")
         return
     print_table(
         ("OPERATION", "WHAT", "PROGRESS", "NODES", "NOTE"),
@@ -84,7 +85,9 @@ def _note(row: dict[str, Any]) -> str:
     operation = read_operation(row)
     if operation.retrying:
         return f"failed, {_next_attempt(operation.next_attempt_at)}: {operation.error}"
-    return operation.error or row.get("message") or ""
+    if operation.error or not operation.nodes or not row["cancellable"]:
+        return operation.error or row.get("message") or ""
+    return count_words(operation)
 
 
 def _next_attempt(at: datetime | None) -> str:
@@ -116,7 +119,16 @@ def show_operation(api: Api, operation: str) -> None:
         return
     print_table(
         ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
-        [(node.node_name, node.status, f"{node.percentage:.0f} %", _amount(node), _say(node)) for node in found.nodes],
+        [
+            (
+                node.node_name,
+                status_word(node.status, found.verb),
+                f"{node.percentage:.0f} %",
+                _amount(node),
+                _say(node),
+            )
+            for node in found.nodes
+        ],
     )
 
 
@@ -139,7 +151,7 @@ def watch_operation(api: Api, operation: str | None) -> None:
     if operation is None:
         running = [row for row in api.call("GET", "api", "operations")["operations"] if row["state"] == "running"]
         if not running:
-            raise NotFound("nothing is under way; `corral ops history` shows what was")
+            raise NotFound(f"nothing is under way; `{command('ops history')}` shows what was")
         operation = max(running, key=lambda row: row["created_at"])["jobID"]
     answer, outcome = wait_for(api, find_operation(api, operation), until=lambda found, _: found.state != "running")
     _finish(api, answer, outcome)
@@ -200,18 +212,27 @@ def show_history(api: Api) -> None:
         click.echo("Nothing has been asked for yet, or the history was cleared.")
         return
     print_table(
-        ("FINISHED", "OPERATION", "WHAT", "OUTCOME", "NOTE"),
+        ("FINISHED (UTC)", "OPERATION", "WHAT", "WHERE", "OUTCOME", "BY", "CAUSE", "NOTE"),
         [
             (
-                row["finishedAt"][:19].replace("T", " "),
+                show_time(row["finishedAt"]),
                 row["jobID"],
                 f"{row['verb']} {row['name']}",
+                _where(row),
                 row["outcome"],
+                row["actor"],
+                row.get("cause") or "",
                 row.get("error") or "",
             )
             for row in answer["operations"]
         ],
     )
+
+
+def _where(row: dict[str, Any]) -> str:
+    names = row.get("nodes") or []
+    more = row.get("node_count", 0) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 @ops_group.command("clear")

@@ -6,3 +6,8 @@ import os
 def program_name() -> str:
     """`./corral` from a clone."""
     return os.environ.get("CORRAL_PROGRAM", "corral")
+
+
+def command(words: str) -> str:
+    """A command to be typed here: `nodes list` is `./corral nodes list` from a clone."""
+    return f"{program_name()} {words}"

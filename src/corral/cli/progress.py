@@ -1,6 +1,7 @@
 """Progress per node: bars on a terminal, lines in a pipe, nothing where somebody wants JSON."""
 
 import sys
+from collections import Counter
 from typing import Any, Protocol
 
 import click
@@ -18,6 +19,12 @@ WORDS = {
     "error": "FAILED",
     "not_applicable": "not applicable",
     "cancelled": "cancelled",
+}
+_UNDER_WAY = {
+    "install": "being installed",
+    "upgrade": "being upgraded",
+    "rollback": "being rolled back",
+    "delete": "being deleted",
 }
 _COLOURS = {
     "queued": "dim",
@@ -44,6 +51,19 @@ def open_display(*, as_json: bool) -> Display:
     if as_json:
         return Silence()
     return Bars() if sys.stdout.isatty() else Lines()
+
+
+def count_words(operation: OperationPart) -> str:
+    """`2 done, 1 being deleted`: how many machines are how far."""
+    counts = Counter(node.status for node in operation.nodes)
+    return ", ".join(f"{count} {status_word(status, operation.verb)}" for status, count in counts.items())
+
+
+def status_word(status: str, verb: str) -> str:
+    """For people; the API keeps to LocalAI's words, where everything under way is `downloading`."""
+    if status == "downloading":
+        return _UNDER_WAY.get(verb, "under way")
+    return WORDS.get(status, status).lower()
 
 
 def say_status(node: NodePart, *, away: bool) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from corral.cli.client import Api, clean, client_command, print_json
+from corral.cli.program import command
 from corral.cli.running import Running, read_running
 
 
@@ -60,11 +61,11 @@ def status_command(api: Api) -> None:
     click.echo(f"store      {status['store']['kind']} {status['store']['location']}")
     click.echo(f"bus        {bus['url']} {'connected' if bus['connected'] else 'NOT CONNECTED: ' + bus['problem']}")
     if failed:
-        click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: corral ops list")
+        click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: {command('ops list')}")
     if models.held_up:
-        click.echo(f"\nWhy a model does not run as wanted: corral why model {clean(models.held_up[0])}")
+        click.echo(f"\nWhy a model does not run as wanted: {command(f'why model {clean(models.held_up[0])}')}")
     if counts.get("pending"):
-        click.echo("\nMachines wait for approval: corral nodes list, then corral nodes approve NAME")
+        click.echo(f"\nMachines wait for approval: {command('nodes list')}, then {command('nodes approve NAME')}")
 
 
 def _describe(models: Models) -> str:

@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from corral import __version__
 from corral.cli.exposure import check_exposure, public_url
 from corral.cli.last_run import LastRun, read_last_run, tell_changes, write_last_run
 from corral.cli.options import read_settings, settings_options
-from corral.cli.program import program_name
+from corral.cli.program import command
 from corral.cli.up_parts import Part, PartPlan
 from corral.core.backoff import restart_delay_s
 from corral.core.errors import CorralError, InvalidSetting
@@ -39,6 +40,7 @@ LOOK_AT_DISK_EVERY_S = 3.0
 FULL_BELOW_BYTES = 4 << 20
 # Exit codes with which a part says that starting it again will not help.
 HOPELESS = (2, 3)
+JOINED = ("node.registered", "node.returned")
 
 
 @click.command("up")
@@ -74,6 +76,10 @@ def _describe(node: dict[str, Any]) -> str:
     memory = node.get("total_ram")
     about = [f"{node.get('cpu_count') or '?'} cores", f"{format_bytes(memory)} RAM" if memory else "RAM unknown"]
     return ", ".join([*about, *(gpu.get("name") or gpu["vendor"] for gpu in node.get("gpus", []))])
+
+
+def _is_in_place(node: dict[str, Any]) -> bool:
+    return node["status"] == "healthy" or (node["status"] == "draining" and bool(node["drain_wanted"]))
 
 
 class PartFailed(CorralError):
@@ -165,34 +171,52 @@ class Up:
             part.ready.set()
         took_s = self._clock.monotonic_s() - began_s
         url = public_url(self._settings.public_url, self._settings.listen)
-        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({_describe(node)})\n")
+        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({_describe(node)})")
+        if node["drain_wanted"]:
+            resume = command(f"nodes resume {node['name']}")
+            say(f"  An administrator drained it, so it gets no work until: {resume}")
+        say()
         say(f"  Web UI and API  {url}")
         say(f"  Admin key       {key_path if self._settings.auth else 'not asked for (--no-auth)'}")
         token = read_secret(self._disk, self._data / "keys" / "join.token")
-        say(f"  Add a machine   {program_name()} worker --join {url} --token {token}")
+        say(f"  Add a machine   {command(f'worker --join {url} --token {token}')}")
         if self._loopback:
-            wider = f"{program_name()} up --listen 0.0.0.0:{self._port}"
+            wider = command(f"up --listen 0.0.0.0:{self._port}")
             say(f"                  (from this machine only, with a --data-dir of its own; `{wider}` lets others join)")
         if not self._settings.auto_approve:
-            say(f"                  and then here: {program_name()} nodes approve NAME")
+            say(f"                  and then here: {command('nodes approve NAME')}")
         say("\nCtrl-C stops everything.")
 
     async def _wait_for_node(self, key_path: Path) -> dict[str, Any]:
-        """Until our own worker is healthy; then everything in between works too."""
+        """Until our own worker is healthy, or was drained by an administrator; then everything in between works too.
+
+        One of a run that was killed may still be leaving, or count as healthy until it is missed: it is not ours."""
+        began = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat().replace("+00:00", "Z")
         deadline_s = self._clock.monotonic_s() + READY_WITHIN_S
         told = False
         while True:
             try:
-                for node in await get_json(f"{self._local_url}/api/nodes", bearer=read_secret(self._disk, key_path)):
-                    if node["name"] == self._name and node["status"] in ("healthy", "draining"):
+                key = read_secret(self._disk, key_path)
+                problem = f"node {self._name} has not joined yet"
+                for node in await get_json(f"{self._local_url}/api/nodes", bearer=key):
+                    if node["name"] != self._name:
+                        continue
+                    if _is_in_place(node) and await self._has_joined(node["id"], began, key):
                         return dict(node)
-                problem = f"node {self._name} is not healthy yet"
+                    problem = (
+                        f"node {self._name} is {node['status']} ({node['status_reason'] or 'not yet joined anew'})"
+                    )
             except CorralError as error:
                 problem = str(error)
             if self._clock.monotonic_s() > deadline_s and not told:
                 told = True
                 say(f"Still not ready after {READY_WITHIN_S:.0f} s: {problem}. The logs are in {self._data / 'logs'}.")
             await asyncio.sleep(0.05)
+
+    async def _has_joined(self, node_id: str, since: str, key: str | None) -> bool:
+        """Since this run began, by the fleet's own record."""
+        events = await get_json(f"{self._local_url}/api/audit?limit=1000&since={since}", bearer=key)
+        return any(event["subject"] == node_id and event["action"] in JOINED for event in events)
 
     async def _bound_logs(self, parts: list[Part]) -> None:
         while True:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from corral.cli.client import Api, clean, client_command, print_json
+from corral.cli.client import Api, clean, client_command, print_json, show_time
 from corral.core.sizes import format_bytes
 
 
@@ -42,7 +42,7 @@ def _print_decision(decision: dict[str, Any]) -> None:
     outcome = decision["outcome"]
     placed = outcome.get("placed")
     head = "placed" if placed else f"waiting: {clean(outcome['waiting'])}"
-    click.echo(f"\n{decision['at']}  {head}, because {clean(decision['cause'])}")
+    click.echo(f"\n{show_time(decision['at'])}  {head}, because {clean(decision['cause'])}")
     if placed and placed.get("evict"):
         click.echo(f"  made room by ending {len(placed['evict'])} idle replicas")
     for candidate in decision["candidates"]:
@@ -74,7 +74,7 @@ def _score_words(name: str, value: int) -> str:
         case "replicas":
             return f"{value} replicas there"
         case "weights_missing":
-            return "has not served it before, so its weights are fetched or checked first"
+            return "has not served this revision before, so its weights are fetched or checked first"
         case "free_mib_negated":
             return f"{format_bytes(-value << 20)} of memory free"
         case _:
@@ -94,7 +94,9 @@ def why_node(api: Api, node: str) -> None:
     for replica in answer["replicas"]:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
     for decision in answer["decisions"]:
-        click.echo(f"{decision['at']}  {clean(decision['model'])}: {decision['verdict']}. {_because(decision)}")
+        click.echo(
+            f"{show_time(decision['at'])}  {clean(decision['model'])}: {decision['verdict']}. {_because(decision)}"
+        )
 
 
 @why_group.command("request")
@@ -107,7 +109,9 @@ def why_request(api: Api, request_id: str) -> None:
         print_json(answer)
         return
     status = f" with {answer['status']}" if answer["status"] else ""
-    click.echo(f"{answer['began_at']}  {clean(answer['model'])}, {clean(answer['path'])}: {answer['state']}{status}")
+    click.echo(
+        f"{show_time(answer['began_at'])}  {clean(answer['model'])}, {clean(answer['path'])}: {answer['state']}{status}"
+    )
     for line in _request_lines(answer):
         click.echo(f"  {line}")
     if answer.get("decision"):

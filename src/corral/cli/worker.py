@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corral.cli.options import read_settings, settings_options
+from corral.cli.program import command
 from corral.core.errors import InvalidSetting
 from corral.settings import WorkerSettings
 
@@ -44,8 +45,8 @@ def _check_own_directory(data_dir: Path) -> None:
         if SystemDisk().read(data_dir / "keys" / "local.token") is None:
             return
         raise InvalidSetting(
-            f"data_dir: {data_dir} belongs to a `corral up`, which runs a worker of its own there. A second worker on"
-            " this machine needs a directory of its own: --data-dir"
+            f"data_dir: {data_dir} belongs to a `{command('up')}`, which runs a worker of its own there. A second"
+            " worker on this machine needs a directory of its own: --data-dir"
         )
 
 

@@ -41,7 +41,7 @@ def error_response(status: int, message: str, kind: str, *, retry_after_s: float
 
 
 def corral_error_response(path: str, error: errors.CorralError) -> JSONResponse:
-    kind = "node_error" if path.startswith("/api/node") else error.code
+    kind = "node_error" if path.startswith("/api/node/") else error.code
     retry_after_s = error.retry_after_s if isinstance(error, errors.RateLimited) else RETRY_AFTER_S
     return error_response(status_of(error), str(error), kind, retry_after_s=retry_after_s)
 

@@ -82,5 +82,6 @@ class HealthStore:
 
 
 async def _announce(tx: Tx, before: Node, after: Node) -> None:
-    detail = {"name": after.name, "was": before.status.value, "reason": after.presence_reason}
+    was = "new" if before.presence is Presence.JOINING and before.epoch == 1 else before.status.value
+    detail = {"name": after.name, "was": was, "reason": after.presence_reason}
     await append_event(tx, actor="health", action=f"node.{after.status.value}", subject=after.id, detail=detail)

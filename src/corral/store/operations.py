@@ -18,8 +18,17 @@ from corral.store.intent_rows import (
     touch_operations,
 )
 from corral.store.operation_rows import SELECT_OPERATION, read_operation_row, read_progress_rows
+from corral.store.rows import places
 
 HISTORY_MOST = 50
+NAMES_MOST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    names: tuple[str, ...] = ()
+    """The first few, by name."""
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +79,29 @@ class OperationStore:
                 limit,
             )
             return [read_operation_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_places(self, ids: Iterable[str]) -> dict[str, Places]:
+        """By operation, where it took place. Of a thousand machines nobody reads more than a few names."""
+        ordered = sorted(set(ids))
+
+        async def body(tx: Tx) -> dict[str, Places]:
+            if not ordered:
+                return {}
+            rows = await tx.fetch(
+                "SELECT operation_id, node_name, total FROM (SELECT operation_id, node_name,"  # noqa: S608
+                " COUNT(*) OVER (PARTITION BY operation_id) AS total,"
+                " ROW_NUMBER() OVER (PARTITION BY operation_id ORDER BY node_name) AS place FROM operation_nodes"
+                f" WHERE operation_id IN ({places(len(ordered))}) AND status <> 'not_applicable') AS ranked"
+                f" WHERE place <= {NAMES_MOST} ORDER BY operation_id, place",
+                *ordered,
+            )
+            found: dict[str, Places] = {}
+            for row in rows:
+                before = found.get(row["operation_id"], Places())
+                found[row["operation_id"]] = Places((*before.names, row["node_name"]), row["total"])
+            return found
 
         return await self._database.read(body)
 

@@ -1,7 +1,7 @@
 """What this worker tells of its machine when it registers and beats."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corral import __version__
 from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeFacts
@@ -41,6 +41,13 @@ class Machine:
             capability_reason=self.capability.reason,
             problems=[problem[:1000] for problem in self.hardware.problems[:64]],
         )
+
+    async def read_again(self) -> "Machine":
+        """With what is free now. What the machine is made of was settled at the start, with its capability."""
+        now = await asyncio.to_thread(read_hardware, self.roots)
+        same_gpus = [gpu.name for gpu in now.gpus] == [gpu.name for gpu in self.hardware.gpus]
+        gpus = now.gpus if same_gpus else self.hardware.gpus
+        return replace(self, hardware=replace(self.hardware, gpus=gpus, memory=now.memory, disk=now.disk))
 
     async def read_beat(self, instance: str) -> HeartbeatRequest:
         usage = await asyncio.to_thread(read_usage, self.roots, self.hardware)

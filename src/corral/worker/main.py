@@ -102,6 +102,9 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
             await worker.run(listener)
 
 
+UNKNOWN_THERE = "the fleet no longer knows this machine (it was removed, or the records were lost)"
+
+
 class Worker:
     def __init__(
         self,
@@ -281,7 +284,7 @@ class Worker:
             except Fenced:
                 raise
             except NotFound:
-                raise Rejoin("the frontend no longer knows this machine") from None
+                raise Rejoin(UNKNOWN_THERE) from None
             except CorralError as error:
                 if str(error) != told:
                     told = str(error)
@@ -291,10 +294,13 @@ class Worker:
     async def _keep_credential(self, bus: Bus) -> None:
         while True:
             await self._wait_for_renewal(bus)
-            bus_url = self._membership.member.bus_url
+            before = self._membership.member
             try:
                 await self._membership.renew()
-                if self._membership.member.bus_url != bus_url:
+                after = self._membership.member
+                if after.node_id != before.node_id:
+                    raise Rejoin(UNKNOWN_THERE)
+                if after.bus_url != before.bus_url:
                     raise Rejoin("the message bus has moved")
                 await bus.renew()
             except Unauthenticated:

@@ -157,7 +157,7 @@ class Membership:
 
     async def _register(self) -> Member:
         token = self._token
-        request = self._request(token)
+        request = self._request(token, await self._machine.read_again())
         asked_s = self._grants.now_s()
         try:
             reply = await self._frontend.register(request, bearer=self._node_key)
@@ -172,8 +172,8 @@ class Membership:
         self._member = self._read(reply, token)
         return self._member
 
-    def _request(self, token: str | None) -> RegisterRequest:
-        hardware, settings = self._machine.hardware, self._settings
+    def _request(self, token: str | None, machine: Machine) -> RegisterRequest:
+        hardware, settings = machine.hardware, self._settings
         labels = {"node.replica-slots": str(settings.max_replicas_per_model), **settings.labels}
         vram = hardware.vram_total_bytes
         return RegisterRequest(
@@ -189,7 +189,7 @@ class Membership:
             available_disk=hardware.disk.available_bytes,
             gpu_vendor=hardware.gpu_vendor,
             gpu_compute_capability=hardware.compute_capability,
-            capability=self._machine.capability.token,
+            capability=machine.capability.token,
             labels=labels,
             max_replicas_per_model=settings.max_replicas_per_model,
             vram_budget=settings.vram_budget,
@@ -197,7 +197,7 @@ class Membership:
                 node_key=self._node_key,
                 instance=self.instance,
                 bus_public_key=self._bus_key.public,
-                facts=self._machine.facts(),
+                facts=machine.facts(),
             ),
         )
 

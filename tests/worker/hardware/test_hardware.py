@@ -19,6 +19,7 @@ from corral.worker.hardware import NvidiaMl, Nvml, NvmlError, Roots, read_capabi
 from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.machine import read_memory
 from corral.worker.hardware.nvml import GpuMemory
+from corral.worker.machine import Machine as WorkerMachine
 
 GIB = 1 << 30
 MEMINFO_64_GIB = "MemTotal:       67108864 kB\nMemFree:         1000000 kB\nMemAvailable:   50331648 kB\n"
@@ -240,6 +241,16 @@ def test_a_machine_without_gpu_has_no_problem_to_report(machine: Machine) -> Non
     assert without_disk_kind(hardware.problems) == []
     assert token(roots, hardware) == "default"
     assert token(roots, hardware, {"LOCALAI_FORCE_META_BACKEND_CAPABILITY": "vulkan"}) == "vulkan"
+
+
+async def test_who_registers_again_tells_what_is_free_now(machine: Machine) -> None:
+    roots = machine({})
+    hardware = read_hardware(roots)
+    worker = WorkerMachine(roots, hardware, pick_capability(read_capability_facts(roots, hardware, {})))
+    machine({"/proc/meminfo": MEMINFO_64_GIB.replace("50331648", "1048576")})
+    again = await worker.read_again()
+    assert (hardware.memory.available_bytes, again.hardware.memory.available_bytes) == (48 * GIB, GIB)
+    assert (again.capability, again.hardware.cpu) == (worker.capability, hardware.cpu)
 
 
 def test_the_capability_file_is_read_where_a_setting_says(machine: Machine) -> None:

@@ -75,6 +75,7 @@ class NodeView:
     operator_labels: dict[str, str]
     approved: bool
     draining: bool
+    drain_wanted: Annotated[bool, Field(description="By an administrator; otherwise its worker is stopping.")]
     epoch: int
     version: str | None
     platform: str | None
@@ -184,6 +185,7 @@ def view_node(
         operator_labels=dict(node.operator_labels),
         approved=node.approved,
         draining=node.draining,
+        drain_wanted=node.drain_wanted,
         epoch=node.epoch,
         version=facts.version,
         platform=facts.platform,

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 import msgspec
 
 from corral.core.drift import Drift, FleetPicture
+from corral.core.intents import IntentState, Verb
 from corral.core.nodes import NodeId
 from corral.core.orders import NodeState
-from corral.core.upgrades import Upgrade, find_upgrades, installed_names
+from corral.core.upgrades import Offered, find_upgrades, installed_names
+from corral.core.variants import Unfit
 from corral.frontend.fleet.service import UpgradeChecks
 
 KEPT_MOST_S = 5.0
@@ -47,7 +49,7 @@ class FleetListing:
         offers = await self._upgrades.read_offers(picture.states)
 
         def show() -> dict[str, bytes]:
-            fleet = view_fleet(picture.states, picture.find_drift(), find_upgrades(picture.states, offers))
+            fleet = view_fleet(picture.states, picture.find_drift(), offers)
             return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}
 
         # Thousands of rows: not on the loop, where requests would wait for it.
@@ -55,8 +57,9 @@ class FleetListing:
 
 
 def view_fleet(
-    states: Sequence[NodeState], drifts: Sequence[Drift], upgrades: Mapping[str, Upgrade]
+    states: Sequence[NodeState], drifts: Sequence[Drift], offers: Mapping[tuple[str, NodeId], Offered | Unfit]
 ) -> list[dict[str, Any]]:
+    upgrades = find_upgrades(states, offers)
     by_place: dict[tuple[str, NodeId], list[Drift]] = {}
     for one in drifts:
         by_place.setdefault((one.backend, one.node_id), []).append(one)
@@ -72,6 +75,7 @@ def view_fleet(
             "name": name,
             "nodes": [
                 _place(state, name, by_place.get((name, state.node.id), []), (name, state.node.id) in lagging)
+                | _outlook(state, name, offers.get((name, state.node.id)))
                 for state in sorted(holders, key=lambda state: state.node.name)
             ],
         }
@@ -91,4 +95,15 @@ def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> d
         "current": found is not None and not lagging and not drifts,
         "drift": [{"cause": one.cause.value, "detail": one.detail, "process_key": one.process_key} for one in drifts],
         "versions": list(found.versions) if found is not None else [],
+    }
+
+
+def _outlook(state: NodeState, name: str, offered: Offered | Unfit | None) -> dict[str, Any]:
+    """Why there may be something newer though nothing newer is told."""
+    wanted = state.newest.get(state.key_of(name))
+    unknown = isinstance(offered, Offered) and not offered.digest and not offered.version
+    went_back = wanted is not None and wanted.verb is Verb.ROLLBACK and wanted.state is IntentState.SUCCEEDED
+    return {
+        "rolled_back": went_back,
+        "unchecked_source": wanted.wish.uri if unknown and wanted is not None else "",
     }

@@ -22,6 +22,7 @@ from corral.frontend.fleet.operation_view import (
     with_live,
 )
 from corral.frontend.fleet.service import Progress
+from corral.store.operations import Places
 from corral.store.stores import Stores
 
 
@@ -43,7 +44,11 @@ class HistoryEntry:
     startedAt: datetime | None
     finishedAt: datetime | None
     actor: str
+    cause: str
     verb: str
+    nodes: list[str]
+    """Names of the first few machines it was for."""
+    node_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,11 @@ def operation_routes(
     @router.get("/api/operations/history", response_model=History)
     async def list_history() -> Response:
         """The last fifty that ended, newest first."""
-        return MsgspecJson(History(operations=[_history(ended) for ended in await operations.read_history()]))
+        ended = await operations.read_history()
+        places = await operations.read_places([operation.id for operation in ended])
+        return MsgspecJson(
+            History(operations=[_history(operation, places.get(operation.id, Places())) for operation in ended])
+        )
 
     @router.delete("/api/operations/history")
     async def clear_history(actor: Actor) -> dict[str, bool]:
@@ -138,7 +147,7 @@ def _not_done(error: CorralError) -> JSONResponse:
     return JSONResponse({"error": str(error)}, status_code=400 if status == 404 else status)
 
 
-def _history(operation: Operation) -> HistoryEntry:
+def _history(operation: Operation, places: Places) -> HistoryEntry:
     return HistoryEntry(
         id=operation.element,
         name=operation.element.rpartition("@")[2],
@@ -151,5 +160,8 @@ def _history(operation: Operation) -> HistoryEntry:
         startedAt=time_of(operation.created_at),
         finishedAt=time_of(operation.finished_at),
         actor=operation.actor,
+        cause=operation.cause,
+        nodes=list(places.names),
+        node_count=places.count,
         verb=operation.verb.value,
     )

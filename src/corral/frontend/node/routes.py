@@ -92,7 +92,9 @@ class NodeRoutes:
             raise Unauthenticated("registration token required")
         if wanted.token is not None and not await self._tokens.holds(wanted.token):
             self._guesses.note_wrong(address)
-            raise Unauthenticated("invalid registration token")
+            raise Unauthenticated(
+                "invalid registration token; `corral join-command`, where the frontend runs, prints the right one"
+            )
         knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
         if not joined and not knows_key:
             self._guesses.note_wrong(address)

@@ -1,0 +1,26 @@
+"""A model from the place of its weights alone."""
+
+import pytest
+
+from corral.cli.weights_config import config_for
+from corral.core.errors import InvalidInput
+from corral.store.models import parse_config_text
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "hf://owner/repository/Tiny-Q4.gguf",
+        "hf://owner/repository/Tiny-Q4.gguf@main",
+        "https://host/a/Tiny-Q4.gguf?download=true",
+    ],
+)
+def test_its_configuration_is_one_that_corral_takes(uri: str) -> None:
+    config = parse_config_text(config_for(uri))
+    assert (config.name, config.backend, config.model) == ("tiny-q4", "llama-cpp", "Tiny-Q4.gguf")
+    assert parse_config_text(config_for(uri, name="mine")).name == "mine"
+
+
+def test_what_nobody_knows_how_to_run_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="--file"):
+        config_for("hf://owner/repository/model.safetensors")
