@@ -37,10 +37,10 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
     overscan: 8,
   });
   const columns = { gridTemplateColumns: `minmax(110px, min(200px, 34vw)) repeat(${backends.length}, minmax(190px, 1fr))` };
-  const hidden = useHiddenRight(scroller);
+  const width = useWidth(scroller);
   return (
-    <div className={cx(styles.frame, hidden && styles.more)}>
-      {hidden ? <p className={styles.hint}>Swipe sideways for the rest of {plural(backends.length, "backend")}.</p> : null}
+    <div className={cx(styles.frame, width === "more" && styles.more)}>
+      {width !== "fits" ? <p className={styles.hint}>Swipe sideways for the rest of {plural(backends.length, "backend")}.</p> : null}
       <div ref={scroller} className={styles.scroller} role="table" aria-label="Backends by node" aria-rowcount={nodes.length + 1} tabIndex={0}>
         <div role="row" aria-rowindex={1} className={cx(styles.row, styles.head)} style={columns}>
           <div role="columnheader" className={styles.corner}>
@@ -83,13 +83,19 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
   );
 }
 
-/** Whether there is more to the right. A phone shows no scroll bar that would tell. */
-function useHiddenRight(scroller: RefObject<HTMLDivElement | null>): boolean {
-  const [hidden, setHidden] = useState(false);
+type Width = "fits" | "more" | "end";
+
+/** Whether it is wider than the screen, and whether there is more to the right. A phone shows no scroll bar that would
+ * tell. */
+function useWidth(scroller: RefObject<HTMLDivElement | null>): Width {
+  const [width, setWidth] = useState<Width>("fits");
   useEffect(() => {
     const element = scroller.current;
     if (element === null) return;
-    const look = () => setHidden(element.scrollLeft + element.clientWidth < element.scrollWidth - 1);
+    const look = () => {
+      const { scrollLeft, clientWidth, scrollWidth } = element;
+      setWidth(scrollWidth <= clientWidth + 1 ? "fits" : scrollLeft + clientWidth < scrollWidth - 1 ? "more" : "end");
+    };
     const resized = new ResizeObserver(look);
     resized.observe(element);
     for (const child of element.children) resized.observe(child);
@@ -99,7 +105,7 @@ function useHiddenRight(scroller: RefObject<HTMLDivElement | null>): boolean {
       element.removeEventListener("scroll", look);
     };
   }, [scroller]);
-  return hidden;
+  return width;
 }
 
 function availableFor(upgrades: Upgrades, backend: string, nodeId: string): string | null {
