@@ -27,6 +27,7 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(bar).to_contain_text("1 of 1 node done", timeout=90_000)
 
     go(page, "models?tab=gallery")
+    expect(page.get_by_text("The gallery lost could not be asked")).to_be_visible()
     page.get_by_role("button", name="Install smollm2").click()
     panel = page.get_by_role("complementary", name="Model details")
     expect(panel).to_contain_text("Not loaded")
@@ -55,6 +56,28 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     code = page.get_by_role("dialog")
     expect(code.get_by_label("As curl")).to_contain_text("/v1/chat/completions")
     expect(code.get_by_label("As Python")).to_contain_text('model="smollm2"')
+
+
+def test_the_overview_tells_of_a_model_that_is_not_as_wanted(open_page, corral) -> None:
+    admin = corral.admin
+    config = "name: ghost\nbackend: no-such-backend\nparameters:\n  model: nowhere.gguf\n"
+    wanted = {"model_name": "ghost", "min_replicas": 2, "max_replicas": 2}
+    assert admin.call("POST", "/api/models", body={"config": config}).status in (200, 201)
+    assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
+    try:
+        page = open_page("#/")
+        told = page.get_by_role("listitem").filter(has_text=re.compile("ghost (failed|cannot be as wanted)"))
+        expect(told).to_be_visible()
+        expect(page.get_by_text("Nothing does")).to_have_count(0)
+        told.get_by_role("link", name="Look").click()
+        panel = page.get_by_role("complementary", name="Model details")
+        expect(panel.get_by_role("heading", name="ghost")).to_be_visible()
+    finally:
+        admin.call("DELETE", "/api/nodes/scheduling/ghost")
+        admin.call("DELETE", "/api/models/ghost")
+    go(page, "")
+    expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+    expect(page.get_by_text("ghost")).to_have_count(0)
 
 
 def test_logs_of_a_process_are_followed(open_page) -> None:

@@ -42,6 +42,7 @@ def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_
     command = dialog.get_by_label("Command to run on the machine").inner_text()
     expect(dialog).to_contain_text("Waiting for a machine")
     expect(dialog).to_contain_text("reaches only the machine Corral runs on")
+    expect(dialog).to_contain_text("--data-dir DIRECTORY")
 
     worker = corral.start_worker("second", command)
     expect(dialog.get_by_role("listitem")).to_contain_text("second")

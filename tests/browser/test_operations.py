@@ -145,6 +145,9 @@ def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_pa
     expect(failed).to_have_count(3, timeout=60_000)
     expect(failed.first).to_contain_text(re.compile("127.0.0.1|connect", re.IGNORECASE))
     expect(shown).to_contain_text("3 failed")
+    page.goto(page.url.split("#")[0] + "#/")
+    expect(page.get_by_text("Install of flaky on n2 failed for good")).to_be_visible()
+    expect(page.get_by_text("Nothing does")).to_have_count(0)
     page.goto(page.url.split("#")[0] + "#/activity?tab=dead")
     expect(page.get_by_role("button", name="Retry flaky on n2")).to_be_visible()
 

@@ -8,6 +8,13 @@ from pathlib import Path
 from harness.programs import Admin, Program, clean_environment
 from harness.waiting import free_port
 
+SURROUNDINGS = {
+    "CORRAL_PROGRAM": "./corral",
+    "CORRAL_BACKEND_GALLERIES": "",
+    "CORRAL_MODEL_GALLERIES": '[{"name": "lost", "url": "http://127.0.0.1:1/index.yaml"}]',
+}
+"""As started from a clone, with a gallery that nobody can read."""
+
 
 class Corral:
     def __init__(self, directory: Path) -> None:
@@ -21,7 +28,7 @@ class Corral:
         arguments = ["up", "--data-dir", str(self.directory / "up"), "--listen", self.url.removeprefix("http://")]
         arguments += ["--bus-port", str(self._bus_port), "--name", "home", "--heartbeat-interval", "1s"]
         log = self.directory / f"up-{uuid.uuid4().hex}.log"
-        self._up = Program(*arguments, log=log, environment=clean_environment(CORRAL_PROGRAM="./corral"))
+        self._up = Program(*arguments, log=log, environment=clean_environment(**SURROUNDINGS))
         self._up.wait_for_output("Ready in", within_s=60)
 
     def stop(self) -> None:

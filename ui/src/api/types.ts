@@ -18,6 +18,7 @@ export type HistoryEntry = Schemas["HistoryEntry"];
 export type Intent = Schemas["IntentView"];
 export type Policy = Schemas["PolicyView"];
 export type Available = Schemas["AvailableBackends"];
+export type Gallery = Schemas["GalleryView"];
 export type BackendOffer = Schemas["BackendOffer"];
 export type Started = Schemas["Started"];
 export type Model = Schemas["ModelView"];
@@ -134,6 +135,14 @@ export interface Load {
   error?: string;
   cause: string;
   attempts: number;
+}
+
+/** What runs of a model, what is wanted of it, and what its loads wait for. */
+export interface ModelSummary {
+  ready: number;
+  replicas: { node: string; slot: number; state: ReplicaState }[];
+  loads: Omit<Load, "cause" | "attempts">[];
+  wanted?: { min_replicas: number; max_replicas: number; spread_all: boolean };
 }
 
 export interface Candidate {

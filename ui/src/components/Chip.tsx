@@ -1,16 +1,21 @@
 import type { ReactNode } from "react";
 import styles from "./Chip.module.css";
 import { cx } from "./cx";
+import { Icon, type IconName } from "./Icon";
 
 interface ChipProps {
+  icon?: IconName;
+  /** Of things that run, to tell them from words about things. */
+  round?: boolean;
   title?: string;
   strong?: boolean;
   children: ReactNode;
 }
 
-export function Chip({ title, strong = false, children }: ChipProps) {
+export function Chip({ icon, round = false, title, strong = false, children }: ChipProps) {
   return (
-    <span className={cx(styles.chip, strong && styles.strong)} title={title}>
+    <span className={cx(styles.chip, strong && styles.strong, round && styles.round)} title={title}>
+      {icon === undefined ? null : <Icon name={icon} size={11} />}
       {children}
     </span>
   );

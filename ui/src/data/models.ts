@@ -16,6 +16,13 @@ export const modelQueries = {
       queryFn: ({ signal }) => api.listReplicas(signal),
       refetchInterval: 60_000,
     }),
+  summary: () =>
+    queryOptions({
+      queryKey: ["replicas-summary"],
+      queryFn: ({ signal }) => api.summariseReplicas(signal),
+      // Loads that wait or fail are not in the event stream.
+      refetchInterval: 5_000,
+    }),
   scheduling: () =>
     queryOptions({
       queryKey: ["scheduling"],
@@ -40,7 +47,7 @@ export function createReplicasListener(client: QueryClient): (data: string) => v
   const fold = createBatchListener<ListEvent<Replica>, Replica[]>(client, modelQueries.replicas().queryKey, (known, events) =>
     applyList(known, events, ({ id }) => id),
   );
-  const readAgain = createReadAgain(client, ["why-model"], ["why-node"], modelQueries.scheduling().queryKey);
+  const readAgain = createReadAgain(client, ["why-model"], ["why-node"], modelQueries.scheduling().queryKey, modelQueries.summary().queryKey);
   return (data) => {
     fold(data);
     readAgain();

@@ -43,6 +43,14 @@ export function createNodesListener(client: QueryClient): (data: string) => void
   return createBatchListener<NodesEvent, SeenNode[]>(client, nodeQueries.list().queryKey, (nodes, events) => applyEvents(nodes, events, Date.now()));
 }
 
+export const isAway = ({ approved, status }: Pick<Node, "approved" | "status">) => approved && (status === "offline" || status === "unhealthy");
+
+/** Their ids. */
+export function useAwayNodes(): ReadonlySet<string> {
+  const nodes = useQuery(nodeQueries.list()).data;
+  return useMemo(() => new Set(nodes?.filter(isAway).map(({ id }) => id)), [nodes]);
+}
+
 /** What a node is called; its id when nobody knows. */
 export function useNodeNames(): (id: string) => string {
   const nodes = useQuery(nodeQueries.list()).data;

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { formatBytes, formatShare } from "./bytes";
-import { sentence } from "./text";
+import { formatCount } from "./rates";
+import { closed, sentence } from "./text";
 import { formatAge, formatDateTime, formatDuration } from "./time";
 
 const GIB = 2 ** 30;
@@ -54,3 +55,16 @@ describe("time", () => {
     expect(formatDateTime(null)).toBe("unknown");
   });
 });
+
+test.each([
+  ["the node does not answer", "The node does not answer."],
+  ["no room: free some.", "No room: free some."],
+  ["", ""],
+])("%j before another sentence reads %j", (text, expected) => expect(closed(text)).toBe(expected));
+
+test.each([
+  [0, "0"],
+  [68, "68"],
+  [9999, "9999"],
+  [12_345, "12.3 k"],
+])("a count of %j reads %s", (value, text) => expect(formatCount(value)).toBe(text));

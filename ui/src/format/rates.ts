@@ -19,6 +19,11 @@ export function formatFigure(value: number): string {
   return `${(value / 1000).toFixed(value < 100_000 ? 1 : 0)} k`;
 }
 
+/** Of things that come whole. */
+export function formatCount(value: number): string {
+  return value < 10_000 ? String(Math.round(value)) : formatFigure(value);
+}
+
 export function formatSeconds(seconds: number | null): string {
   if (seconds === null) return "–";
   return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;

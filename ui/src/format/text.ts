@@ -4,6 +4,17 @@ export function sentence(text: string): string {
   return /^[a-z]+[ ,;]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
+/** For a text that begins with a name, and that another one follows. */
+export function stopped(text: string): string {
+  const said = text.trimEnd();
+  return said === "" || /[.!?…:]$/.test(said) ? said : `${said}.`;
+}
+
+/** For a text that another one follows. */
+export function closed(text: string): string {
+  return stopped(sentence(text));
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
 }

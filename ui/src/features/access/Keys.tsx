@@ -8,7 +8,7 @@ import { ConfirmDialog } from "@/components/ConfirmDialog";
 import { cx } from "@/components/cx";
 import { Card } from "@/components/Page";
 import { Pill } from "@/components/Pill";
-import { formatFigure } from "@/format/rates";
+import { formatCount } from "@/format/rates";
 import { plural } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import styles from "./Keys.module.css";
@@ -94,7 +94,7 @@ function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
           <>
             {plural(used.requests, "request")} in 30 days
             <span className={styles.soft}>
-              {formatFigure(used.tokens_in)} tokens in, {formatFigure(used.tokens_out)} out
+              {formatCount(used.tokens_in)} tokens in, {formatCount(used.tokens_out)} out
             </span>
           </>
         )}

@@ -5,18 +5,22 @@ import { Empty, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
 import { cx } from "@/components/cx";
+import { GalleryTroubles } from "@/components/GalleryTroubles";
 import { Icon } from "@/components/Icon";
 import { Card } from "@/components/Page";
 import { Pill } from "@/components/Pill";
+import { Tooltip } from "@/components/Tooltip";
 import type { SeenNode } from "@/data/nodes";
 import { formatBytes } from "@/format/bytes";
 import { plural, sentence } from "@/format/text";
-import { formatAge } from "@/format/time";
 import styles from "./Gallery.module.css";
 import { useGive } from "./orders";
 import { galleryQueries } from "./queries";
 import type { BackendsSearch } from "./search";
 import { EVERYWHERE } from "./TargetPicker";
+
+const EVERYTHING_EXPLAINED =
+  "A backend usually has one build for each kind of machine (processor only, CUDA, ROCm…), and Corral picks the one that fits each node. This lists these builds one by one, and those made from unreleased sources, so that you can install a certain one.";
 
 interface GalleryProps {
   text: string;
@@ -53,12 +57,19 @@ function Offers({ data, text, tag, everything, onChange, machines }: GalleryProp
             </button>
           ))}
         </div>
-        <label className={styles.everything}>
-          <input type="checkbox" checked={everything} onChange={(event) => onChange({ all: event.target.checked ? "yes" : "" })} />
-          Also single builds and development builds
-        </label>
+        <Tooltip text={EVERYTHING_EXPLAINED}>
+          <label className={styles.everything}>
+            <input
+              type="checkbox"
+              aria-description={EVERYTHING_EXPLAINED}
+              checked={everything}
+              onChange={(event) => onChange({ all: event.target.checked ? "yes" : "" })}
+            />
+            Also builds for one kind of machine, and unreleased ones
+          </label>
+        </Tooltip>
       </div>
-      <Sources galleries={data.galleries} />
+      <GalleryTroubles galleries={data.galleries} />
       {found.length === 0 ? (
         <Empty icon="search" title="Nothing matches" hint={`None of ${plural(data.backends.length, "backend")} has this tag and these words.`}>
           <Button onClick={() => onChange({ q: "", tag: "" })}>Show all</Button>
@@ -80,22 +91,6 @@ function countTags(offers: readonly BackendOffer[]): [string, number][] {
   const counts = new Map<string, number>();
   for (const tag of offers.flatMap(({ tags }) => tags)) counts.set(tag, (counts.get(tag) ?? 0) + 1);
   return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).slice(0, 24);
-}
-
-/** A gallery that cannot be asked is said to be so: what it had is still shown. */
-function Sources({ galleries }: { galleries: Available["galleries"] }) {
-  const troubled = galleries.filter(({ problem }) => problem !== "");
-  if (troubled.length === 0) return null;
-  return (
-    <ul className={styles.sources}>
-      {troubled.map((gallery) => (
-        <li key={gallery.name}>
-          <Icon name="warning" size={14} /> The gallery {gallery.name} could not be asked: {gallery.problem}{" "}
-          {gallery.entries > 0 ? `Its ${plural(gallery.entries, "entry", "entries")} are from ${formatAge(gallery.age_s)}.` : "It has no entries yet."}
-        </li>
-      ))}
-    </ul>
-  );
 }
 
 function OfferCard({ offer, data, total }: { offer: BackendOffer; data: Available; total: number }) {

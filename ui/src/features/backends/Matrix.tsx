@@ -1,6 +1,6 @@
 import { Link } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { memo, useMemo, useRef } from "react";
+import { memo, useEffect, useMemo, useRef, useState, type RefObject } from "react";
 import type { FleetBackend, FleetPlace, Upgrades } from "@/api/types";
 import { IconButton } from "@/components/Button";
 import { cx } from "@/components/cx";
@@ -10,7 +10,7 @@ import { StatusMark } from "@/components/StatusPill";
 import { Tooltip } from "@/components/Tooltip";
 import type { SeenNode } from "@/data/nodes";
 import { STATUS_WORDS } from "@/format/status";
-import { sentence } from "@/format/text";
+import { plural, sentence } from "@/format/text";
 import { DRIFT_WORDS, driftsByCause, shortDigest, versionWord } from "./drift";
 import styles from "./Matrix.module.css";
 import { useGive } from "./orders";
@@ -37,46 +37,75 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
     overscan: 8,
   });
   const columns = { gridTemplateColumns: `minmax(110px, min(200px, 34vw)) repeat(${backends.length}, minmax(190px, 1fr))` };
+  const width = useWidth(scroller);
   return (
-    <div ref={scroller} className={styles.scroller} role="table" aria-label="Backends by node" aria-rowcount={nodes.length + 1} tabIndex={0}>
-      <div role="row" aria-rowindex={1} className={cx(styles.row, styles.head)} style={columns}>
-        <div role="columnheader" className={styles.corner}>
-          Node
+    <div className={cx(styles.frame, width === "more" && styles.more)}>
+      {width !== "fits" ? <p className={styles.hint}>Swipe sideways for the rest of {plural(backends.length, "backend")}.</p> : null}
+      <div ref={scroller} className={styles.scroller} role="table" aria-label="Backends by node" aria-rowcount={nodes.length + 1} tabIndex={0}>
+        <div role="row" aria-rowindex={1} className={cx(styles.row, styles.head)} style={columns}>
+          <div role="columnheader" className={styles.corner}>
+            Node
+          </div>
+          {backends.map((backend) => (
+            <ColumnHead key={backend.name} backend={backend} total={nodes.length} upgradable={backend.name in upgrades} />
+          ))}
         </div>
-        {backends.map((backend) => (
-          <ColumnHead key={backend.name} backend={backend} total={nodes.length} upgradable={backend.name in upgrades} />
-        ))}
-      </div>
-      <div role="rowgroup" className={styles.list} style={{ height: rows.getTotalSize() }}>
-        {rows.getVirtualItems().map((item) => {
-          const node = nodes[item.index];
-          return node === undefined ? null : (
-            <div
-              key={item.key}
-              ref={rows.measureElement}
-              data-index={item.index}
-              role="row"
-              aria-rowindex={item.index + 2}
-              className={cx(styles.row, styles.place)}
-              style={{ ...columns, transform: `translateY(${item.start}px)` }}
-            >
-              <div role="rowheader" className={styles.node}>
-                <span title={STATUS_WORDS[node.status]}>
-                  <StatusMark status={node.status} />
-                </span>
-                <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.link}>
-                  {node.name}
-                </Link>
+        <div role="rowgroup" className={styles.list} style={{ height: rows.getTotalSize() }}>
+          {rows.getVirtualItems().map((item) => {
+            const node = nodes[item.index];
+            return node === undefined ? null : (
+              <div
+                key={item.key}
+                ref={rows.measureElement}
+                data-index={item.index}
+                role="row"
+                aria-rowindex={item.index + 2}
+                className={cx(styles.row, styles.place)}
+                style={{ ...columns, transform: `translateY(${item.start}px)` }}
+              >
+                <div role="rowheader" className={styles.node}>
+                  <span title={STATUS_WORDS[node.status]}>
+                    <StatusMark status={node.status} />
+                  </span>
+                  <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.link}>
+                    {node.name}
+                  </Link>
+                </div>
+                {backends.map(({ name }) => (
+                  <Cell key={name} backend={name} node={node} place={places.get(name)?.get(node.id)} available={availableFor(upgrades, name, node.id)} />
+                ))}
               </div>
-              {backends.map(({ name }) => (
-                <Cell key={name} backend={name} node={node} place={places.get(name)?.get(node.id)} available={availableFor(upgrades, name, node.id)} />
-              ))}
-            </div>
-          );
-        })}
+            );
+          })}
+        </div>
       </div>
     </div>
   );
+}
+
+type Width = "fits" | "more" | "end";
+
+/** Whether it is wider than the screen, and whether there is more to the right. A phone shows no scroll bar that would
+ * tell. */
+function useWidth(scroller: RefObject<HTMLDivElement | null>): Width {
+  const [width, setWidth] = useState<Width>("fits");
+  useEffect(() => {
+    const element = scroller.current;
+    if (element === null) return;
+    const look = () => {
+      const { scrollLeft, clientWidth, scrollWidth } = element;
+      setWidth(scrollWidth <= clientWidth + 1 ? "fits" : scrollLeft + clientWidth < scrollWidth - 1 ? "more" : "end");
+    };
+    const resized = new ResizeObserver(look);
+    resized.observe(element);
+    for (const child of element.children) resized.observe(child);
+    element.addEventListener("scroll", look, { passive: true });
+    return () => {
+      resized.disconnect();
+      element.removeEventListener("scroll", look);
+    };
+  }, [scroller]);
+  return width;
 }
 
 function availableFor(upgrades: Upgrades, backend: string, nodeId: string): string | null {

@@ -6,6 +6,7 @@ import type { AvailableModel, Model, Replica, Scheduling } from "@/api/types";
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
+import { GalleryTroubles } from "@/components/GalleryTroubles";
 import { Card, Page } from "@/components/Page";
 import { Pill } from "@/components/Pill";
 import { SearchField } from "@/components/SearchField";
@@ -155,12 +156,22 @@ function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name:
     if (available.isPending) return <Loading what="the gallery" />;
     return <Problem title="The gallery could not be read" error={available.error} retrying={available.isFetching} onRetry={() => void available.refetch()} />;
   }
-  const { models, total } = available.data;
+  const { models, total, galleries } = available.data;
   if (total === 0) {
-    return <Empty icon="search" title={term === "" ? "The galleries offer no model" : "No model matches"} hint={term === "" ? "A gallery may be out of reach; the System page and the log tell." : "Try fewer or other words."} />;
+    return (
+      <>
+        <GalleryTroubles galleries={galleries} />
+        <Empty
+          icon="search"
+          title={term === "" ? "The galleries offer no model" : "No model matches"}
+          hint={term === "" ? "Add a configuration of your own, or name other galleries to Corral." : "Try fewer or other words."}
+        />
+      </>
+    );
   }
   return (
     <>
+      <GalleryTroubles galleries={galleries} />
       <ul className={styles.offers}>
         {models.slice(0, 200).map((model) => (
           <li key={`${model.gallery}@${model.name}`}>

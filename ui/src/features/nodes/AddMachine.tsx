@@ -53,6 +53,10 @@ function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
         The token in it lets a machine ask to join. Unless Corral approves machines by itself, it waits here for you as “Pending” and
         gets no work before.
       </p>
+      <p className={styles.note}>
+        A machine that runs a worker already, as the one of <code>corral up</code> does, needs a directory of its own for a second one: add{" "}
+        <code>--data-dir DIRECTORY</code>.
+      </p>
       <div className={styles.arrivals} role="status">
         {arrived.length === 0 ? (
           <p className={styles.waiting}>

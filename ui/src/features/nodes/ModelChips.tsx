@@ -12,12 +12,12 @@ export const ModelChips = memo(function ModelChips({ nodeId }: { nodeId: string 
   return (
     <>
       {data.slice(0, MOST).map((replica) => (
-        <Chip key={replica.id} strong={replica.corral_state === "ready"} title={`${replica.model_name}: ${replica.corral_state}`}>
+        <Chip key={replica.id} icon="models" round strong={replica.corral_state === "ready"} title={`Model ${replica.model_name}: ${replica.corral_state}`}>
           {replica.model_name}
           {replica.corral_state === "ready" ? "" : ` (${replica.corral_state})`}
         </Chip>
       ))}
-      {data.length > MOST ? <Chip title={data.map(({ model_name }) => model_name).join("\n")}>+{data.length - MOST}</Chip> : null}
+      {data.length > MOST ? <Chip icon="models" round title={data.map(({ model_name }) => model_name).join("\n")}>+{data.length - MOST}</Chip> : null}
     </>
   );
 });

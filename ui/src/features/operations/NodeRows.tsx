@@ -9,11 +9,11 @@ import { Progress } from "@/components/Progress";
 import { useAnnounce } from "@/components/Toasts";
 import { Tooltip } from "@/components/Tooltip";
 import { useNow } from "@/components/useNow";
+import { useAwayNodes } from "@/data/nodes";
 import { useRetry } from "@/data/operations";
-import { sentence } from "@/format/text";
-import { formatDuration } from "@/format/time";
+import { closed } from "@/format/text";
 import styles from "./NodeRows.module.css";
-import { BUSY_EXPLAINED, PILLS, progressWords } from "./words";
+import { BUSY_EXPLAINED, PILLS, progressWords, waitingWords } from "./words";
 
 /** What wants attention first. */
 const ORDER: readonly NodeProgressStatus[] = ["error", "running_on_worker", "downloading", "queued", "success", "cancelled", "not_applicable"];
@@ -26,6 +26,7 @@ interface NodeRowsProps {
 
 export function NodeRows({ operationId, nodes, isOver }: NodeRowsProps) {
   const scroller = useRef<HTMLDivElement>(null);
+  const away = useAwayNodes();
   const sorted = useMemo(
     () => [...nodes].sort((a, b) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status) || a.node_name.localeCompare(b.node_name, undefined, { numeric: true })),
     [nodes],
@@ -53,7 +54,7 @@ export function NodeRows({ operationId, nodes, isOver }: NodeRowsProps) {
               className={styles.place}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Row operationId={operationId} node={node} isOver={isOver} />
+              <Row operationId={operationId} node={node} isOver={isOver} isAway={away.has(node.node_id)} />
             </div>
           );
         })}
@@ -64,7 +65,14 @@ export function NodeRows({ operationId, nodes, isOver }: NodeRowsProps) {
 
 const BAR_TONES = { downloading: "blue", running_on_worker: "yellow" } as const;
 
-const Row = memo(function Row({ operationId, node, isOver }: { operationId: string; node: OperationNode; isOver: boolean }) {
+interface RowProps {
+  operationId: string;
+  node: OperationNode;
+  isOver: boolean;
+  isAway: boolean;
+}
+
+const Row = memo(function Row({ operationId, node, isOver, isAway }: RowProps) {
   const moving = node.status === "downloading" || node.status === "running_on_worker" ? node.status : null;
   return (
     <div className={styles.row} data-node-status={node.status}>
@@ -79,7 +87,7 @@ const Row = memo(function Row({ operationId, node, isOver }: { operationId: stri
             {node.file_name}
           </span>
         ) : null}
-        {node.status === "queued" && node.error === "" ? <Waiting node={node} /> : null}
+        {node.status === "queued" && node.error === "" ? <span className={styles.file}>{isAway || node.next_attempt_at !== null ? <Waiting node={node} isAway={isAway} /> : "waits for its turn"}</span> : null}
       </span>
       <span className={styles.act}>{node.status === "error" ? <RetryButton operationId={operationId} node={node} /> : null}</span>
       {moving === null ? null : (
@@ -89,8 +97,8 @@ const Row = memo(function Row({ operationId, node, isOver }: { operationId: stri
       )}
       {node.error === "" ? null : (
         <span className={cx(styles.error, node.status !== "error" && styles.soft)}>
-          {sentence(node.error)}
-          {isOver ? null : <NextAttempt node={node} />}
+          {closed(node.error)}
+          {isOver ? null : <Waiting node={node} isAway={isAway && moving === null} />}
         </span>
       )}
     </div>
@@ -109,20 +117,9 @@ function StatusPill({ node }: { node: OperationNode }) {
   );
 }
 
-function Waiting({ node }: { node: OperationNode }) {
-  return <span className={styles.file}>{node.next_attempt_at === null ? "waits for its turn, or for the machine to be back" : <NextAttempt node={node} />}</span>;
-}
-
-function NextAttempt({ node }: { node: OperationNode }) {
-  const now = useNow();
-  if (node.next_attempt_at === null) return null;
-  const seconds = Math.ceil((Date.parse(node.next_attempt_at) - now) / 1000);
-  return (
-    <span className={styles.next}>
-      {" "}
-      Attempt {node.attempts + 1} {seconds > 0 ? `in ${formatDuration(seconds)}` : "is due"}.
-    </span>
-  );
+function Waiting({ node, isAway }: { node: OperationNode; isAway: boolean }) {
+  const words = waitingWords(node, isAway, useNow());
+  return words === "" ? null : <span className={styles.next}> {words}</span>;
 }
 
 function RetryButton({ operationId, node }: { operationId: string; node: OperationNode }) {

@@ -90,7 +90,7 @@ const OperationRow = memo(function OperationRow({ operation, isOpen, onToggle, o
   const isOver = operation.finished_at !== null;
   const barTone = operation.state === "completed" ? "green" : failed > 0 ? "red" : operation.state === "cancelled" ? "grey" : "blue";
   return (
-    <article className={styles.operation} aria-label={titleOf(operation)}>
+    <article className={cx(!isOpen && (failed > 0 || operation.state === "failed") && styles.folded)} aria-label={titleOf(operation)}>
       <div className={styles.head}>
         <span className={styles.title}>{titleOf(operation)}</span>
         <Pill tone={stateOf(operation).tone}>{stateOf(operation).word}</Pill>

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Operation, OperationNode } from "@/api/types";
-import { progressWords, stateOf, summaryOf, titleOf } from "./words";
+import { progressWords, stateOf, summaryOf, titleOf, waitingWords } from "./words";
 
 const node = (fields: Partial<OperationNode>) =>
   ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, ...fields }) as OperationNode;
@@ -18,6 +18,21 @@ test("does not call a failure that is tried again running", () => {
   expect(stateOf(operation([], { retrying: true }))).toEqual({ word: "Failed, tried again", tone: "red" });
   expect(stateOf(operation([], { isQueued: true }))).toEqual({ word: "Waiting", tone: "blue" });
   expect(stateOf(operation([]))).toEqual({ word: "Running", tone: "blue" });
+});
+
+test("does not call an operation running without a word of those that failed", () => {
+  expect(stateOf(operation([node({ status: "error" }), node({ status: "error" }), node({})]))).toEqual({ word: "Failed in part", tone: "red" });
+  expect(stateOf(operation([node({ status: "error" })], { state: "cancelled" }))).toEqual({ word: "Cancelled", tone: "grey" });
+});
+
+test("tells what a node waits for", () => {
+  const now = Date.parse("2026-01-01T00:00:00Z");
+  const due = (next_attempt_at: string | null, fields: Partial<OperationNode> = {}) => node({ attempts: 1, next_attempt_at, ...fields });
+  expect(waitingWords(due("2026-01-01T00:00:30Z"), false, now)).toBe("Attempt 2 in 30 s.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), false, now)).toBe("Asked again at any moment.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z"), true, now)).toBe("The machine is away; this goes on when it is back.");
+  expect(waitingWords(due(null, { status: "error" }), true, now)).toBe("");
+  expect(waitingWords(due(null), false, now)).toBe("");
 });
 
 test("tells only what is known of a node's progress", () => {

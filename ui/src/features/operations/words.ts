@@ -4,6 +4,7 @@ import { tally } from "@/data/operations";
 import { formatBytes, formatShare } from "@/format/bytes";
 import { formatEta, formatRate } from "@/format/rates";
 import { plural } from "@/format/text";
+import { formatDuration } from "@/format/time";
 
 export const PILLS: Record<NodeProgressStatus, { word: string; tone: Tone }> = {
   queued: { word: "Queued", tone: "grey" },
@@ -59,9 +60,18 @@ export function progressWords(node: OperationNode): string {
     .join(" · ");
 }
 
-/** A failure that is tried again by itself is still a failure to whoever looks. */
-export function stateOf(operation: Pick<Operation, "state" | "isQueued" | "retrying">): { word: string; tone: Tone } {
+/** What a node of an operation that is not over waits for. */
+export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "next_attempt_at">, isAway: boolean, nowMs: number): string {
+  if (isAway && (node.next_attempt_at !== null || node.status === "queued")) return "The machine is away; this goes on when it is back.";
+  if (node.next_attempt_at === null) return "";
+  const seconds = Math.ceil((Date.parse(node.next_attempt_at) - nowMs) / 1000);
+  return `${node.attempts === 0 ? "Asked again" : `Attempt ${node.attempts + 1}`} ${seconds > 0 ? `in ${formatDuration(seconds)}` : "at any moment"}.`;
+}
+
+/** A failure that is tried again by itself, or of some nodes only, is still a failure to whoever looks. */
+export function stateOf(operation: Pick<Operation, "state" | "isQueued" | "retrying" | "nodes">): { word: string; tone: Tone } {
   if (operation.retrying) return { word: "Failed, tried again", tone: "red" };
+  if (operation.state === "running" && operation.nodes.some(({ status }) => status === "error")) return { word: "Failed in part", tone: "red" };
   return { word: operation.isQueued ? "Waiting" : (STATE_WORDS[operation.state] ?? operation.state), tone: stateTone(operation.state) };
 }
 

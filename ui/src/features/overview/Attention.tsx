@@ -1,35 +1,43 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import type { ReactNode } from "react";
-import { api } from "@/api/client";
 import { messageOf } from "@/components/Answers";
-import { Button } from "@/components/Button";
 import { Icon } from "@/components/Icon";
 import { Card } from "@/components/Page";
-import { useAnnounce } from "@/components/Toasts";
 import { backendQueries } from "@/data/backends";
 import { modelQueries } from "@/data/models";
-import { nodeQueries, type SeenNode } from "@/data/nodes";
-import { operationQueries, useRetry } from "@/data/operations";
-import { plural, sentence } from "@/format/text";
+import { isAway, type SeenNode } from "@/data/nodes";
+import { operationQueries } from "@/data/operations";
+import { systemQueries } from "@/data/system";
+import { closed, plural, sentence } from "@/format/text";
 import styles from "./Attention.module.css";
-
-const MOST_LISTED = 5;
+import { Approve, Item, MOST_LISTED, Rest, Retry } from "./AttentionParts";
+import { failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
 
 /** What a person should look at, each with what can be done about it. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
-  const dead = useQuery(operationQueries.deadLetters()).data ?? [];
-  const fleet = useQuery(backendQueries.fleet()).data ?? [];
-  const upgrades = useQuery(backendQueries.upgrades()).data ?? {};
-  const scheduling = useQuery(modelQueries.scheduling()).data ?? [];
+  const asked = {
+    status: useQuery(systemQueries.status()),
+    operations: useQuery(operationQueries.list()),
+    "dead letters": useQuery(operationQueries.deadLetters()),
+    backends: useQuery(backendQueries.fleet()),
+    upgrades: useQuery(backendQueries.upgrades()),
+    models: useQuery(modelQueries.summary()),
+    replicas: useQuery(modelQueries.replicas()),
+    scheduling: useQuery(modelQueries.scheduling()),
+  };
+  const unread = Object.entries(asked).filter(([, { data }]) => data === undefined);
   const nameOf = (id: string) => nodes.find((node) => node.id === id)?.name ?? id;
 
+  const bus = asked.status.data?.bus;
   const pending = nodes.filter(({ approved }) => !approved);
-  const away = nodes.filter(({ approved, status }) => approved && (status === "offline" || status === "unhealthy"));
-  const drifting = fleet.flatMap((backend) => backend.nodes.filter(({ drift }) => drift.length > 0).map((place) => ({ backend: backend.name, place })));
-  const short = scheduling.filter(({ unsatisfiable_reason }) => unsatisfiable_reason !== undefined);
-  const upgradable = Object.keys(upgrades);
-  const isCalm = [pending, away, dead, drifting, short, upgradable].every((found) => found.length === 0);
+  const away = nodes.filter(isAway);
+  const dead = asked["dead letters"].data ?? [];
+  const failing = failingOperations(asked.operations.data ?? [], dead);
+  const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
+  const drifting = (asked.backends.data ?? []).flatMap((backend) => backend.nodes.filter(({ drift }) => drift.length > 0).map((place) => ({ backend: backend.name, place })));
+  const upgradable = Object.keys(asked.upgrades.data ?? {});
+  const isBusGone = bus?.connected === false;
+  const isCalm = !isBusGone && [unread, pending, away, dead, failing, models, drifting, upgradable].every((found) => found.length === 0);
 
   return (
     <Card title="Needs attention">
@@ -39,64 +47,56 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
         </p>
       ) : (
         <ul className={styles.list}>
+          {unread.some(([, { isPending }]) => isPending) ? <Item tone="wait" text="Looking for more…" /> : null}
+          {unread.map(([what, { error }]) => (error === null ? null : <Item key={what} tone="bad" text={`The ${what} could not be read`} detail={messageOf(error)} />))}
+          {isBusGone ? <Item tone="bad" text="This frontend is not connected to the message bus" detail={closed(bus.problem)} action={<Link to="/system">Look</Link>} /> : null}
           {pending.slice(0, MOST_LISTED).map((node) => (
-            <Item key={node.id} tone="wait" text={<>{node.name} asks to join</>} action={<Approve node={node} />} />
+            <Item key={node.id} tone="wait" text={`${node.name} asks to join`} action={<Approve node={node} />} />
           ))}
           <Rest count={pending.length} what="machines ask to join" to={<Link to="/nodes" search={{ status: "pending" }}>Show them</Link>} />
+          {failing.slice(0, MOST_LISTED).map((operation) => (
+            <Item
+              key={operation.jobID}
+              tone="bad"
+              text={sentence(`${operation.verb} of ${operation.name} ${failureWord(operation)}`)}
+              detail={failureDetail(operation)}
+              action={<Retry id={operation.jobID} what={`${operation.verb} of ${operation.name}`} />}
+            />
+          ))}
+          <Rest count={failing.length} what="operations failed" to={<Link to="/activity">Show them</Link>} />
           {dead.slice(0, MOST_LISTED).map((intent) => (
             <Item
               key={intent.id}
               tone="bad"
-              text={
-                <>
-                  {sentence(intent.verb)} of {intent.backend} on {nameOf(intent.node_id)} failed for good
-                  <span className={styles.detail}>{sentence(intent.error)}</span>
-                </>
-              }
+              text={sentence(`${intent.verb} of ${intent.backend} on ${nameOf(intent.node_id)} failed for good`)}
+              detail={sentence(intent.error)}
               action={<Retry id={intent.operation_id} nodeId={intent.node_id} what={`${intent.backend} on ${nameOf(intent.node_id)}`} />}
             />
           ))}
           <Rest count={dead.length} what="dead letters" to={<Link to="/activity" search={{ tab: "dead" }}>Show them</Link>} />
-          {short.map((each) => (
-            <Item
-              key={each.model_name}
-              tone="warn"
-              text={
-                <>
-                  {each.model_name} cannot be as wanted
-                  <span className={styles.detail}>{sentence(each.unsatisfiable_reason ?? "")}</span>
-                </>
-              }
-              action={<Link to="/models" search={{ open: each.model_name }}>Change it</Link>}
-            />
+          {models.slice(0, MOST_LISTED).map(({ model, tone, text, detail }) => (
+            <Item key={model} tone={tone} text={text} detail={detail} action={<Link to="/models" search={{ open: model }}>{tone === "wait" ? "Watch" : "Look"}</Link>} />
           ))}
+          <Rest count={models.length} what="models are not as wanted" to={<Link to="/models">Show them</Link>} />
           {drifting.slice(0, MOST_LISTED).map(({ backend, place }) => (
             <Item
               key={`${backend} ${place.node_id}`}
               tone="warn"
-              text={
-                <>
-                  {backend} on {place.node_name} differs from what is wanted
-                  <span className={styles.detail}>{place.drift.map(({ detail }) => sentence(detail)).join(" ")}</span>
-                </>
-              }
+              text={`${backend} on ${place.node_name} differs from what is wanted`}
+              detail={place.drift.map(({ detail }) => closed(detail)).join(" ")}
               action={<Link to="/backends" search={{ q: place.node_name }}>Look</Link>}
             />
           ))}
           <Rest count={drifting.length} what="places differ" to={<Link to="/backends">Show them</Link>} />
           {upgradable.length > 0 ? (
-            <Item tone="wait" text={<>{plural(upgradable.length, "backend has", "backends have")} an upgrade: {upgradable.slice(0, 6).join(", ")}</>} action={<Link to="/backends">Upgrade</Link>} />
+            <Item tone="wait" text={`${plural(upgradable.length, "backend has", "backends have")} an upgrade: ${upgradable.slice(0, 6).join(", ")}`} action={<Link to="/backends">Upgrade</Link>} />
           ) : null}
           {away.slice(0, MOST_LISTED).map((node) => (
             <Item
               key={node.id}
               tone={node.status === "offline" ? "bad" : "warn"}
-              text={
-                <>
-                  {node.name} is {node.status}
-                  {node.status_reason === "" ? null : <span className={styles.detail}>{sentence(node.status_reason)}</span>}
-                </>
-              }
+              text={`${node.name} is ${node.status}`}
+              detail={sentence(node.status_reason)}
               action={
                 <Link to="/nodes/$nodeId" params={{ nodeId: node.id }}>
                   Look
@@ -108,53 +108,5 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
         </ul>
       )}
     </Card>
-  );
-}
-
-function Item({ tone, text, action }: { tone: "wait" | "warn" | "bad"; text: ReactNode; action: ReactNode }) {
-  return (
-    <li className={styles.item}>
-      <span className={styles[tone]}>
-        <Icon name={tone === "wait" ? "computer" : "warning"} />
-      </span>
-      <span className={styles.text}>{text}</span>
-      <span className={styles.action}>{action}</span>
-    </li>
-  );
-}
-
-function Rest({ count, what, to }: { count: number; what: string; to: ReactNode }) {
-  if (count <= MOST_LISTED) return null;
-  return <Item tone="wait" text={`${count - MOST_LISTED} more ${what}`} action={to} />;
-}
-
-function Approve({ node }: { node: SeenNode }) {
-  const client = useQueryClient();
-  const announce = useAnnounce();
-  const approve = useMutation({
-    mutationFn: () => api.approveNode(node.id),
-    onSettled: () => client.invalidateQueries({ queryKey: nodeQueries.list().queryKey }),
-    onError: (error) => announce.failed(`${node.name} could not be approved.`, messageOf(error)),
-  });
-  return (
-    <Button size="small" look="primary" icon="approve" busy={approve.isPending} aria-label={`Approve ${node.name}`} onClick={() => approve.mutate()}>
-      Approve
-    </Button>
-  );
-}
-
-function Retry({ id, nodeId, what }: { id: string; nodeId: string; what: string }) {
-  const retry = useRetry();
-  const announce = useAnnounce();
-  return (
-    <Button
-      size="small"
-      icon="retry"
-      busy={retry.isPending}
-      aria-label={`Retry ${what}`}
-      onClick={() => retry.mutate({ id, nodeId }, { onError: (error) => announce.failed("It could not be tried again.", messageOf(error)) })}
-    >
-      Retry
-    </Button>
   );
 }

@@ -15,7 +15,7 @@ import { latest, type Point } from "@/format/points";
 import { formatFigure, formatSeconds } from "@/format/rates";
 import { plural } from "@/format/text";
 import { Attention } from "./Attention";
-import { inMinutes } from "./figures";
+import { failureWords, inMinutes, memoryShown } from "./figures";
 import styles from "./OverviewPage.module.css";
 
 const overviewQuery = queryOptions({
@@ -99,10 +99,9 @@ function Charts({ overview }: { overview: Overview }) {
   const failed = useMemo(() => perSecond(({ failed: count }) => count), [overview]);
   const tokens = useMemo(() => perSecond(({ tokens_out: count }) => count), [overview]);
   const first = useMemo(() => inMinutes(overview, (samples) => weighted(samples)), [overview]);
-  const failures = overview.samples.reduce((sum, each) => sum + each.failed, 0);
   return (
     <div className={styles.charts}>
-      <ChartCard title="Requests/s" points={requests} more={failed} format={formatFigure} note={failures > 0 ? `${plural(failures, "request")} failed in the last hour` : "none failed in the last hour"} />
+      <ChartCard title="Requests/s" points={requests} more={failed} format={formatFigure} note={failureWords(overview, Date.now())} />
       <ChartCard title="Tokens/s" points={tokens} format={formatFigure} note="written by models" />
       <ChartCard title="Time to first token" points={first} format={formatSeconds} note="half of the answers began sooner" />
     </div>
@@ -139,14 +138,15 @@ function ChartCard({ title, points, more, format, note }: ChartCardProps) {
 
 const MOST_MEMORY = 24;
 
-/** The fullest first. A herd of a thousand is on its own page. */
+/** A herd of a thousand is on its own page. */
 function Memory({ nodes }: { nodes: readonly SeenNode[] }) {
-  const known = useMemo(() => nodes.filter(({ approved }) => approved).sort((a, b) => usedShare(b) - usedShare(a)), [nodes]);
-  if (known.length === 0) return null;
+  const shown = useMemo(() => memoryShown(nodes, MOST_MEMORY), [nodes]);
+  const known = nodes.filter(({ approved }) => approved).length;
+  if (known === 0) return null;
   return (
     <Card title="Memory by node">
       <ul className={styles.memory}>
-        {known.slice(0, MOST_MEMORY).map((node) => (
+        {shown.map((node) => (
           <li key={node.id}>
             <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.node}>
               {node.name}
@@ -156,18 +156,13 @@ function Memory({ nodes }: { nodes: readonly SeenNode[] }) {
           </li>
         ))}
       </ul>
-      {known.length > MOST_MEMORY ? (
+      {known > MOST_MEMORY ? (
         <p className={styles.rest}>
           <Link to="/nodes" search={{ sort: "memory" }}>
-            {known.length - MOST_MEMORY} more, by memory
+            {known - MOST_MEMORY} more, by memory
           </Link>
         </p>
       ) : null}
     </Card>
   );
-}
-
-function usedShare(node: SeenNode): number {
-  const [total, free] = node.total_vram ? [node.total_vram, node.available_vram] : [node.total_ram, node.available_ram];
-  return total === null || free === null || total === 0 ? -1 : 1 - free / total;
 }

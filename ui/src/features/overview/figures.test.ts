@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import type { Overview, OverviewSample } from "@/api/types";
 import { latest } from "@/format/points";
-import { inMinutes } from "./figures";
+import type { SeenNode } from "@/data/nodes";
+import { failureWords, inMinutes, memoryShown } from "./figures";
 
 const sample = (ended_age_s: number, requests: number) => ({ ended_age_s, requests }) as OverviewSample;
 
@@ -12,4 +13,20 @@ test("samples become minutes, and what was never counted stays unknown", () => {
   expect(points.at(0)).toEqual({ ago: 59, value: null });
   expect(points.at(-2)).toEqual({ ago: 1, value: 4 });
   expect(latest(points)).toBe(3);
+});
+
+test("failures are told of the time that was counted", () => {
+  const now = new Date(2026, 0, 1, 9, 41).getTime();
+  const of = (ended_age_s: number, failed: number): Overview => ({ sample_s: 10, samples: [{ ended_age_s, failed } as OverviewSample] });
+  expect(failureWords(of(590, 0), now)).toBe("none failed since 09:31");
+  expect(failureWords(of(590, 1), now)).toBe("1 request failed since 09:31");
+  expect(failureWords(of(3580, 2), now)).toBe("2 requests failed in the last hour");
+  expect(failureWords({ sample_s: 10, samples: [] }, now)).toBe("nothing counted yet");
+});
+
+test("memory is shown in the same order however full the machines are", () => {
+  const machine = (name: string, available_ram: number) => ({ name, approved: true, total_ram: 100, available_ram }) as SeenNode;
+  const names = (nodes: SeenNode[], most: number) => memoryShown(nodes, most).map(({ name }) => name);
+  expect(names([machine("n10", 10), machine("n2", 50), machine("n1", 90)], 24)).toEqual(["n1", "n2", "n10"]);
+  expect(names([machine("n10", 10), machine("n2", 50), machine("n1", 90)], 2)).toEqual(["n2", "n10"]);
 });

@@ -1,6 +1,9 @@
 import type { Overview, OverviewSample } from "@/api/types";
+import type { SeenNode } from "@/data/nodes";
 import { groupBy } from "@/format/groups";
 import { MINUTES, type Point } from "@/format/points";
+import { plural } from "@/format/text";
+import { formatClock } from "@/format/time";
 
 /** Samples put together by whole minutes, oldest first; minutes before anything was counted are unknown. */
 export function inMinutes(overview: Overview, fold: (samples: readonly OverviewSample[]) => number | null): Point[] {
@@ -10,4 +13,30 @@ export function inMinutes(overview: Overview, fold: (samples: readonly OverviewS
     const samples = byMinute.get(ago);
     return { ago, value: samples === undefined ? null : fold(samples) };
   });
+}
+
+const HOUR_S = 3600;
+
+/** Of the time that was counted: a frontend that started anew knows nothing of what was before. */
+export function failureWords({ samples, sample_s }: Overview, nowMs: number): string {
+  const oldest = samples[0];
+  if (oldest === undefined) return "nothing counted yet";
+  const failed = samples.reduce((sum, each) => sum + each.failed, 0);
+  const countedS = oldest.ended_age_s + sample_s;
+  // The sample that still runs is left out.
+  const when = countedS >= HOUR_S - 2 * sample_s ? "in the last hour" : `since ${formatClock(nowMs - countedS * 1000).slice(0, 5)}`;
+  return `${failed === 0 ? "none" : plural(failed, "request")} failed ${when}`;
+}
+
+/** The fullest when there are many, always in the same order. */
+export function memoryShown(nodes: readonly SeenNode[], most: number): SeenNode[] {
+  const fullest = nodes.filter(({ approved }) => approved).sort((a, b) => usedShare(b) - usedShare(a) || byName(a, b));
+  return fullest.slice(0, most).sort(byName);
+}
+
+const byName = (a: SeenNode, b: SeenNode) => a.name.localeCompare(b.name, undefined, { numeric: true });
+
+function usedShare(node: SeenNode): number {
+  const [total, free] = node.total_vram ? [node.total_vram, node.available_vram] : [node.total_ram, node.available_ram];
+  return total === null || free === null || total === 0 ? -1 : 1 - free / total;
 }

@@ -5,8 +5,8 @@ import { Loading, Problem } from "@/components/Answers";
 import { cx } from "@/components/cx";
 import { Icon } from "@/components/Icon";
 import { useTitle } from "@/components/useTitle";
+import { systemQueries } from "@/data/system";
 import { formatAge } from "@/format/time";
-import { systemQueries } from "./queries";
 import styles from "./SystemPage.module.css";
 
 export function SystemPage() {

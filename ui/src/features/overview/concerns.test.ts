@@ -1,0 +1,55 @@
+import { expect, test } from "vitest";
+import type { Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
+import { failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
+
+const node = (node_id: string, status: string) => ({ node_id, status }) as OperationNode;
+const operation = (jobID: string, fields: Partial<Operation>) => ({ jobID, state: "running", error: "", nodes: [], ...fields }) as Operation;
+const summary = (fields: Partial<ModelSummary>): ModelSummary => ({ ready: 0, replicas: [], loads: [], ...fields });
+const load = (fields: object) => ({ model: "m", state: "pending", progress: 0, bytes_sent: 0, total_bytes: 0, file_index: 0, total_files: 0, ...fields });
+const two = { min_replicas: 2, max_replicas: 2, spread_all: false };
+const concerns = (of: ModelSummary, replicas: Replica[] = [], scheduling: Scheduling[] = []) => modelConcerns({ m: of }, replicas, scheduling);
+
+test("an operation that fails is told, also while it is tried again", () => {
+  const retried = operation("retried", { error: "one: no room", nodes: [node("1", "error"), node("2", "success")] });
+  const failed = operation("failed", { state: "failed" });
+  const fine = operation("fine", { nodes: [node("1", "downloading")] });
+  expect(failingOperations([retried, failed, fine], [])).toEqual([retried, failed]);
+});
+
+test("a failure is told node by node, and not of a whole herd", () => {
+  const failed = (name: string) => ({ node_name: name, status: "error", error: "no room" }) as OperationNode;
+  expect(failureDetail({ error: "a: no room", nodes: [failed("a"), node("2", "success")] })).toBe("a: no room.");
+  expect(failureDetail({ error: "", nodes: ["a", "b", "c", "d", "e"].map(failed) })).toBe("a: no room. b: no room. c: no room. And 2 more.");
+  expect(failureDetail({ error: "no node fits", nodes: [] })).toBe("No node fits.");
+  expect(failureWord({ finished_at: null, retrying: true })).toBe("failed, and is tried again");
+  expect(failureWord({ finished_at: null, retrying: false })).toBe("failed in part");
+  expect(failureWord({ finished_at: "2026-01-01T00:00:00Z", retrying: false })).toBe("failed");
+});
+
+test("what dead letters tell of an operation is not told twice", () => {
+  const letter = { operation_id: "a", node_id: "1" } as Intent;
+  const whole = operation("a", { state: "failed", error: "one: no room", nodes: [node("1", "error")] });
+  const more = operation("a", { error: "one: no room", nodes: [node("1", "error"), node("2", "error")] });
+  expect(failingOperations([whole], [letter])).toEqual([]);
+  expect(failingOperations([more], [letter])).toEqual([more]);
+});
+
+test("a model that failed is told with its cause, each once", () => {
+  const failed = { model_name: "m", corral_state: "failed", reason: "the process died" } as Replica;
+  expect(concerns(summary({ loads: [load({ error: "no such file" }), load({ error: "no such file" })] }))).toEqual([{ model: "m", tone: "bad", text: "m failed", detail: "no such file." }]);
+  expect(concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed])).toEqual([
+    { model: "m", tone: "bad", text: "m failed on a machine", detail: "the process died." },
+  ]);
+});
+
+test("a model with fewer replicas than wanted is told, mildly while it is being loaded", () => {
+  expect(concerns(summary({ ready: 1, wanted: two, loads: [load({ state: "staging" })] }))).toEqual([{ model: "m", tone: "wait", text: "m is being loaded: 1 of 2 replicas ready", detail: "" }]);
+  expect(concerns(summary({ ready: 1, wanted: two, loads: [load({ reason: "no node has room" })] }))[0]).toMatchObject({ tone: "warn", detail: "No node has room." });
+  expect(concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "b", slot: 0, state: "away" }] }))[0]).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is away." });
+  expect(concerns(summary({ ready: 2, wanted: two }))).toEqual([]);
+  expect(concerns(summary({}))).toEqual([]);
+  expect(concerns(summary({ ready: 1, wanted: two }), [], [{ model_name: "m", min_replicas: 2, max_replicas: 2, unsatisfiable_reason: "one node only" }])[0]).toMatchObject({
+    text: "m cannot be as wanted",
+    detail: "One node only.",
+  });
+});

@@ -1,0 +1,70 @@
+import type { Intent, ModelSummary, Operation, Replica, Scheduling } from "@/api/types";
+import { closed, stopped } from "@/format/text";
+
+/** Failed for good, held up, or on its way. */
+export type Tone = "bad" | "warn" | "wait";
+
+/** Operations with a failure, also one that is tried again by itself; not those that are told node by node, as dead
+ * letters. */
+export function failingOperations<T extends Pick<Operation, "jobID" | "state" | "error" | "nodes">>(operations: readonly T[], dead: readonly Intent[]): T[] {
+  const told = new Set(dead.map(({ operation_id, node_id }) => `${operation_id} ${node_id}`));
+  return operations.filter((operation) => {
+    if (operation.state !== "failed" && operation.error === "") return false;
+    const failed = operation.nodes.filter(({ status }) => status === "error");
+    return failed.length === 0 || !failed.every(({ node_id }) => told.has(`${operation.jobID} ${node_id}`));
+  });
+}
+
+export function failureWord({ finished_at, retrying }: Pick<Operation, "finished_at" | "retrying">): string {
+  if (finished_at !== null) return "failed";
+  return retrying ? "failed, and is tried again" : "failed in part";
+}
+
+const MOST_NODES = 3;
+
+/** Node by node, as far as a glance goes. */
+export function failureDetail({ error, nodes }: Pick<Operation, "error" | "nodes">): string {
+  const failed = nodes.filter(({ status }) => status === "error").map((node) => stopped(`${node.node_name}: ${node.error}`));
+  if (failed.length === 0) return closed(error);
+  const rest = failed.length - MOST_NODES;
+  return [...failed.slice(0, MOST_NODES), ...(rest > 0 ? [`And ${rest} more.`] : [])].join(" ");
+}
+
+export interface ModelConcern {
+  model: string;
+  tone: Tone;
+  text: string;
+  detail: string;
+}
+
+/** Models that are not as they are wanted, the worst first. */
+export function modelConcerns(summaries: Readonly<Record<string, ModelSummary>>, replicas: readonly Replica[], scheduling: readonly Scheduling[]): ModelConcern[] {
+  const unsatisfiable = new Map(scheduling.map((each) => [each.model_name, each.unsatisfiable_reason ?? ""]));
+  const found = Object.entries(summaries).map(([model, summary]) => {
+    const failures = replicas.filter((replica) => replica.model_name === model && replica.corral_state === "failed").map(({ reason }) => reason ?? "");
+    return concernOf(model, summary, failures, unsatisfiable.get(model) ?? "");
+  });
+  return found.filter((each) => each !== null).sort((a, b) => TONES.indexOf(a.tone) - TONES.indexOf(b.tone) || a.model.localeCompare(b.model));
+}
+
+const TONES: readonly Tone[] = ["bad", "warn", "wait"];
+
+function concernOf(model: string, summary: ModelSummary, failures: readonly string[], unsatisfiable: string): ModelConcern | null {
+  const { ready, replicas, loads } = summary;
+  const hasFailed = replicas.some(({ state }) => state === "failed");
+  const errors = onceEach(stopped, [...loads.map(({ error }) => error), ...failures]);
+  const reasons = onceEach(closed, [unsatisfiable, ...loads.map(({ reason }) => reason)]);
+  if (hasFailed || errors !== "") return { model, tone: "bad", text: ready > 0 ? `${model} failed on a machine` : `${model} failed`, detail: errors };
+  if (reasons !== "") return { model, tone: "warn", text: `${model} cannot be as wanted`, detail: reasons };
+  const wanted = summary.wanted?.min_replicas ?? 0;
+  if (ready >= wanted) return null;
+  const share = `${ready} of ${wanted} replicas ready`;
+  const away = onceEach(closed, replicas.filter(({ state }) => state === "away").map(({ node }) => `its replica on ${node} is away`));
+  if (away !== "") return { model, tone: "warn", text: `${model} has ${share}`, detail: away };
+  const isLoading = loads.length > 0 || replicas.some(({ state }) => state === "starting" || state === "loading");
+  return { model, tone: "wait", text: isLoading ? `${model} is being loaded: ${share}` : `${model} has ${share}`, detail: "" };
+}
+
+function onceEach(ended: (text: string) => string, texts: readonly (string | undefined)[]): string {
+  return [...new Set(texts)].map((text) => ended(text ?? "")).filter(Boolean).join(" ");
+}
