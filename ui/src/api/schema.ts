@@ -664,7 +664,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke Key */
+        /**
+         * Revoke Key
+         * @description Refused by this frontend from the answer on, by every other within five seconds.
+         */
         delete: operations["revoke_key_api_keys__id_or_name__delete"];
         options?: never;
         head?: never;
@@ -1083,8 +1086,31 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Delete */
+        /**
+         * Delete
+         * @description It holds: no load brings the backend back. Answers which models that ends.
+         */
         post: operations["delete_api_backends_delete__element__post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backends/uses/{element}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Show Uses
+         * @description Changes nothing: which models use it, and how many of their replicas its deletion would stop.
+         */
+        post: operations["show_uses_api_backends_uses__element__post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1879,6 +1905,21 @@ export interface components {
             /** Key */
             key: string;
         };
+        /** Deleting */
+        Deleting: {
+            /** Models */
+            models: components["schemas"]["ModelUse"][];
+            /** Consequence */
+            consequence: string;
+            /** Jobid */
+            jobID: string;
+            /** Message */
+            message: string;
+            /** Uuid */
+            uuid: string;
+            /** Statusurl */
+            statusUrl: string;
+        };
         /** ExternalBody */
         ExternalBody: {
             /**
@@ -1983,8 +2024,14 @@ export interface components {
             finishedAt: string | null;
             /** Actor */
             actor: string;
+            /** Cause */
+            cause: string;
             /** Verb */
             verb: string;
+            /** Nodes */
+            nodes: string[];
+            /** Node Count */
+            node_count: number;
         };
         /** Import */
         Import: {
@@ -2196,6 +2243,13 @@ export interface components {
             /** Unknown Fields */
             unknown_fields: string[];
         };
+        /** ModelUse */
+        ModelUse: {
+            /** Model */
+            model: string;
+            /** Replicas */
+            replicas: number;
+        };
         /** ModelView */
         ModelView: {
             /** Name */
@@ -2390,6 +2444,11 @@ export interface components {
             approved: boolean;
             /** Draining */
             draining: boolean;
+            /**
+             * Drain Wanted
+             * @description By an administrator; otherwise its worker is stopping.
+             */
+            drain_wanted: boolean;
             /** Epoch */
             epoch: number;
             /** Version */
@@ -2750,6 +2809,13 @@ export interface components {
             tokens_in: number;
             /** Tokens Out */
             tokens_out: number;
+        };
+        /** Uses */
+        Uses: {
+            /** Models */
+            models: components["schemas"]["ModelUse"][];
+            /** Consequence */
+            consequence: string;
         };
         /** ValidationError */
         ValidationError: {
@@ -4852,7 +4918,42 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["Deleting"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_uses_api_backends_uses__element__post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                element: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Targeted"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Uses"];
                 };
             };
             /** @description Validation Error */

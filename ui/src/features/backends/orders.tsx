@@ -1,4 +1,5 @@
 /** What can be ordered of backends. One dialog serves the whole page; cells, columns and gallery entries open it. */
+import { useQuery } from "@tanstack/react-query";
 import { createContext, use, useState, type ReactNode } from "react";
 import { api } from "@/api/client";
 import type { Target } from "@/api/types";
@@ -8,7 +9,7 @@ import { Choice } from "@/components/Choice";
 import { Dialog, DialogActions } from "@/components/Dialog";
 import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
-import { useOrder } from "./queries";
+import { galleryQueries, useOrder } from "./queries";
 import { readTarget, TargetPicker, type TargetDraft } from "./TargetPicker";
 
 export type Verb = "install" | "upgrade" | "rollback" | "delete";
@@ -130,6 +131,7 @@ function OrderForm({ order, nodes, onClose }: { order: Order; nodes: readonly Se
           ]}
         />
       ) : null}
+      {order.verb === "delete" ? <Consequence element={order.element} target={readTarget(draft)} /> : null}
       {problem !== null ? <InlineError error={problem} /> : give.isError ? <InlineError error={give.error} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
@@ -138,5 +140,17 @@ function OrderForm({ order, nodes, onClose }: { order: Order; nodes: readonly Se
         </Button>
       </DialogActions>
     </>
+  );
+}
+
+/** Which models a delete ends: told before it is given. */
+function Consequence({ element, target }: { element: string; target: Target | string }) {
+  const uses = useQuery({ ...galleryQueries.uses(element, typeof target === "string" ? {} : target), enabled: typeof target !== "string" });
+  if (uses.isError) return <InlineError error={uses.error} />;
+  const consequence = typeof target === "string" ? "" : (uses.data?.consequence ?? "");
+  return consequence === "" ? null : (
+    <p role="status">
+      <strong>{consequence}.</strong> Models come back when {element} is installed again.
+    </p>
   );
 }

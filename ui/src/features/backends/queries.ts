@@ -1,5 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
+import type { Target } from "@/api/types";
 
 export const galleryQueries = {
   available: (everything: boolean) =>
@@ -7,6 +8,13 @@ export const galleryQueries = {
       queryKey: ["available", everything],
       queryFn: ({ signal }) => api.listAvailable(everything, signal),
       refetchInterval: 60_000,
+    }),
+  /** What a delete would end. */
+  uses: (element: string, target: Target) =>
+    queryOptions({
+      queryKey: ["backend-uses", element, target],
+      queryFn: () => api.readBackendUses(element, target),
+      staleTime: 0,
     }),
   policies: () =>
     queryOptions({

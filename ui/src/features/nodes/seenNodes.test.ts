@@ -18,6 +18,7 @@ function node(over: Partial<Node> & { name: string }): Node {
     status_reason: "",
     approved: true,
     draining: false,
+    drain_wanted: false,
     conflict: null,
     last_seen_age_s: 3,
     last_heartbeat: "2026-08-01T10:00:00Z",
