@@ -184,7 +184,7 @@ def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Operation
     told = shell.run("backends", "install", "echo", code=1)
     assert "good: done" in told
     assert "bad: FAILED: " in told
-    assert "1 error" in told
+    assert "1 failed" in told
     (listed,) = shell.json("ops", "list")["operations"]
     job = listed["jobID"]
     assert listed["retrying"]
