@@ -40,6 +40,7 @@ async def test_broken_streams_and_refusals_of_ours_are_failures(
     assert "The answer is incomplete" in (await ask("broken", stream=True)).text
     assert (await ask("cold")).json()["error"]["code"] == "model_load_failed"
     assert (await ask("unknown")).status_code == 404
+    lane.lane.meters.refusals.child("503", "model_loading").value += 1  # told to come again: no failure
 
     told: asyncio.Queue[PulseBeat] = asyncio.Queue()
     pulse = FleetPulse(lane.lane.meters, lane.lane.ledger.fold, frontend="one", clock=SystemClock())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from corral.bus.messages import PulseBeat
 from corral.core.node_history import MemoryUse, NodeHistory, NodeMinute, NodeShare, shares_between
 from corral.core.pulse import Beat, Pulse, beat_between
+from corral.frontend.serving.loads import ModelLoading
 from corral.frontend.serving.meters import Meters
 from corral.system import Clock
 from corral.telemetry.metrics import SECONDS
@@ -87,8 +88,9 @@ class FleetPulse:
             total += Beat(requests=count, failed=count if _is_ours(status) else 0)
         for _, broken in self._meters.broken.children():
             total += Beat(failed=int(broken.value))
-        for (status, _), refusals in self._meters.refusals.children():
-            count = int(refusals.value) if _is_ours(status) else 0
+        for (status, code), refusals in self._meters.refusals.children():
+            asked_to_wait = code == ModelLoading.code  # and comes again
+            count = int(refusals.value) if _is_ours(status) and not asked_to_wait else 0
             total += Beat(requests=count, failed=count)
         for (_, _, direction), tokens in self._meters.tokens.children():
             count = int(tokens.value)
