@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from corral.core.errors import InvalidInput
 from corral.core.scaling import (
     DRAIN_WITHIN_MS,
+    PLACED_WITHIN_MS,
     Load,
     ModelView,
     ReplicaView,
@@ -233,7 +234,19 @@ LEAVING = {"why_not": "its node is drained", "away": True, "leaving_ms": 1}
             [ready("1", **LEAVING), ready("2"), ready("3", away=True)], 2, [], id="nobody-counts-on-a-sick-node"
         ),
         pytest.param(
-            [ready("1", **{**LEAVING, "leaving_ms": DRAIN_WITHIN_MS}), ready("2")], 2, ["1"], id="not-for-ever"
+            [ready("1", **{**LEAVING, "leaving_ms": PLACED_WITHIN_MS}), ready("2")], 2, ["1"], id="nowhere-to-go"
+        ),
+        pytest.param(
+            [ready("1", **{**LEAVING, "leaving_ms": PLACED_WITHIN_MS}), ready("2"), ready("3", state="loading")],
+            2,
+            [],
+            id="its-successor-comes",
+        ),
+        pytest.param(
+            [ready("1", **{**LEAVING, "leaving_ms": DRAIN_WITHIN_MS}), ready("2"), ready("3", state="loading")],
+            2,
+            ["1"],
+            id="not-for-ever",
         ),
         pytest.param([ready("1", **{**LEAVING, "leaving_ms": DRAIN_WITHIN_MS})], 2, [], id="the-last-one-stays"),
         pytest.param([ready("1", **OLD), ready("2")], 1, [], id="who-is-replaced-for-another-cause-waits"),

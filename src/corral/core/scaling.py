@@ -9,6 +9,8 @@ from corral.core.errors import InvalidInput
 DRAIN_WITHIN_MS = 10 * 60_000
 """A replica that is being replaced may finish what it is answering, and wait for its successor where others serve, but
 not for ever."""
+PLACED_WITHIN_MS = 15_000
+"""A successor for which there is room has been given its place by then."""
 
 RoutePolicyName = Literal["", "round_robin", "prefix_cache"]
 
@@ -212,14 +214,16 @@ def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
 
 def release_leaving(replicas: Sequence[ReplicaView], scheduling: Scheduling) -> list[ReplicaView]:
     """Of those on nodes that are being drained, none waits for its successor any longer once as many as are wanted
-    serve elsewhere; nor, where any do, beyond the limit."""
+    serve elsewhere; nor, where any do, for one that finds no place, or beyond the limit."""
     elsewhere = sum(replica.serves and not replica.away for replica in replicas)
     enough = elsewhere >= scheduling.kept
+    comes = any(replica.state in ("starting", "loading") and replica.fits for replica in replicas)
+    within_ms = DRAIN_WITHIN_MS if comes else PLACED_WITHIN_MS
 
     def may_go(replica: ReplicaView) -> bool:
         if replica.fits or replica.leaving_ms is None:
             return False
-        return enough or (elsewhere > 0 and replica.leaving_ms >= DRAIN_WITHIN_MS)
+        return enough or (elsewhere > 0 and replica.leaving_ms >= within_ms)
 
     return [replace(replica, routed=False) if may_go(replica) else replica for replica in replicas]
 

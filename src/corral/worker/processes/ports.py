@@ -3,6 +3,7 @@
 import socket
 from pathlib import Path
 
+from corral.core.errors import Unavailable
 from corral.core.ports import PortPool, PortSpan, plan_ports
 from corral.system import Clock
 
@@ -22,7 +23,11 @@ class Ports:
         now_s = self._clock.monotonic_s()
         foreign = 0
         for port in self._pool.candidates(key, now_s=now_s):
-            if port in avoid or not can_bind(port):
+            try:
+                free = port not in avoid and can_bind(port)
+            except OSError as problem:
+                raise Unavailable(f"this machine cannot start another process now: {problem}") from problem
+            if not free:
                 foreign += 1
                 continue
             self._pool.claim(port, key)
