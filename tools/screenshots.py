@@ -87,7 +87,9 @@ class Fleet:
     def join(self, name: str, port: int) -> None:
         join = self.corral("join-command").split("corral worker ")[1].split()
         place = ("--data-dir", str(self.directory / name), "--name", name, "--port", str(port))
-        self._start("worker", *join[:4], *place, "--backend-ports", f"{port + 1}-{port + 40}", name=name)
+        self._start(
+            "worker", *join[:4], *place, "--no-keep-backends", "--backend-ports", f"{port + 1}-{port + 40}", name=name
+        )
         wait(lambda: name in self.corral("nodes", "list"), f"{name} has joined")
 
     def prepare(self) -> None:
