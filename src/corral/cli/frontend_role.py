@@ -280,7 +280,7 @@ class FrontendRole:
 
     async def _routes_changed(self) -> None:
         """Who changed something here finds it so with the next request."""
-        await self._serving.refresh()
+        await self._serving.lane.table.catch_up()
         await self._replication.changed()
 
     def _stop_answering(self) -> None:

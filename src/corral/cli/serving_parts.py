@@ -119,7 +119,7 @@ class ServingParts:
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
         await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
         await self._bus.serve(WHY_REQUEST, self._on_why, concurrency=8)
-        await self.refresh()
+        await self.lane.table.catch_up()
 
     def _read_counts(self, place: Place) -> list[Metric]:
         return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []
@@ -140,9 +140,6 @@ class ServingParts:
             except OSError as error:
                 raise Unavailable(f"cannot keep metrics in {self._metrics_dir}: {error.strerror}") from error
             await asyncio.sleep(METRICS_EVERY_S)
-
-    async def refresh(self) -> None:
-        self.lane.table.apply(await self._stores.replicas.read_routes())
 
     async def _on_routes(self, _message: BusMessage) -> None:
         self.lane.table.poke()

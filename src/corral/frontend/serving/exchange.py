@@ -63,6 +63,8 @@ class Exchange:
     _position = 0
     _queued_since_s = 0.0
     _waited_for_load = False
+    _looked = False
+    """Whether the store was asked for a model the table does not know."""
     _first_s = 0.0
     _active_s = 0.0
     """When it was last sent to a replica again, or the replica last said something."""
@@ -109,6 +111,9 @@ class Exchange:
             peek = peek_multipart(self.body, head.content_type) if head.is_form else peek_json(self.body)
             name = peek.model
             served = table.by_name.get(name)
+            if served is None and name and not self._looked:
+                self._wait_for(self._look_again(key))
+                return
             if served is None or (key.models is not None and served.name not in key.models):
                 raise unknown_model(table, key, name)
             self._served = served
@@ -121,6 +126,16 @@ class Exchange:
             self._refuse(refusal)
         except CorralError as error:
             self._refuse(refusal_of(error))
+
+    async def _look_again(self, key: LaneKey) -> None:
+        """Another frontend may just have added the model."""
+        self._looked = True
+        try:
+            await self._lane.table.catch_up()
+        except CorralError as error:
+            self._refuse(refusal_of(error))
+        else:
+            self._attempt(key)
 
     def _tell_models(self, key: LaneKey) -> None:
         method, path = self.head.method, self.head.path

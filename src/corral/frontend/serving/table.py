@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, Unavailable
 from corral.core.routing import RouteReplica, RouteSnapshot, near_names
 from corral.frontend.serving.ports import RouteSource
 from corral.frontend.serving.targets import ServedModel, Target
@@ -26,6 +26,8 @@ class RouteTable:
         self._poked = asyncio.Event()
         self._changed = asyncio.Event()
         self._failing = False
+        self._looking = asyncio.Lock()
+        self._looks = self._answered = 0
         self.version = -1
         self.on_change: Callable[[], None] = lambda: None
         self.on_drop: Callable[[Target], None] = lambda target: None
@@ -85,17 +87,31 @@ class RouteTable:
     async def _look(self) -> None:
         """A store that does not answer changes nothing: replicas serve on."""
         try:
-            async with asyncio.timeout(LOOK_WITHIN_S):
-                if await self._source.read_version() != self.version:
-                    self.apply(await self._source.read_routes())
-                    log.info("routes.changed", version=self.version, models=len(self._models))
-        except (CorralError, TimeoutError) as error:
+            await self.catch_up()
+        except CorralError as error:
             if not self._failing:
-                log.warning("routes.look_failed", error=str(error) or "the store did not answer in time")
+                log.warning("routes.look_failed", error=str(error))
             self._failing = True
             await asyncio.sleep(LOOK_EVERY_S)
         else:
             self._failing = False
+
+    async def catch_up(self) -> None:
+        """What was true when this was called is known when it returns; those who ask meanwhile share one look.
+
+        One at a time, or what was read earlier could be applied later."""
+        before = self._looks
+        try:
+            async with asyncio.timeout(LOOK_WITHIN_S), self._looking:
+                if self._answered > before:
+                    return
+                self._looks += 1
+                if await self._source.read_version() != self.version:
+                    self.apply(await self._source.read_routes())
+                    log.info("routes.changed", version=self.version, models=len(self._models))
+                self._answered = self._looks
+        except TimeoutError:
+            raise Unavailable(f"the store did not tell the routes within {LOOK_WITHIN_S:g} s") from None
 
 
 def _identity(replica: RouteReplica) -> tuple[object, ...]:
