@@ -295,6 +295,21 @@ async def test_handlers_end_when_the_bus_is_closed(nats: Nats) -> None:
 # The connection goes and comes
 
 
+async def test_a_cancel_in_the_moment_of_the_answer_is_not_lost(connect: Connect) -> None:
+    """A worker told to stop while it starts must not run on."""
+    bus = await connect()
+    confirming = asyncio.ensure_future(bus.confirm())
+    client = bus._client
+    assert client is not None
+    pings: list[asyncio.Future[bool]] = client._pongs
+    async with asyncio.timeout(20):
+        while not pings:
+            await asyncio.sleep(0)
+    pings[-1].add_done_callback(lambda _: confirming.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        await confirming
+
+
 async def test_without_a_server_the_start_fails_with_a_reason(nats: Nats) -> None:
     nats.stop()
     with (

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nats
 import nats.errors
@@ -27,6 +27,8 @@ from corral.bus.credentials import KeyPair
 from corral.core.errors import CorralError, Forbidden, NoResponders, OutcomeUnknown, TimedOut, TooLarge, Unavailable
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 CONNECT_WITHIN_S = 5.0
 CONFIRM_WITHIN_S = 5.0
@@ -83,14 +85,25 @@ class BusOptions:
     connect_within_s: float = CONNECT_WITHIN_S
 
 
+async def _unless_cancelled(work: Awaitable[T]) -> T:
+    """Under nats-py, `wait_for` forgets a cancel that comes in the same moment as what it waits for."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    before = task.cancelling()
+    result = await work
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+    return result
+
+
 async def _round_trip(client: Client) -> None:
     """Everything sent before has been taken or refused by the server when this returns.
 
     Twice, because nats-py writes a ping at once but subscriptions and messages a moment later: the first ping
     overtakes them, the second cannot."""
     async with asyncio.timeout(CONFIRM_WITHIN_S):
-        await client.flush()
-        await client.flush()
+        await _unless_cancelled(client.flush())
+        await _unless_cancelled(client.flush())
 
 
 class Bus:
@@ -146,12 +159,16 @@ class Bus:
         self._turned_away = False
         try:
             async with asyncio.timeout(self._options.connect_within_s):
-                await client.connect(**options)
+                await _unless_cancelled(client.connect(**options))
         except (OSError, TimeoutError, nats.errors.Error, ssl.SSLError) as error:
             why = self.last_problem or str(error) or type(error).__name__
             with suppress(Exception):
                 await client.close()
             raise Unavailable(self._unconnected(servers, why)) from error
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                await client.close()
+            raise
         self._client = client
         self.last_problem = ""
         self._denied.clear()
@@ -274,7 +291,7 @@ class Bus:
         if confirmed:
             self._pending[key] = (subject, refusal)
         try:
-            await client.publish(subject, data)
+            await _unless_cancelled(client.publish(subject, data))
             if confirmed:
                 await _round_trip(client)
         except nats.errors.MaxPayloadError as error:
@@ -296,7 +313,7 @@ class Bus:
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._pending[reply] = (subject, answer)
         try:
-            await client.publish(subject, data, reply=reply)
+            await _unless_cancelled(client.publish(subject, data, reply=reply))
             async with asyncio.timeout(within_s):
                 message = await answer
         except TimeoutError:
@@ -371,7 +388,7 @@ class Bus:
 
     async def _listen(self, subject: str, receive: Callable[[Msg], Awaitable[None]]) -> Subscription:
         try:
-            return await self._require().subscribe(subject, cb=receive)
+            return await _unless_cancelled(self._require().subscribe(subject, cb=receive))
         except nats.errors.Error as error:
             raise Unavailable(f"cannot listen on {subject!r}: {error}") from error
 
