@@ -3,7 +3,7 @@ import { afterEach, expect, test, vi } from "vitest";
 import { api } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type { Operation } from "@/api/types";
-import { operationQueries } from "./operations";
+import { operationQueries, watchStarted } from "./operations";
 
 const running = { jobID: "1", state: "running", finished_at: null, dismissed_at: null, created_at: "", nodes: [] } as unknown as Operation;
 const ended = { ...running, state: "completed", finished_at: "2026-01-01T00:00:00Z" } as Operation;
@@ -27,4 +27,12 @@ test("what was dismissed or forgotten meanwhile is shown no more", async () => {
   expect(await readTwice()).toEqual([]);
   vi.spyOn(api, "readOperation").mockRejectedValue(new ApiError("there is none", 404, "not_found"));
   expect(await readTwice()).toEqual([]);
+});
+
+test("an order that ended before any list had it is shown as it ended", async () => {
+  const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+  vi.spyOn(api, "readOperation").mockResolvedValue(ended);
+  vi.spyOn(api, "listOperations").mockResolvedValue([]);
+  await watchStarted(client, "1");
+  expect(await client.fetchQuery(operationQueries.list())).toMatchObject([{ jobID: "1", state: "completed" }]);
 });

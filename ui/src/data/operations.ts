@@ -50,6 +50,15 @@ async function readOperations(known: readonly SeenOperation[], signal: AbortSign
   return mergeOperations(known, [...told, ...seen], Date.now());
 }
 
+/** Whoever gave an order sees what comes of it, also when it ends before any list has it. */
+export async function watchStarted(client: QueryClient, id: string): Promise<void> {
+  const operation = await api.readOperation(id);
+  client.setQueryData<SeenOperation[]>(["operations"], (known) => [
+    ...(known ?? []).filter(({ jobID }) => jobID !== id),
+    { ...operation, received_at_ms: Date.now() },
+  ]);
+}
+
 /** A cleared history has forgotten it. */
 function isGone(error: unknown): undefined {
   if (error instanceof ApiError && error.status === 404) return undefined;
