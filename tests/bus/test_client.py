@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from nats.aio.client import Client
 
 from corral.bus.client import Bus, BusDenied, BusMessage, connect_bus
 from corral.bus.credentials import Permissions
@@ -307,6 +308,47 @@ async def test_a_cancel_in_the_moment_of_the_answer_is_not_lost(connect: Connect
     pings[-1].add_done_callback(lambda _: confirming.cancel())
     with pytest.raises(asyncio.CancelledError):
         await confirming
+
+
+class HardOfHearing:
+    """Looks for a server, and misses the first times that it is told to end."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        self.looking = asyncio.Event()
+
+    async def look(self) -> None:
+        self.looking.set()
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.missed += 1
+                if self.missed > 3:
+                    raise
+
+
+async def test_a_closed_bus_looks_for_no_server_any_more(nats: Nats) -> None:
+    """A process whose bus died before it must end all the same."""
+    hearing = HardOfHearing()
+    async with connect_bus(nats.options(nats.credentials(None), inbox="_INBOX.me")) as bus:
+        client = bus._client
+        assert client is not None
+        client._select_next_server = hearing.look
+        nats.stop()
+        await asyncio.wait_for(hearing.looking.wait(), 60)
+    assert hearing.missed > 3
+    assert client._reconnection_task is not None
+    assert client._reconnection_task.done()
+
+
+async def test_a_start_without_a_server_ends_in_time_all_the_same(nats: Nats, monkeypatch: pytest.MonkeyPatch) -> None:
+    hearing = HardOfHearing()
+    monkeypatch.setattr(Client, "_select_next_server", lambda _client: hearing.look())
+    with pytest.raises(Unavailable, match="cannot connect to the message bus"):
+        async with connect_bus(replace(nats.options(nats.credentials(None), inbox="_INBOX.me"), connect_within_s=0.2)):
+            pass
+    assert hearing.missed > 3
 
 
 async def test_without_a_server_the_start_fails_with_a_reason(nats: Nats) -> None:

@@ -25,6 +25,7 @@ from nats.aio.subscription import Subscription
 
 from corral.bus.credentials import KeyPair
 from corral.core.errors import CorralError, Forbidden, NoResponders, OutcomeUnknown, TimedOut, TooLarge, Unavailable
+from corral.system.ending import end_tasks
 
 log = structlog.get_logger()
 
@@ -96,6 +97,26 @@ async def _unless_cancelled(work: Awaitable[T]) -> T:
     return result
 
 
+async def _connect(client: Client, options: dict[str, Any], *, within_s: float) -> None:
+    """In a task of its own: nats-py tries for ever, and may miss that it was told to end."""
+    connecting = asyncio.ensure_future(client.connect(**options))
+    try:
+        done, _ = await asyncio.wait({connecting}, timeout=within_s)
+    finally:
+        await end_tasks([connecting])
+    if not done:
+        raise TimeoutError
+    connecting.result()
+
+
+async def _close(client: Client) -> None:
+    """Its way back to the server ends too, which may have missed that it was told to."""
+    with suppress(Exception):  # nats-py trips over a client that never was connected
+        await client.close()
+    if client._reconnection_task is not None:
+        await end_tasks([client._reconnection_task])
+
+
 async def _round_trip(client: Client) -> None:
     """Everything sent before has been taken or refused by the server when this returns.
 
@@ -158,16 +179,13 @@ class Bus:
         servers = ", ".join(re.sub(r"//[^@/]*@", "//", server) for server in self._options.servers)
         self._turned_away = False
         try:
-            async with asyncio.timeout(self._options.connect_within_s):
-                await _unless_cancelled(client.connect(**options))
+            await _connect(client, options, within_s=self._options.connect_within_s)
         except (OSError, TimeoutError, nats.errors.Error, ssl.SSLError) as error:
             why = self.last_problem or str(error) or type(error).__name__
-            with suppress(Exception):
-                await client.close()
+            await _close(client)
             raise Unavailable(self._unconnected(servers, why)) from error
         except asyncio.CancelledError:
-            with suppress(Exception):
-                await client.close()
+            await _close(client)
             raise
         self._client = client
         self.last_problem = ""
@@ -180,8 +198,7 @@ class Bus:
         except BaseException:
             # Not left open: its subscriptions would go on answering beside those of the next one.
             self._client = None
-            with suppress(Exception):
-                await client.close()
+            await _close(client)
             raise
         self._confirmed = True
         if self._keeper is None:
@@ -249,8 +266,7 @@ class Bus:
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(2.0):
                     await self._client.flush()
-            with suppress(nats.errors.Error, OSError):
-                await self._client.close()
+            await _close(self._client)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from corral.system.ending import end_tasks
+
 log = structlog.get_logger()
 
 
@@ -41,3 +43,6 @@ async def _run(main: Callable[[], Awaitable[None]]) -> None:
     except asyncio.CancelledError:
         if not asked:
             raise
+    finally:
+        # What a library left behind must not keep the process from ending.
+        await end_tasks(asyncio.all_tasks() - {asyncio.current_task()})

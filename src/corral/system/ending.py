@@ -1,0 +1,27 @@
+"""Ending tasks for certain."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+AGAIN_AFTER_S = 0.2
+TRIES_MOST = 50
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels until all have ended, for ten seconds at most.
+
+    Once is not enough: `asyncio.wait_for`, which libraries use, forgets a cancel that comes in the same moment as what
+    it waits for (Python 3.11), and a task that tries again for ever goes on."""
+    left = {task for task in tasks if not task.done()}
+    for _ in range(TRIES_MOST):
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=AGAIN_AFTER_S)
+    log.warning("tasks.not_ended", tasks=sorted(task.get_name() for task in left))
