@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, state
+from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, state
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId, NodeType
@@ -72,6 +72,9 @@ def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
         pytest.param(NodeState(node=machine(), backends=None, newest={}), False, id="nobody-knows"),
         pytest.param(state(wish=DELETED), True, id="deleted-before"),
         pytest.param(state(), True, id="never-had-it"),
+        pytest.param(
+            NodeState(node=machine(), backends=[], newest={"cpu-echo": BUILD}), False, id="told-to-have-a-build-of-it"
+        ),
     ],
 )
 def test_plan_deletes(node: NodeState, only_if_wanted: bool) -> None:

@@ -160,7 +160,8 @@ class Fleet:
         backend = plain_name(wanted.element)
         states = await self.read_targeted(wanted.target)
         known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
-            state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
+            state.find(backend) or state.newest.get(state.key_of(backend)) or state.told_to_have(backend)
+            for state in states
         )
         if not known:
             raise NotFound(f"no node has the backend {backend}, and none was told to have it")

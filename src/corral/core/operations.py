@@ -120,6 +120,8 @@ class Order:
     """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
     expected_generation: int | None = None
     """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
+    asked_generation: int | None = None
+    """And of the wish itself: one that excludes it, under another name, and is newer goes before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

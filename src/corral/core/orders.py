@@ -8,6 +8,7 @@ from corral.core.intents import Intent, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
+from corral.core.rivals import names_in
 from corral.core.targets import Skipped
 
 
@@ -35,6 +36,15 @@ class NodeState:
             self._found[name] = find_named(self._by_name, wanted.wish.name if wanted is not None else "", key, name)
         return self._found[name]
 
+    def told_to_have(self, name: str) -> Intent | None:
+        """The newest order for something that goes by this name, be it as its alias."""
+        told = [
+            intent
+            for intent in self.newest.values()
+            if intent.verb.wants_presence and name in names_in(intent.backend, intent.wish)
+        ]
+        return max(told, key=lambda intent: intent.generation, default=None)
+
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
         return {backend.name: backend for backend in self.backends or ()}
@@ -56,15 +66,16 @@ def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
     for state in states:
         key = state.key_of(backend)
         wanted, found = state.newest.get(key), state.find(backend)
-        build = found.name if found is not None else wanted.wish.name if wanted is not None else ""
-        was_wanted = wanted is not None and wanted.verb.wants_presence
+        told = state.told_to_have(key)
+        last = told or wanted
+        build = found.name if found is not None else last.wish.name if last is not None else ""
         orders.append(
             Order(
                 node_id=state.node.id,
                 node_name=state.node.name,
                 backend=key,
                 wish=Wish(element=key, name=build),
-                only_if_wanted=not (was_wanted or found is not None or state.backends is None),
+                only_if_wanted=told is None and found is None and state.backends is not None,
             )
         )
     return orders
