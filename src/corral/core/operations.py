@@ -29,6 +29,19 @@ class NodeProgressStatus(StrEnum):
         )
 
 
+_UNDER_WAY: Mapping[str, str] = {
+    Verb.INSTALL: "being installed",
+    Verb.UPGRADE: "being upgraded",
+    Verb.ROLLBACK: "being rolled back",
+    Verb.DELETE: "being deleted",
+}
+
+
+def say_under_way(verb: str) -> str:
+    """For people; as a status, everything that is under way is `downloading`, as it is with LocalAI."""
+    return _UNDER_WAY.get(verb, "under way")
+
+
 class OperationState(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
