@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from corral.core.intents import Intent, Wish
+from corral.core.intents import Intent, IntentState, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
@@ -45,6 +45,11 @@ class NodeState:
         ]
         return max(told, key=lambda intent: intent.generation, default=None)
 
+    def was_rolled_back_from(self, name: str, digest: str) -> bool:
+        """And nobody has asked for it since."""
+        wanted = self.newest.get(self.key_of(name))
+        return wanted is not None and wanted.state is not IntentState.CANCELLED and digest in wanted.wish.left
+
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
         return {backend.name: backend for backend in self.backends or ()}
@@ -58,6 +63,20 @@ class NodeState:
 def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
     """Only nodes that have it."""
     return [state for state in states if state.find(backend) is not None]
+
+
+def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> tuple[list[Order], list[Skipped]]:
+    """Without nodes that were rolled back from the very version they would get."""
+    by_id = {state.node.id: state for state in states}
+    wanted, spared = [], []
+    for order in orders:
+        if by_id[order.node_id].was_rolled_back_from(order.backend, order.wish.digest):
+            again = f"corral backends upgrade {order.backend} --node {order.node_name}"
+            reason = f"it was rolled back from this version; `{again}` upgrades it all the same"
+            spared.append(Skipped(node_id=order.node_id, node_name=order.node_name, reason=reason))
+        else:
+            wanted.append(order)
+    return wanted, spared
 
 
 def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
@@ -111,6 +130,7 @@ def plan_rollbacks(
                 sha256=before.sha256,
                 manifest=before.manifest,
                 reason="an administrator went back to it",
+                left=_left(state.newest.get(key), found, earlier),
             )
             orders.append(Order(node_id=node.id, node_name=node.name, backend=key, wish=wish))
             continue
@@ -126,6 +146,11 @@ def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> st
         return None
     later = found.versions[found.versions.index(found.digest) + 1 :]
     return next((digest for digest in later if digest in good), later[0] if later else None)
+
+
+def _left(before: Intent | None, found: ObservedBackend, earlier: str) -> tuple[str, ...]:
+    """Who goes back twice wants neither of the versions left behind."""
+    return tuple(sorted({*(before.wish.left if before is not None else ()), found.digest} - {earlier}))
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:
