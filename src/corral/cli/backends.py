@@ -143,15 +143,17 @@ def upgrade_backend(
         _follow(api, [ask(api, "upgrade", name, body=target)], wait=wait, timeout_s=timeout_s)
         return
     upgrades = api.call("GET", "api", "backends", "upgrades")
-    names = [each for each, upgrade in sorted(upgrades.items()) if not all(map(_is_held, upgrade["node_drift"]))]
+    names = [each for each, upgrade in sorted(upgrades.items()) if not _is_held(upgrade)]
     if not names and not api.as_json:
         say_nothing_newer(api, held=bool(upgrades))
     body = {"spare_rolled_back": True, **target}
     _follow(api, [ask(api, "upgrade", each, body=body) for each in names], wait=wait, timeout_s=timeout_s)
 
 
-def _is_held(node: dict[str, Any]) -> bool:
-    return bool(node.get("rolled_back"))
+def _is_held(upgrade: dict[str, Any]) -> bool:
+    """Rolled back wherever it is."""
+    nodes = upgrade.get("node_drift") or []
+    return bool(nodes) and all(node.get("rolled_back") for node in nodes)
 
 
 @backends_group.command("rollback", epilog=WAITING)

@@ -1779,6 +1779,10 @@ export interface components {
             detail: {
                 [key: string]: unknown;
             };
+            /** Names */
+            names: {
+                [key: string]: string;
+            };
         };
         /** AvailableBackends */
         AvailableBackends: {
