@@ -82,11 +82,14 @@ def find_wants(state: NodeState, policies: Sequence[Policy]) -> dict[str, Wanted
     wants = {backend: wanted for backend, wanted in found.items() if wanted is not None}
     if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
         return wants
-    held: dict[str, Wanted] = {}
+    taken: dict[bool, set[str]] = {True: set(), False: set()}
     for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        if find_rival(held, wanted.verb, wanted.names, wanted.generation) is None:
-            held[backend] = wanted
-    return {backend: wanted for backend, wanted in wants.items() if backend in held}
+        presence = wanted.verb.wants_presence
+        if wanted.names.isdisjoint(taken[not presence]):
+            taken[presence] |= wanted.names
+        else:
+            del wants[backend]
+    return wants
 
 
 def find_rival(wants: Mapping[str, Wanted], verb: Verb, names: frozenset[str], generation: int) -> str | None:
