@@ -92,6 +92,8 @@ def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_
     confirm.get_by_role("button", name="Remove").click()
     expect(row(page, "second")).to_have_count(0)
     assert page.evaluate("window.neverReloaded") is True
+    page.goto(page.url.split("#")[0] + "#/access?tab=audit")
+    expect(page.get_by_role("listitem").filter(has_text="node.labelled").first).to_contain_text("second")
 
 
 def test_two_pages_show_the_same(open_page) -> None:

@@ -182,7 +182,8 @@ def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_pag
     page.get_by_role("menuitem", name=re.compile("^Back to ")).first.click()
     page.get_by_role("dialog", name="Roll back flaky").get_by_role("button", name="Roll back").click()
     expect(operation(page, "Roll back flaky")).to_contain_text("Completed")
-    expect(notice).to_contain_text("on 1 node")
+    expect(notice).to_contain_text("on 1 node, rolled back from it on n1 and left so until it is upgraded by name")
+    expect(notice.get_by_role("button", name="Upgrade all")).to_have_count(0)
 
 
 def test_a_backend_that_no_gallery_has_is_installed_from_where_it_is(open_page, corral) -> None:

@@ -46,6 +46,7 @@ class Worker:
         self.installed: dict[str, dict[str, Any]] = {}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self._sequence = 0
+        self.applied: dict[str, int] = {}
 
     async def serve(self, verb: str, behave: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
         async def handle(message: BusMessage) -> bytes:
@@ -66,8 +67,11 @@ class Worker:
         rows = [{"name": name, "is_system": False, "is_meta": False, **row} for name, row in self.installed.items()]
         return {
             "node": self._node.id, "instance": "i", "epoch": 1, "sequence": self._sequence, "backends": rows,
-            "processes": [],
+            "processes": [], "applied": self.applied,
         }  # fmt: skip
+
+    async def tell(self) -> None:
+        await self._bus.publish(node_subject(self._node.id, "corral.report"), json.dumps(self.report()).encode())
 
     async def install(self, request: dict[str, Any]) -> dict[str, Any]:
         self.installed["echo"] = {
@@ -108,6 +112,7 @@ async def controlling(stores: Stores, bus: Bus, limits: OrderLimits = LIMITS) ->
         controller.poke()
 
     reports.on_change(poke)
+    reports.listen(controller.hear)
     running = [asyncio.ensure_future(work()) for work in (reports.run, progress.run, controller.run)]
     try:
         yield controller
@@ -198,6 +203,55 @@ async def test_a_time_out_is_cleared_by_a_report_and_only_for_an_install(stores:
         worker.installed["echo"] = {"digest": "sha256:new"}
         await bus.publish(node_subject(node.id, "corral.report"), json.dumps(worker.report()).encode())
         assert only(await until(stores, job, "success")).attempts == 0
+
+
+@pytest.mark.parametrize("verb", [Verb.INSTALL, Verb.DELETE])
+async def test_a_lost_answer_is_not_waited_for_when_the_report_shows_the_order_done(
+    stores: Stores, connect: Connect, verb: Verb
+) -> None:
+    node = await healthy(stores, "a")
+    worker = Worker(await connect("node"), node)
+    worker.installed["echo"] = {"digest": "sha256:old"}
+
+    async def do_and_lose_the_answer(request: dict[str, Any]) -> dict[str, Any]:
+        await worker.tell()  # before it is done: no sign of it
+        if verb is Verb.INSTALL:
+            await worker.install(request)
+        else:
+            worker.installed.clear()
+        worker.applied["echo"] = request["corral"]["generation"]
+        await worker.tell()
+        await asyncio.sleep(3600)
+        return {}
+
+    await worker.serve(f"backend.{verb.value}", do_and_lose_the_answer)
+    patient = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+    async with controlling(stores, await connect("fe"), patient):
+        job = (await stores.admission.admit(admission(verb, node))).id
+        done = only(await until(stores, job, "success", within_s=30))
+    assert (done.attempts, worker.verbs()) == (0, [f"backend.{verb.value}"])
+
+
+async def test_a_delete_nobody_answered_in_time_is_done_when_a_report_shows_it(
+    stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.controller.attempts.DELETE_WITHIN_S", 2.0)
+    node = await healthy(stores, "a")
+    worker = Worker(await connect("node"), node)
+    generations: list[int] = []
+
+    async def never(request: dict[str, Any]) -> dict[str, Any]:
+        generations.append(request["corral"]["generation"])
+        await asyncio.sleep(3600)
+        return {}
+
+    await worker.serve("backend.delete", never)
+    async with controlling(stores, await connect("fe")):
+        job = (await stores.admission.admit(admission(Verb.DELETE, node))).id
+        await until(stores, job, "running_on_worker")
+        worker.applied["echo"] = generations[0]
+        await worker.tell()
+        assert only(await until(stores, job, "success", within_s=30)).attempts == 0
 
 
 async def test_an_upgrade_falls_back_to_a_forced_install_for_a_worker_that_knows_no_upgrades(

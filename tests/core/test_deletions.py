@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.test_drift import DELETED, DONE, machine, policy
+from core.test_drift import BUILD, DELETED, DONE, machine, policy
 from corral.core.deletions import Deletes, names_of_installed
 from corral.core.intents import Intent, IntentState
 from corral.core.nodes import NodeId
@@ -37,6 +37,12 @@ def reason(policies: list[Policy], *intents: Intent, names: frozenset[str] = fro
         pytest.param([FLEET_WIDE], [replace(DONE, generation=LATER)], {"echo"}, "", id="installed-here-again"),
         pytest.param([policy(generation=LATER)], [DELETED], {"echo"}, "", id="installed-everywhere-again"),
         pytest.param([policy()], [replace(DELETED, generation=LATER)], {"echo"}, "bob", id="deleted-after-an-install"),
+        pytest.param(
+            [FLEET_WIDE], [replace(BUILD, generation=LATER)], {"echo"}, "", id="a-build-of-it-installed-since"
+        ),
+        pytest.param(
+            [FLEET_WIDE], [replace(BUILD, generation=1)], {"echo"}, "ann", id="a-build-of-it-installed-before"
+        ),
         pytest.param([replace(FLEET_WIDE, selector={"a": "b"})], [], {"echo"}, "", id="from-other-machines"),
         pytest.param([replace(FLEET_WIDE, on_drift=OnDrift.REPORT)], [], {"echo"}, "ann", id="not-healed-but-wanted"),
     ],

@@ -127,3 +127,76 @@ def test_a_process_of_the_version_before_is_shown() -> None:
     over = replace(old, process_key="m#2", state="stopped")
     (drift,) = find_drift([state(HAS_NEW, wish=DONE)], [], {NodeId("n"): (old, new, over)})
     assert (drift.cause, drift.process_key) == (DriftCause.OLD_PROCESS, "m#0")
+
+
+FAMILY_DELETED = replace(DELETED, generation=10)
+BUILD = replace(DONE, backend="cpu-echo", wish=replace(DONE.wish, element="cpu-echo", alias="echo"))
+HAS_BUILD = replace(HAS_NEW, alias="echo")
+ABSENT = policy(Ensure.ABSENT, generation=10)
+
+
+def both(*backends: ObservedBackend, build: Intent | None, family: Intent | None) -> NodeState:
+    newest = {name: one for name, one in (("cpu-echo", build), ("echo", family)) if one is not None}
+    return NodeState(node=machine(), backends=list(backends), newest=newest)
+
+
+@pytest.mark.parametrize(
+    ("node", "policies", "heals"),
+    [
+        pytest.param(
+            both(HAS_BUILD, build=replace(BUILD, generation=20), family=FAMILY_DELETED), [], [], id="a-build-came-later"
+        ),
+        pytest.param(
+            both(HAS_BUILD, build=replace(BUILD, generation=5), family=FAMILY_DELETED),
+            [],
+            [("echo", Verb.DELETE)],
+            id="a-build-came-before",
+        ),
+        pytest.param(
+            both(build=replace(BUILD, generation=5), family=FAMILY_DELETED), [], [], id="and-does-not-come-back"
+        ),
+        pytest.param(
+            both(build=replace(BUILD, generation=20), family=FAMILY_DELETED),
+            [],
+            [("cpu-echo", Verb.INSTALL)],
+            id="a-later-build-comes-back",
+        ),
+        pytest.param(
+            both(HAS_BUILD, build=replace(BUILD, generation=20), family=None), [ABSENT], [], id="deleted-everywhere"
+        ),
+        pytest.param(
+            both(HAS_BUILD, build=None, family=None),
+            [ABSENT, policy(backend="cpu-echo", wish=Wish(element="cpu-echo"), generation=20)],
+            [],
+            id="wanted-everywhere-and-found-there-under-the-alias",
+        ),
+        pytest.param(
+            both(HAS_BUILD, build=replace(DELETED, backend="cpu-echo", generation=30), family=FAMILY_DELETED),
+            [],
+            [("cpu-echo", Verb.DELETE), ("echo", Verb.DELETE)],
+            id="both-deleted",
+        ),
+        pytest.param(
+            both(
+                replace(HAS_BUILD, name="mine"),
+                build=replace(BUILD, generation=20, state=IntentState.CANCELLED),
+                family=FAMILY_DELETED,
+            ),
+            [],
+            [("echo", Verb.DELETE)],
+            id="what-was-called-off-excludes-nothing",
+        ),
+        pytest.param(
+            both(HAS_BUILD, build=None, family=replace(FAMILY_DELETED, state=IntentState.SUPERSEDED)),
+            [],
+            [],
+            id="what-was-replaced-is-no-wish",
+        ),
+    ],
+)
+def test_the_newest_wish_holds_under_whichever_name(
+    node: NodeState, policies: list[Policy], heals: list[tuple[str, Verb]]
+) -> None:
+    planned = plan_heal([node], policies, now_ms=100_000, settle_ms=3000)
+    assert [(heal.backend, heal.verb) for heal in planned] == heals
+    assert {drift.backend for drift in find_drift([node], policies, {})} == {backend for backend, _ in heals}

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, state
+from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, state
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.observed import ObservedBackend
-from corral.core.orders import NodeState, pick_upgrades, plan_deletes, plan_rollbacks
+from corral.core.operations import Order
+from corral.core.orders import NodeState, pick_upgrades, plan_deletes, plan_rollbacks, spare_rolled_back
 from corral.core.policies import policy_for
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Target, pick_nodes
@@ -72,6 +73,9 @@ def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
         pytest.param(NodeState(node=machine(), backends=None, newest={}), False, id="nobody-knows"),
         pytest.param(state(wish=DELETED), True, id="deleted-before"),
         pytest.param(state(), True, id="never-had-it"),
+        pytest.param(
+            NodeState(node=machine(), backends=[], newest={"cpu-echo": BUILD}), False, id="told-to-have-a-build-of-it"
+        ),
     ],
 )
 def test_plan_deletes(node: NodeState, only_if_wanted: bool) -> None:
@@ -101,6 +105,37 @@ def test_plan_rollbacks(versions: tuple[str, ...], current: str, to: str | None,
     assert len(skipped) == (0 if expected else 1)
     if expected == OLD:
         assert orders[0].wish.uris == ("oci://r/e@old",), "so that it can be installed again"
+
+
+def test_who_goes_back_twice_has_left_two_versions() -> None:
+    found = ObservedBackend(name="cpu-echo", digest=BROKEN, versions=(NEW, BROKEN, OLD))
+    before = replace(DONE, wish=replace(DONE.wish, left=(NEW, OLD)))
+    ((order,), _) = plan_rollbacks([state(found, FAMILY, wish=before)], "echo", to=None, wishes={OLD: DONE.wish})
+    assert (order.wish.digest, set(order.wish.left)) == (OLD, {NEW, BROKEN})
+
+
+def upgrade_of(node: Node) -> Order:
+    return Order(node_id=node.id, node_name=node.name, backend="echo", wish=DONE.wish)
+
+
+@pytest.mark.parametrize(
+    ("wish", "spared"),
+    [
+        pytest.param(replace(DONE.wish, left=(NEW,)), True, id="from-this-version"),
+        pytest.param(replace(DONE.wish, left=(BROKEN,)), False, id="from-another"),
+        pytest.param(DONE.wish, False, id="never"),
+    ],
+)
+def test_what_was_rolled_back_is_spared(wish: Wish, spared: bool) -> None:
+    held = NodeState(node=FAST, backends=[HAS_OLD], newest={"echo": replace(DONE, wish=wish)})
+    other = NodeState(node=SLOW, backends=[HAS_OLD], newest={"echo": DONE})
+    orders, skipped = spare_rolled_back([upgrade_of(FAST), upgrade_of(SLOW)], [held, other])
+    assert [order.node_name for order in orders] == (["slow"] if spared else ["fast", "slow"])
+    reason = "it was rolled back from this version; `corral backends upgrade echo --node fast` upgrades it all the same"
+    assert [skip.reason for skip in skipped] == ([reason] if spared else [])
+    offers = {("echo", held.node.id): Offered(variant="cpu-echo", digest=NEW, version="")}
+    (lagging,) = find_upgrades([held], offers)["echo"].nodes
+    assert lagging.rolled_back is spared
 
 
 def test_a_localai_worker_has_nothing_to_go_back_to() -> None:

@@ -98,6 +98,20 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": second, "two": first}
     assert "rolled back on two and held there" in shell.run("backends", "upgrades")
+    held = shell.run("backends", "upgrade", "--all")
+    assert "Nothing is newer but what was rolled back." in held
+    assert "`corral backends upgrade echo` takes the newest again" in held
+    third = fleet.offer_image("echo", localai_files("3"), version="3.0")
+    wait_until(lambda: "3.0" in shell.run("backends", "upgrades", "--check"), what="the upgrade is listed", within_s=30)
+    shell.run("backends", "upgrade", "--all")
+    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
+    assert nodes == {"one": third, "two": third}, "this is not the one it was rolled back from"
+    shell.run("backends", "rollback", "echo", "--node", "two")
+    (two,) = shell.json("backends", "upgrades")["echo"]["node_drift"]
+    assert (two["node_name"], two["rolled_back"]) == ("two", True)
+    shell.run("backends", "upgrade", "echo")
+    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
+    assert nodes == {"one": third, "two": third}, "who names it means it"
     assert "delete echo: done (2 machines)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no machine has" in shell.run("backends", "list").lower()
     history = shell.run("ops", "history")

@@ -65,6 +65,23 @@ def test_a_worker_cut_off_from_the_bus_costs_no_attempt_and_does_it_when_the_lin
     fleet.wait_for_digests("echo", {"one": digest})
 
 
+def test_a_delete_whose_answer_was_lost_is_done_when_the_worker_is_heard_again(
+    fleet: OperationFleet, admin: Admin, bus_line: ProxyThread
+) -> None:
+    fleet.offer_image("echo", localai_files("1"))
+    assert admin.call("POST", "/api/galleries/refresh").status == 200
+    fleet.wait_for_operation(fleet.begin("/api/backends/install/echo"))
+    installed = fleet.worker_dir("one") / "backends" / "echo" / "current"
+    assert installed.exists()
+    bus_line.do(Proxy.swallow_requests)
+    job = fleet.begin("/api/backends/delete/echo")
+    wait_until(lambda: not installed.exists(), what="the worker has deleted it", within_s=30)
+    assert fleet.operation(job)["state"] == "running"
+    bus_line.do(Proxy.mend, Proxy.cut)
+    fleet.wait_for_operation(job, within_s=20)  # its answer would be waited for much longer
+    assert [row for row in attempts(fleet) if row[0] == "succeeded"] == [("succeeded", 0)] * 2
+
+
 def test_a_frontend_without_a_bus_admits_and_another_carries_out(fleet: OperationFleet, bus_line: ProxyThread) -> None:
     """F-28: every hint is lost, and both frontends tell the same."""
     digest = fleet.offer_image("echo", localai_files("1"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from corral.bus.credentials import read_expiry_s
-from harness.programs import call
+from harness.programs import call, clean_environment, run_cli
 
 KEY = "k" * 43
 
@@ -221,3 +221,14 @@ def test_a_worker_that_never_appears_on_the_bus_is_never_called_healthy(open_fro
     for _ in range(5):
         beat(open_frontend, node_id, "test-registration-token")
         assert open_frontend.admin.nodes()["half"]["status"] == "unhealthy"
+
+
+def test_the_audit_log_tells_nodes_by_name_also_when_they_are_gone(open_frontend: Any) -> None:
+    node_id = open_frontend.register(**{**LOCALAI, "name": "short-lived"}).json()["id"]
+    admin = open_frontend.admin
+    assert admin.call("DELETE", f"/api/nodes/{node_id}").status in (200, 204)
+    entries = [entry for entry in admin.call("GET", "/api/audit").json() if entry["subject"] == node_id]
+    assert {"node.registered", "node.removed"} <= {entry["action"] for entry in entries}
+    assert all(entry["names"] == {node_id: "short-lived"} for entry in entries)
+    told = run_cli("audit", environment=clean_environment(CORRAL_URL=open_frontend.url, CORRAL_API_KEY=admin.key))
+    assert f" short-lived ({node_id[:8]}) " in told.stdout, told

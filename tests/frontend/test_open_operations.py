@@ -4,18 +4,20 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
+import pytest
 
 from corral.core.intents import Verb
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
 from corral.core.targets import Target
 from corral.frontend.fleet.open_operations import LONG_NODES, OpenOperations
+from corral.frontend.fleet.operation_view import view_operation
 from harness.waiting import until
 
 
-def operation(nodes: int, *, percentage: float = 0.0) -> Operation:
+def operation(nodes: int, *, percentage: float = 0.0, verb: Verb = Verb.INSTALL) -> Operation:
     return Operation(
-        id="op", verb=Verb.INSTALL, backend="echo", element="echo", node_id=None, target=Target(), generation=1,
+        id="op", verb=verb, backend="echo", element="echo", node_id=None, target=Target(), generation=1,
         actor="test", cause="request", state=OperationState.RUNNING, cancel_wanted=False, error="", created_at=1,
         changed_at=1, finished_at=None, dismissed_at=None,
         nodes=tuple(
@@ -46,6 +48,19 @@ class Quiet:
 
 async def shown(listed: OpenOperations) -> list[int]:
     return [one["progress"] for one in msgspec.json.decode(await listed.read())["operations"]]
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        (Verb.INSTALL, "2 being installed"),
+        (Verb.UPGRADE, "2 being upgraded"),
+        (Verb.ROLLBACK, "2 being rolled back"),
+        (Verb.DELETE, "2 being deleted"),
+    ],
+)
+def test_what_is_under_way_is_said_in_words_that_fit(verb: Verb, said: str) -> None:
+    assert view_operation(operation(2, verb=verb)).message == said
 
 
 async def test_a_short_list_is_as_new_as_the_store() -> None:

@@ -1,6 +1,7 @@
 """Intents and operations in both databases: admitted whole, claimed once, ended by whoever holds them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -99,7 +100,8 @@ async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_can
     (newer,) = await claim(stores)
     assert newer.intent.generation > held.intent.generation
     assert await end(stores, newer, Observed())
-    assert (await stores.operations.read_one(delete.id)).state is OperationState.COMPLETED
+    deleted = await stores.operations.read_one(delete.id)
+    assert (deleted.state, deleted.nodes[0].phase) == (OperationState.COMPLETED, ""), "what is gone is not ready"
 
 
 async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:
@@ -114,6 +116,58 @@ async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores
         live = [row for row in rows if row.state.live]
         assert [row.id for row in live] == [row.id for row in rows if row.newest]
         assert live[0].generation == max(row.generation for row in rows)
+
+
+BUILD = Wish(element="cpu-echo", name="cpu-echo", alias="echo", digest="sha256:new")
+
+
+@pytest.mark.parametrize("delete_is_newer", [True, False])
+async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
+    stores: Stores, delete_is_newer: bool
+) -> None:
+    node = await healthy(stores, "a")
+    install = admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD)
+    delete = admission(Verb.DELETE, node, wish=Wish(element="echo"))
+    other = admission(Verb.DELETE, node, backend="other", wish=Wish(element="other"))
+    await stores.admission.admit(other)
+    older, newer = (install, delete) if delete_is_newer else (delete, install)
+    await stores.admission.admit(older)
+    await stores.admission.admit(newer)
+    lost = await stores.operations.read_one(older.id)
+    assert (lost.state, lost.nodes[0].error) == (
+        OperationState.CANCELLED,
+        f"replaced by operation {newer.id} ({newer.verb.value})",
+    )
+    assert {one.intent.operation_id for one in await claim(stores)} == {newer.id, other.id}
+
+
+async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_another_name(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    (deleted,) = await claim(stores)
+    await end(stores, deleted, Observed())
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD))
+    asked = deleted.intent.generation
+    (order,) = admission(Verb.DELETE, node, wish=Wish(element="echo")).orders
+    order = replace(order, expected_generation=asked, asked_generation=asked)
+    heal = replace(admission(Verb.DELETE, node, wish=Wish(element="echo")), cause="policy", orders=(order,))
+    await stores.admission.admit(heal)
+    assert await states(stores) == [("delete", "succeeded"), ("install", "pending")]
+
+
+async def test_a_delete_is_read_with_what_was_asked_for_since(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    unlike = Wish(element="other", name="other")
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD))
+    await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    names = {node.id: {"echo"}}
+    assert node.id in (await stores.intents.read_deletes([])).find([node], names)
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="other", wish=unlike))
+    assert node.id in (await stores.intents.read_deletes([])).find([node], names)
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD))
+    found = await stores.intents.read_deletes([])
+    assert found.find([node], names) == {}
+    assert {intent.backend for intent in found.intents} == {"echo", "cpu-echo"}
 
 
 async def test_a_dead_frontends_claim_runs_out_and_its_late_result_is_void(stores: Stores, rig: Rig) -> None:

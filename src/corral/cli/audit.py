@@ -1,6 +1,7 @@
 """`corral audit`: who did what."""
 
 import json
+from typing import Any
 
 import click
 
@@ -28,9 +29,23 @@ def audit_command(api: Api, limit: int, since: str | None) -> None:
                 show_time(entry["at"]),
                 entry["actor"],
                 entry["action"],
-                entry["subject"],
-                json.dumps(entry["detail"], ensure_ascii=False) if entry["detail"] else "",
+                _name(entry["subject"], entry),
+                json.dumps(_named(entry["detail"], entry), ensure_ascii=False) if entry["detail"] else "",
             )
             for entry in entries
         ],
     )
+
+
+def _name(text: str, entry: dict[str, Any]) -> str:
+    """A node's name, and as much of its id as tells it from others that had the name."""
+    name = entry.get("names", {}).get(text)
+    return f"{name} ({text[:8]})" if name else text
+
+
+def _named(value: Any, entry: dict[str, Any]) -> Any:
+    if isinstance(value, str):
+        return _name(value, entry)
+    if isinstance(value, dict):
+        return {key: _named(each, entry) for key, each in value.items()}
+    return [_named(each, entry) for each in value] if isinstance(value, list) else value

@@ -155,9 +155,12 @@ def list_upgrades(api: Api, check: bool) -> None:
     )
 
 
-def say_nothing_newer(api: Api, *, unread: bool = False) -> None:
+def say_nothing_newer(api: Api, *, unread: bool = False, held: bool = False) -> None:
+    """`held`: what is newer was rolled back everywhere."""
     notes = _outlook(api)
-    if unread:
+    if held:
+        click.echo("Nothing is newer but what was rolled back.")
+    elif unread:
         click.echo("Nothing newer is known, but not every gallery could be read.")
     else:
         click.echo("Nothing newer is known." if notes else "Everything is up to date.")

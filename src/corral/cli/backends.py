@@ -122,7 +122,7 @@ def _tell_replaced(api: Api, backend: str) -> None:
 @backends_group.command("upgrade", epilog=WAITING)
 @client_command
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every backend for which there is something newer.")
+@click.option("--all", "everything", is_flag=True, help="Everything newer, but for what was rolled back.")
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this machine (name or id); repeatable.")
 @click.option("--selector", "selectors", multiple=True, metavar="KEY=VALUE", help="Only machines with this label.")
 @waiting_options
@@ -139,10 +139,21 @@ def upgrade_backend(
     if bool(name) == everything:
         raise InvalidInput(f"say what to upgrade: a NAME from `{command('backends upgrades')}`, or --all")
     target = read_target(api, nodes, selectors)
-    names = [name] if name else sorted(api.call("GET", "api", "backends", "upgrades"))
+    if name:
+        _follow(api, [ask(api, "upgrade", name, body=target)], wait=wait, timeout_s=timeout_s)
+        return
+    upgrades = api.call("GET", "api", "backends", "upgrades")
+    names = [each for each, upgrade in sorted(upgrades.items()) if not _is_held(upgrade)]
     if not names and not api.as_json:
-        say_nothing_newer(api)
-    _follow(api, [ask(api, "upgrade", each, body=target) for each in names], wait=wait, timeout_s=timeout_s)
+        say_nothing_newer(api, held=bool(upgrades))
+    body = {"spare_rolled_back": True, **target}
+    _follow(api, [ask(api, "upgrade", each, body=body) for each in names], wait=wait, timeout_s=timeout_s)
+
+
+def _is_held(upgrade: dict[str, Any]) -> bool:
+    """Rolled back wherever it is."""
+    nodes = upgrade.get("node_drift") or []
+    return bool(nodes) and all(node.get("rolled_back") for node in nodes)
 
 
 @backends_group.command("rollback", epilog=WAITING)

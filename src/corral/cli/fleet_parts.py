@@ -101,6 +101,7 @@ class FleetParts:
             await hint("backends")
 
         reports.on_change(observed)
+        reports.listen(self.intents.hear)
 
     def poke(self, kind: str) -> None:
         """Rows of this kind changed, here or on another frontend."""

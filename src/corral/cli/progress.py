@@ -8,6 +8,7 @@ import click
 
 from corral.cli.client import clean
 from corral.cli.operation_parts import NodePart, OperationPart
+from corral.core.operations import say_under_way
 
 STEP = 10
 """In a pipe a node's download is worth a line every so many percent."""
@@ -19,12 +20,6 @@ WORDS = {
     "error": "FAILED",
     "not_applicable": "not applicable",
     "cancelled": "cancelled",
-}
-_UNDER_WAY = {
-    "install": "being installed",
-    "upgrade": "being upgraded",
-    "rollback": "being rolled back",
-    "delete": "being deleted",
 }
 _COLOURS = {
     "queued": "dim",
@@ -60,9 +55,8 @@ def count_words(operation: OperationPart) -> str:
 
 
 def status_word(status: str, verb: str) -> str:
-    """For people; the API keeps to LocalAI's words, where everything under way is `downloading`."""
     if status == "downloading":
-        return _UNDER_WAY.get(verb, "under way")
+        return say_under_way(verb)
     return WORDS.get(status, status).lower()
 
 

@@ -41,6 +41,8 @@ ROLLBACK_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 4.0
 AWAY_AGAIN_S = 2.0
 UNKNOWN_AGAIN_S = 5.0
+ANSWER_FOLLOWS_WITHIN_S = 1.0
+"""A worker reports what it has done and answers; an answer that is not there so long after the report is lost."""
 
 
 class Requests(Protocol):
@@ -71,6 +73,15 @@ class Running:
     """The worker has; what is left is ours to do, and keeps nobody else from being asked."""
     over: bool = False
     """There is an outcome; it only has to be written down."""
+    shown_done: NodeReport | None = None
+    patience: asyncio.Timeout | None = None
+    """With the answer, while it is waited for."""
+
+    def hear(self, report: NodeReport) -> None:
+        """The worker's report shows that it has carried this very order out."""
+        if self.patience is not None and self.shown_done is None:
+            self.shown_done = report
+            self.patience.reschedule(asyncio.get_running_loop().time() + ANSWER_FOLLOWS_WITHIN_S)
 
 
 class Attempts:
@@ -88,10 +99,12 @@ class Attempts:
             return CalledOff("cancelled")
         within_s = self._within_s(intent)
         try:
-            data = await self._send(intent, within_s=within_s)
+            data = await self._await_answer(running, within_s)
             running.answered = True
             on_answer()
             await self._pace.turn()
+            if data is None:
+                return await self._confirm(intent, running.shown_done)
         except NoResponders:
             return Unreached("the node does not answer on the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
@@ -111,6 +124,16 @@ class Attempts:
             return CalledOff(answer.error or "cancelled")
         return Refused(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
+    async def _await_answer(self, running: Running, within_s: float) -> bytes | None:
+        """None where it is lost, and a report shows the order done."""
+        try:
+            async with asyncio.timeout(None) as running.patience:
+                return await self._send(running.claim.intent, within_s=within_s)
+        except TimeoutError:
+            return None
+        finally:
+            running.patience = None
+
     async def _send(self, intent: Intent, *, within_s: float) -> bytes:
         gets = intent.verb in (Verb.INSTALL, Verb.UPGRADE)
         peers = await self._peers.find(intent.wish.digest, besides=intent.node_id) if gets else []
@@ -124,10 +147,10 @@ class Attempts:
             verb, body = fallback
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
 
-    async def _confirm(self, intent: Intent) -> Outcome:
+    async def _confirm(self, intent: Intent, report: NodeReport | None = None) -> Outcome:
         """The worker's word is not enough: its table must show it."""
         try:
-            report = await self._reports.ask(intent.node_id)
+            report = report or await self._reports.ask(intent.node_id)
             await self._pace.turn()
             seen = observation_of(report)
         except CorralError as error:

@@ -1,7 +1,7 @@
 """Keeps what was wanted true: on nodes that join, are approved, return or lost their disks, and after every mishap."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -9,7 +9,7 @@ import structlog
 
 from corral.controller.fleet import Fleet
 from corral.controller.resolve import Resolver, wish_of
-from corral.core.drift import FleetPicture, Heal, plan_heal
+from corral.core.drift import FleetPicture, Heal, find_rival, find_wants, plan_heal
 from corral.core.errors import CorralError
 from corral.core.intents import Verb, Wish
 from corral.core.nodes import Node, NodeId
@@ -17,6 +17,7 @@ from corral.core.observed import ObservedProcess
 from corral.core.operations import Admission, Order
 from corral.core.orders import NodeState
 from corral.core.policies import Policy
+from corral.core.rivals import names_in
 from corral.core.targets import Target, takes_backends
 from corral.core.variants import Unfit
 from corral.store.admission import Admitted
@@ -137,9 +138,9 @@ class DesiredState:
             groups: dict[tuple[str, Verb], list[Heal]] = {}
             for heal in due:
                 groups.setdefault((heal.backend, heal.verb), []).append(heal)
-            by_id = {state.node.id: state.node for state in states}
+            by_id = {state.node.id: state for state in states}
             for (backend, verb), group in groups.items():
-                await self._heal(backend, verb, group, by_id)
+                await self._heal(backend, verb, group, by_id, policies)
             await asyncio.sleep(0)  # a large fleet must not delay requests
 
     async def _worth_a_look(self, now_s: float) -> tuple[int, list[Node]]:
@@ -156,18 +157,28 @@ class DesiredState:
         nodes = await self._nodes.read_all()
         return now_ms, nodes if look_at_all else [node for node in nodes if node.id in self._restless]
 
-    async def _heal(self, backend: str, verb: Verb, group: Sequence[Heal], nodes: dict[NodeId, Node]) -> None:
+    async def _heal(
+        self,
+        backend: str,
+        verb: Verb,
+        group: Sequence[Heal],
+        states: Mapping[NodeId, NodeState],
+        policies: Sequence[Policy],
+    ) -> None:
         orders = []
         for heal in group:
-            wish = heal.wish if heal.resolved or verb is Verb.DELETE else await self._look_up(heal, nodes[heal.node_id])
+            state = states[heal.node_id]
+            known = heal.resolved or verb is Verb.DELETE
+            wish = heal.wish if known else await self._look_up(heal, state, policies)
             if wish is not None:
                 orders.append(
                     Order(
                         node_id=heal.node_id,
-                        node_name=nodes[heal.node_id].name,
+                        node_name=state.node.name,
                         backend=backend,
                         wish=wish,
                         expected_generation=heal.expected_generation,
+                        asked_generation=heal.asked_generation,
                     )
                 )
         if not orders:
@@ -187,8 +198,8 @@ class DesiredState:
         await self._admissions.admit(admission)
         await self._on_change()
 
-    async def _look_up(self, heal: Heal, node: Node) -> Wish | None:
-        wish = heal.wish
+    async def _look_up(self, heal: Heal, state: NodeState, policies: Sequence[Policy]) -> Wish | None:
+        wish, node = heal.wish, state.node
         try:
             if wish.galleries:
                 return wish
@@ -206,7 +217,14 @@ class DesiredState:
             self._later(heal, found.reason)
             return None
         galleries = "" if wish.uri else self._resolver.galleries_text()
-        return wish_of(found, element=wish.element, uri=wish.uri, galleries=galleries)
+        resolved = wish_of(found, element=wish.element, uri=wish.uri, galleries=galleries)
+        # Only now it is known under which names it would be there.
+        names = names_in(heal.backend, resolved)
+        rival = find_rival(find_wants(state, policies), heal.verb, names, heal.asked_generation)
+        if rival is not None:
+            self._later(heal, f"{rival} was deleted since")
+            return None
+        return resolved
 
     def _later(self, heal: Heal, reason: str) -> None:
         key = (heal.backend, heal.node_id)

@@ -14,7 +14,7 @@ from corral.core.intents import Intent, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Admission, Order
-from corral.core.orders import NodeState, newest_by_node, pick_upgrades, plan_deletes, plan_rollbacks
+from corral.core.orders import NodeState, newest_by_node, pick_upgrades, plan_deletes, plan_rollbacks, spare_rolled_back
 from corral.core.policies import Ensure, OnDrift, Policy, PolicyChange, policy_for
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Skipped, Target, pick_nodes
@@ -153,6 +153,9 @@ class Fleet:
         await self._refuse_frozen(backend, states)
         await self._resolver.refresh()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
+        if wanted.spare_rolled_back:
+            orders, spared = spare_rolled_back(orders, states)
+            skipped += spared
         rollout = plan_upgrade([order.node_id for order in orders])
         return _Plan(backend=backend, orders=orders, skipped=skipped, rollout=msgspec.json.encode(rollout).decode())
 
@@ -160,7 +163,8 @@ class Fleet:
         backend = plain_name(wanted.element)
         states = await self.read_targeted(wanted.target)
         known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
-            state.find(backend) or state.newest.get(state.key_of(backend)) for state in states
+            state.find(backend) or state.newest.get(state.key_of(backend)) or state.told_to_have(backend)
+            for state in states
         )
         if not known:
             raise NotFound(f"no node has the backend {backend}, and none was told to have it")

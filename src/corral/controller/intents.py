@@ -10,6 +10,7 @@ from typing import Protocol
 
 import structlog
 
+from corral.bus.messages import NodeReport
 from corral.controller.attempts import (
     UNKNOWN_AGAIN_S,
     Attempts,
@@ -30,6 +31,7 @@ from corral.core.intents import (
     Outcome,
     Refused,
     StillRunning,
+    Verb,
     missing_of,
     plan_next,
 )
@@ -94,6 +96,10 @@ class IntentController:
         self._attempts = Attempts(bus=bus, reports=reports, replicas=replicas, peers=peers, limits=limits)
         self._token = ids.uuid()
         self._running: dict[str, Running] = {}
+        self._waiting: dict[tuple[str, str], Running] = {}
+        """By node and backend, of which no two orders are open."""
+        self._applied: dict[str, dict[str, int]] = {}
+        """By node: the last order carried out for each backend, as its newest report tells."""
         self._poked = asyncio.Event()
         self._results: list[tuple[Result, asyncio.Future[bool]]] = []
         self._have_results = asyncio.Event()
@@ -104,6 +110,14 @@ class IntentController:
     def poke(self) -> None:
         """Something may be due, or called off."""
         self._poked.set()
+
+    async def hear(self, report: NodeReport) -> None:
+        """What a node has done is known from its report, also where the answer was lost."""
+        self._applied[report.node] = report.applied
+        for backend, generation in report.applied.items():
+            running = self._waiting.get((report.node, backend))
+            if running is not None and running.claim.intent.generation == generation:
+                running.hear(report)
 
     async def run(self) -> None:
         """Leaving ends what runs here; the claims run out and another frontend goes on."""
@@ -184,10 +198,15 @@ class IntentController:
                 intent, plan_next(intent, Observed(digest_of(intent, backends)), draw=0.0, limits=self._limits.retry)
             )
             for intent, backends in await self._orders.read_background()
-            if not intent.cancel_wanted and missing_of(intent, backends, answered=False) is None
+            if not intent.cancel_wanted and missing_of(intent, backends, answered=self._is_shown_gone(intent)) is None
         ]
         if done and await self._orders.record(done):
             await self._on_change()
+
+    def _is_shown_gone(self, intent: Intent) -> bool:
+        """Of what is there, its own generation tells as much."""
+        applied = self._applied.get(intent.node_id, {})
+        return intent.verb is Verb.DELETE and applied.get(intent.backend) == intent.generation
 
     async def _renew(self) -> None:
         while True:
@@ -205,6 +224,8 @@ class IntentController:
     async def _carry_out(self, running: Running) -> None:
         intent = running.claim.intent
         self._progress.follow(intent.operation_id, intent.node_id)
+        place = (str(intent.node_id), intent.backend)
+        self._waiting[place] = running
         try:
             outcome = await self._attempts.make(running, self.poke)
         except CorralError as error:
@@ -217,6 +238,8 @@ class IntentController:
             raise
         finally:
             running.over = True
+            if self._waiting.get(place) is running:
+                del self._waiting[place]
             self._progress.leave(intent.operation_id, intent.node_id)
         try:
             await self._finish(running, outcome)

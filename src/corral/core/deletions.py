@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from corral.core.drift import backends_of, find_wanted
+from corral.core.drift import find_wants
 from corral.core.intents import Intent, Verb
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of
@@ -37,7 +37,7 @@ class Deletes:
 
     policies: Sequence[Policy] = ()
     intents: Sequence[Intent] = ()
-    """Last wishes: every delete, and all for backends that a policy keeps away."""
+    """Last wishes: every delete, all for backends that a policy keeps away, and what may have been asked for since."""
     askers: Mapping[str, tuple[str, int]] | None = None
     """By operation: who asked for it, and when."""
 
@@ -65,11 +65,8 @@ class Deletes:
         return {node: frozenset(marks) for node, marks in found.items()}
 
     def _on(self, state: NodeState, names: Collection[str]) -> Deletion | None:
-        for backend in backends_of(state, self.policies):
-            wanted = find_wanted(state, backend, self.policies)
-            if wanted is None or wanted.verb is not Verb.DELETE:
-                continue
-            if backend in names or wanted.wish.name in names:
+        for backend, wanted in find_wants(state, self.policies).items():
+            if wanted.verb is Verb.DELETE and (backend in names or wanted.wish.name in names):
                 return self._describe(state, backend)
         return None
 

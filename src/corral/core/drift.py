@@ -9,6 +9,7 @@ from corral.core.nodes import NodeId, NodeStatus
 from corral.core.observed import ObservedProcess
 from corral.core.orders import NodeState
 from corral.core.policies import Ensure, OnDrift, Policy, policy_for
+from corral.core.rivals import exclude_each_other, names_in
 from corral.core.rollout import plan_replicas
 
 
@@ -53,6 +54,8 @@ class Heal:
     resolved: bool
     """The wish names an exact version; otherwise it is to be looked up for the node first."""
     expected_generation: int | None
+    asked_generation: int
+    """Of the wish it makes true: what excludes it and was asked for later goes before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +67,68 @@ class Wanted:
     resolved: bool
     intent: Intent | None
     on_drift: OnDrift
+    generation: int
+    names: frozenset[str]
+    """All that what is to be there, or away, goes by on the node."""
+
+    def excludes(self, verb: Verb, names: frozenset[str], generation: int) -> bool:
+        """And was asked for later."""
+        return self.generation > generation and exclude_each_other((self.verb, self.names), (verb, names))
 
 
-def find_wanted(state: NodeState, backend: str, policies: Sequence[Policy]) -> Wanted | None:
+def find_wants(state: NodeState, policies: Sequence[Policy]) -> dict[str, Wanted]:
+    """By backend. A wish that a newer one excludes, under whichever name, is none any more."""
+    found = {backend: _find_wanted(state, backend, policies) for backend in _backends_of(state, policies)}
+    wants = {backend: wanted for backend, wanted in found.items() if wanted is not None}
+    if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
+        return wants
+    taken: dict[bool, set[str]] = {True: set(), False: set()}
+    for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
+        presence = wanted.verb.wants_presence
+        if wanted.names.isdisjoint(taken[not presence]):
+            taken[presence] |= wanted.names
+        else:
+            del wants[backend]
+    return wants
+
+
+def find_rival(wants: Mapping[str, Wanted], verb: Verb, names: frozenset[str], generation: int) -> str | None:
+    """The backend whose wish excludes this one, and is newer."""
+    return next((backend for backend, one in wants.items() if one.excludes(verb, names, generation)), None)
+
+
+def _find_wanted(state: NodeState, backend: str, policies: Sequence[Policy]) -> Wanted | None:
     intent = state.newest.get(backend)
     policy = policy_for(state.node, backend, policies)
     on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
     if policy is not None and (intent is None or intent.generation < policy.generation):
         verb = Verb.INSTALL if policy.ensure is Ensure.PRESENT else Verb.DELETE
-        return Wanted(verb=verb, wish=policy.wish, resolved=False, intent=intent, on_drift=on_drift)
-    if intent is None or intent.state is IntentState.CANCELLED:
+        wish, generation, resolved = policy.wish, policy.generation, False
+    elif intent is None or intent.state in (IntentState.CANCELLED, IntentState.SUPERSEDED):
         return None
-    resolved = bool(intent.wish.uris or intent.wish.galleries or intent.wish.uri)
-    return Wanted(verb=intent.verb, wish=intent.wish, resolved=resolved, intent=intent, on_drift=on_drift)
+    else:
+        verb, wish, generation = intent.verb, intent.wish, intent.generation
+        resolved = bool(wish.uris or wish.galleries or wish.uri)
+    return Wanted(
+        verb=verb,
+        wish=wish,
+        resolved=resolved,
+        intent=intent,
+        on_drift=on_drift,
+        generation=generation,
+        names=names_in(backend, wish) | _names_there(state, backend, verb),
+    )
 
 
-def backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
+def _names_there(state: NodeState, backend: str, verb: Verb) -> frozenset[str]:
+    """A delete of one build says nothing of others that share its alias."""
+    found = state.find(backend)
+    if found is None:
+        return frozenset()
+    return frozenset({found.name, found.alias} - {""}) if verb.wants_presence else frozenset({found.name})
+
+
+def _backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
     return sorted({*state.newest, *(policy.backend for policy in policies)})
 
 
@@ -91,9 +140,8 @@ def find_drift(
     for state in states:
         if state.backends is None:
             continue
-        for backend in backends_of(state, policies):
-            wanted = find_wanted(state, backend, policies)
-            if wanted is None or (wanted.intent is not None and wanted.intent.state.live):
+        for backend, wanted in find_wants(state, policies).items():
+            if wanted.intent is not None and wanted.intent.state.live:
                 continue
             found += _compare(state, backend, wanted, processes.get(state.node.id, ()))
     return found
@@ -144,9 +192,8 @@ def plan_heal(states: Iterable[NodeState], policies: Sequence[Policy], *, now_ms
     for state in states:
         if state.backends is None or state.node.status is not NodeStatus.HEALTHY:
             continue
-        for backend in backends_of(state, policies):
-            wanted = find_wanted(state, backend, policies)
-            if wanted is None or wanted.on_drift is not OnDrift.HEAL or not _may_heal(wanted, now_ms, settle_ms):
+        for backend, wanted in find_wants(state, policies).items():
+            if wanted.on_drift is not OnDrift.HEAL or not _may_heal(wanted, now_ms, settle_ms):
                 continue
             drifts = [one for one in _compare(state, backend, wanted, ()) if one.cause in _HEALED]
             if drifts:
@@ -158,6 +205,7 @@ def plan_heal(states: Iterable[NodeState], policies: Sequence[Policy], *, now_ms
                         wish=wanted.wish,
                         resolved=wanted.resolved,
                         expected_generation=wanted.intent.generation if wanted.intent is not None else None,
+                        asked_generation=wanted.generation,
                     )
                 )
     return heals

@@ -27,6 +27,8 @@ class UpgradeWanted:
     element: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
+    spare_rolled_back: bool = False
+    """Leave nodes alone that were rolled back from the very version they would get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

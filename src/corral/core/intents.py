@@ -66,6 +66,8 @@ class Wish:
     force: bool = False
     reason: str = ""
     """Why this build."""
+    left: tuple[str, ...] = ()
+    """Digests of versions that an administrator went back from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,19 @@ class NodeProgressStatus(StrEnum):
         )
 
 
+_UNDER_WAY: Mapping[str, str] = {
+    Verb.INSTALL: "being installed",
+    Verb.UPGRADE: "being upgraded",
+    Verb.ROLLBACK: "being rolled back",
+    Verb.DELETE: "being deleted",
+}
+
+
+def say_under_way(verb: str) -> str:
+    """For people; as a status, everything that is under way is `downloading`, as it is with LocalAI."""
+    return _UNDER_WAY.get(verb, "under way")
+
+
 class OperationState(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
@@ -120,6 +133,8 @@ class Order:
     """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
     expected_generation: int | None = None
     """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
+    asked_generation: int | None = None
+    """And of the wish itself: one that excludes it, under another name, and is newer goes before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from corral.core.intents import Intent, Wish
+from corral.core.intents import Intent, IntentState, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
+from corral.core.rivals import names_in
 from corral.core.targets import Skipped
 
 
@@ -35,6 +36,20 @@ class NodeState:
             self._found[name] = find_named(self._by_name, wanted.wish.name if wanted is not None else "", key, name)
         return self._found[name]
 
+    def told_to_have(self, name: str) -> Intent | None:
+        """The newest order for something that goes by this name, be it as its alias."""
+        told = [
+            intent
+            for intent in self.newest.values()
+            if intent.verb.wants_presence and name in names_in(intent.backend, intent.wish)
+        ]
+        return max(told, key=lambda intent: intent.generation, default=None)
+
+    def was_rolled_back_from(self, name: str, digest: str) -> bool:
+        """And nobody has asked for it since."""
+        wanted = self.newest.get(self.key_of(name))
+        return wanted is not None and wanted.state is not IntentState.CANCELLED and digest in wanted.wish.left
+
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
         return {backend.name: backend for backend in self.backends or ()}
@@ -50,21 +65,36 @@ def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
     return [state for state in states if state.find(backend) is not None]
 
 
+def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> tuple[list[Order], list[Skipped]]:
+    """Without nodes that were rolled back from the very version they would get."""
+    by_id = {state.node.id: state for state in states}
+    wanted, spared = [], []
+    for order in orders:
+        if by_id[order.node_id].was_rolled_back_from(order.backend, order.wish.digest):
+            again = f"corral backends upgrade {order.backend} --node {order.node_name}"
+            reason = f"it was rolled back from this version; `{again}` upgrades it all the same"
+            spared.append(Skipped(node_id=order.node_id, node_name=order.node_name, reason=reason))
+        else:
+            wanted.append(order)
+    return wanted, spared
+
+
 def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
     """Nodes that have it, that were told to have it, or of which nobody knows; the others in case they are just now."""
     orders = []
     for state in states:
         key = state.key_of(backend)
         wanted, found = state.newest.get(key), state.find(backend)
-        build = found.name if found is not None else wanted.wish.name if wanted is not None else ""
-        was_wanted = wanted is not None and wanted.verb.wants_presence
+        told = state.told_to_have(key)
+        last = told or wanted
+        build = found.name if found is not None else last.wish.name if last is not None else ""
         orders.append(
             Order(
                 node_id=state.node.id,
                 node_name=state.node.name,
                 backend=key,
                 wish=Wish(element=key, name=build),
-                only_if_wanted=not (was_wanted or found is not None or state.backends is None),
+                only_if_wanted=told is None and found is None and state.backends is not None,
             )
         )
     return orders
@@ -100,6 +130,7 @@ def plan_rollbacks(
                 sha256=before.sha256,
                 manifest=before.manifest,
                 reason="an administrator went back to it",
+                left=_left(state.newest.get(key), found, earlier),
             )
             orders.append(Order(node_id=node.id, node_name=node.name, backend=key, wish=wish))
             continue
@@ -115,6 +146,11 @@ def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> st
         return None
     later = found.versions[found.versions.index(found.digest) + 1 :]
     return next((digest for digest in later if digest in good), later[0] if later else None)
+
+
+def _left(before: Intent | None, found: ObservedBackend, earlier: str) -> tuple[str, ...]:
+    """Who goes back twice wants neither of the versions left behind."""
+    return tuple(sorted({*(before.wish.left if before is not None else ()), found.digest} - {earlier}))
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:

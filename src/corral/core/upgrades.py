@@ -27,6 +27,8 @@ class Lagging:
     available_digest: str
     cause: str
     """`wrong_version` or `wrong_variant`."""
+    rolled_back: bool = False
+    """From the very version that is available: an upgrade of everything leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ def _lagging(state: NodeState, backend: str, offered: Offered) -> Lagging | None
         available_version=offered.version,
         available_digest=offered.digest,
         cause=cause,
+        rolled_back=state.was_rolled_back_from(backend, offered.digest),
     )
 
 

@@ -8,12 +8,20 @@ from corral.core.intents import Verb
 from corral.core.nodes import NodeId
 from corral.core.operations import Admission, NodeProgressStatus, Order
 from corral.core.policies import Ensure, OnDrift, PolicyChange
+from corral.core.rivals import exclude_each_other, names_in
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
-from corral.store.intent_rows import encode_wish, finish_operations, lock_operations, show_ended, touch_operations
+from corral.store.intent_rows import (
+    decode_wish,
+    encode_wish,
+    finish_operations,
+    lock_operations,
+    show_ended,
+    touch_operations,
+)
 from corral.store.operation_rows import encode_target
 from corral.store.policies import encode_selector
-from corral.store.rows import places
+from corral.store.rows import in_list, places
 from corral.system import Ids
 
 
@@ -162,13 +170,48 @@ async def _valid_orders(tx: Tx, admission: Admission) -> list[Order]:
     if admission.cause == "request" and not any(order.only_if_wanted for order in orders):
         return orders
     newest = await _newest_orders(tx, orders)
-    return [order for order in orders if _still_wanted(admission, order, newest.get((order.node_id, order.backend)))]
+    wanted = [order for order in orders if _still_wanted(admission, order, newest.get((order.node_id, order.backend)))]
+    return await _without_overtaken(tx, admission.verb, wanted)
 
 
 def _still_wanted(admission: Admission, order: Order, newest: Row | None) -> bool:
     if admission.cause != "request":
         return (newest["generation"] if newest is not None else None) == order.expected_generation
     return not order.only_if_wanted or (newest is not None and newest["verb"] != Verb.DELETE.value)
+
+
+async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[Order]) -> list[Order]:
+    """Without those that a newer wish under another name excludes."""
+    healing = [order for order in orders if order.asked_generation is not None]
+    if not healing:
+        return list(orders)
+    rivals = await _find_rivals(tx, verb, healing, "newest")
+    newest = {order: max(row["generation"] for row in rows) for order, rows in rivals.items()}
+    return [order for order in orders if newest.get(order, -1) <= (order.asked_generation or 0)]
+
+
+async def _find_rivals(tx: Tx, verb: Verb, orders: Sequence[Order], which: str) -> Mapping[Order, list[Row]]:
+    """By order: what is wanted of its node under other names and cannot be true beside it."""
+    if not orders:
+        return {}
+    ids = in_list(order.node_id for order in orders)
+    rows = await tx.fetch(
+        "SELECT id, node_id, backend, verb, wish, generation, operation_id FROM intents"  # noqa: S608
+        f" WHERE {which} AND verb {'=' if verb.wants_presence else '<>'} 'delete' AND node_id IN ({places(len(ids))})",
+        *ids,
+    )
+    by_node: dict[str, list[Row]] = {}
+    for row in rows:
+        by_node.setdefault(row["node_id"], []).append(row)
+    found = {order: [row for row in by_node.get(order.node_id, ()) if _is_rival(verb, order, row)] for order in orders}
+    return {order: rivals for order, rivals in found.items() if rivals}
+
+
+def _is_rival(verb: Verb, order: Order, row: Row) -> bool:
+    theirs = names_in(row["backend"], decode_wish(row["wish"]))
+    return row["backend"] != order.backend and exclude_each_other(
+        (verb, names_in(order.backend, order.wish)), (Verb(row["verb"]), theirs)
+    )
 
 
 async def _newest_orders(tx: Tx, orders: Sequence[Order]) -> Mapping[tuple[NodeId, str], Row]:
@@ -194,23 +237,32 @@ def _by_backend(orders: Sequence[Order]) -> dict[str, list[NodeId]]:
 async def _supersede(tx: Tx, admission: Admission, orders: Sequence[Order]) -> list[str]:
     """Ends what these orders replace; the operations that lost an order by it."""
     because = f"replaced by operation {admission.id} ({admission.verb.value})"
-    ends: list[tuple[str, str]] = []
+    live = [row for rows in (await _find_rivals(tx, admission.verb, orders, "live")).values() for row in rows]
     for backend, ids in _by_backend(orders).items():
         where = f"backend = $1 AND node_id IN ({places(len(ids), first=2)})"
-        live = await tx.fetch(f"SELECT id, operation_id, node_id FROM intents WHERE live AND {where}", backend, *ids)  # noqa: S608
-        await lock_operations(tx, [row["operation_id"] for row in live])
-        if live:
-            gone = await tx.fetch(
-                "UPDATE intents SET state = 'superseded', live = false, claim_token = NULL, last_error = $1,"  # noqa: S608
-                " finished_at = now_ms(), changed_at = now_ms()"
-                f" WHERE live AND id IN ({places(len(live), first=2)}) RETURNING operation_id, node_id",
-                because,
-                *(row["id"] for row in live),
-            )
-            ends += [(row["operation_id"], row["node_id"]) for row in gone]
+        live += await tx.fetch(f"SELECT id, operation_id FROM intents WHERE live AND {where}", backend, *ids)  # noqa: S608
+    ends = await _end_live(tx, live, because)
+    for backend, ids in _by_backend(orders).items():
+        where = f"backend = $1 AND node_id IN ({places(len(ids), first=2)})"
         await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND {where}", backend, *ids)  # noqa: S608
     await show_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
     return sorted({operation_id for operation_id, _ in ends})
+
+
+async def _end_live(tx: Tx, live: Sequence[Row], because: str) -> list[tuple[str, str]]:
+    """(operation, node) of those that had not ended meanwhile."""
+    if not live:
+        return []
+    await lock_operations(tx, [row["operation_id"] for row in live])
+    ids = in_list(row["id"] for row in live)
+    gone = await tx.fetch(
+        "UPDATE intents SET state = 'superseded', live = false, claim_token = NULL, last_error = $1,"  # noqa: S608
+        " finished_at = now_ms(), changed_at = now_ms()"
+        f" WHERE live AND id IN ({places(len(ids), first=2)}) RETURNING operation_id, node_id",
+        because,
+        *ids,
+    )
+    return [(row["operation_id"], row["node_id"]) for row in gone]
 
 
 async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> None:

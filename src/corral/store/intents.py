@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from corral.core.deletions import Deletes
-from corral.core.intents import Intent, NextStep, Wish
+from corral.core.intents import Intent, NextStep, Verb, Wish
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import status_after
 from corral.core.policies import Ensure, Policy
+from corral.core.rivals import names_in
 from corral.store.admission import next_generation
 from corral.store.database import Database, Row, Tx
 from corral.store.intent_rows import (
@@ -163,7 +166,8 @@ class IntentStore:
         async def body(tx: Tx) -> Deletes:
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND (verb = 'delete'{also})", *absent)
             intents = [read_intent_row(row) for row in rows]
-            operations = in_list({intent.operation_id for intent in intents})
+            intents += await _read_asked_since(tx, intents, policies)
+            operations = in_list({intent.operation_id for intent in intents if intent.verb is Verb.DELETE})
             asked = (
                 await tx.fetch(
                     f"SELECT id, actor, created_at FROM operations WHERE id IN ({places(len(operations))})",  # noqa: S608
@@ -267,6 +271,27 @@ def _is_held(row: Row, intent: Intent) -> bool:
     return bool(row["claim_token"] == intent.claim_token and row["fence"] == intent.fence)
 
 
+async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequence[Policy]) -> list[Intent]:
+    """Orders to have something that may go by a name that was deleted. A few too many do no harm."""
+    deletes = [intent for intent in intents if intent.verb is Verb.DELETE]
+    absent = [policy for policy in policies if policy.ensure is Ensure.ABSENT]
+    names = {name for intent in deletes for name in names_in(intent.backend, intent.wish)}
+    names |= {name for policy in absent for name in names_in(policy.backend, policy.wish)}
+    if not names:
+        return []
+    known = {intent.id for intent in intents}
+    keys = sorted(names)
+    speaks = " OR ".join(f"wish LIKE ${position}" for position in range(2 + len(keys), 2 + 2 * len(keys)))
+    rows = await tx.fetch(
+        f"{SELECT_INTENT} WHERE newest AND verb <> 'delete' AND generation > $1"
+        f" AND (backend IN ({places(len(keys), first=2)}) OR {speaks})",
+        min([intent.generation for intent in deletes] + [policy.generation for policy in absent]),
+        *keys,
+        *(f"%{msgspec.json.encode(name).decode()}%" for name in keys),
+    )
+    return [intent for intent in map(read_intent_row, rows) if intent.id not in known]
+
+
 async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
     started: dict[str, list[str]] = {}
     for intent in intents:
@@ -310,7 +335,8 @@ async def _write_results(tx: Tx, results: Sequence[Result]) -> None:
         alike.setdefault((result.step, result.intent.operation_id), []).append(result.intent)
     for (step, operation_id), intents in alike.items():
         await _write_step(tx, step, [intent.id for intent in intents])
-        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents])
+        last_phase = "ready" if intents[0].verb.wants_presence else ""
+        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents], last_phase)
 
 
 async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
@@ -331,20 +357,21 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
     )
 
 
-async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str]) -> None:
+async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str], last_phase: str) -> None:
     ids = in_list(nodes)
     await tx.execute(
         "UPDATE operation_nodes SET status = $2, error = $3, attempts = $4,"  # noqa: S608
         " next_attempt_at = CASE WHEN $5 > 0 THEN now_ms() + $5 ELSE NULL END,"
         " percentage = CASE WHEN $2 = 'success' THEN 100 ELSE percentage END,"
-        " phase = CASE WHEN $2 = 'success' THEN 'ready' ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
+        " phase = CASE WHEN $2 = 'success' THEN $7 ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
         " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, changed_at = now_ms()"
-        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=7)})",
+        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=8)})",
         operation_id,
         status_after(step).value,
         step.error,
         step.attempts,
         int(step.due_in_s * 1000) if step.state.live else 0,
         step.digest,
+        last_phase,
         *ids,
     )

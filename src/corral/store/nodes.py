@@ -1,6 +1,6 @@
 """Nodes as administrators see and change them, by id or by name."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from corral.core.errors import InvalidInput, NotFound
@@ -18,6 +18,7 @@ from corral.store.node_rows import (
     store_now_ms,
     update_node,
 )
+from corral.store.rows import in_list, places
 from corral.store.versions import ROUTES, bump_version
 
 
@@ -36,6 +37,18 @@ class NodeStore:
     async def read_one(self, node_id: str) -> Node:
         async def body(tx: Tx) -> Node:
             return await read_named_node(tx, node_id)
+
+        return await self._database.read(body)
+
+    async def read_names(self, ids: Iterable[str]) -> dict[str, str]:
+        """By id; of removed ones too. Whatever is no node's id is passed over."""
+        wanted = in_list(ids)
+
+        async def body(tx: Tx) -> dict[str, str]:
+            if not wanted:
+                return {}
+            rows = await tx.fetch(f"SELECT id, name FROM nodes WHERE id IN ({places(len(wanted))})", *wanted)  # noqa: S608
+            return {row["id"]: row["name"] for row in rows}
 
         return await self._database.read(body)
 

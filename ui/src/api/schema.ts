@@ -1293,7 +1293,8 @@ export interface paths {
         put?: never;
         /**
          * Upgrade All
-         * @description Everything that has an upgrade; answers the operation of each backend.
+         * @description Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
+         *     backend.
          */
         post: operations["upgrade_all_api_backends_upgrades_apply_post"];
         delete?: never;
@@ -1777,6 +1778,10 @@ export interface components {
             /** Detail */
             detail: {
                 [key: string]: unknown;
+            };
+            /** Names */
+            names: {
+                [key: string]: string;
             };
         };
         /** AvailableBackends */
@@ -2785,6 +2790,26 @@ export interface components {
             selector: {
                 [key: string]: string;
             };
+        };
+        /** UpgradeBody */
+        UpgradeBody: {
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+            /**
+             * Selector
+             * @default {}
+             */
+            selector: {
+                [key: string]: string;
+            };
+            /**
+             * Spare Rolled Back
+             * @default false
+             */
+            spare_rolled_back: boolean;
         };
         /**
          * UsageView
@@ -4980,7 +5005,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Targeted"] | null;
+                "application/json": components["schemas"]["UpgradeBody"] | null;
             };
         };
         responses: {

@@ -1,5 +1,6 @@
 """`/api/keys`, `/api/session`, `/api/audit`: who may do what, and who did what."""
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ SESSION_TTL_S = 12 * 3600.0
 KEY_PREFIX = "corral-"
 SIGNED_IN_COOKIE = "corral_signed_in"
 """Says to the page that there is a session, which it cannot see: it then asks for what it shows without delay."""
+ID_LENGTH = 36
 
 
 AllowList = Annotated[list[str] | None, Field(max_length=1000)]
@@ -67,6 +69,8 @@ class AuditEntry(BaseModel):
     action: str
     subject: str
     detail: dict[str, Any]
+    names: dict[str, str]
+    """Of the nodes whose ids are in the subject or the detail, removed ones too."""
 
 
 def _view(key: ApiKey) -> dict[str, Any]:
@@ -194,6 +198,17 @@ def _read_since(text: str, *, now_ms: int) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts_in(each)
+
+
 def audit_routes(stores: Stores) -> APIRouter:
     router = APIRouter(prefix="/api/audit", tags=["access"])
 
@@ -205,6 +220,11 @@ def audit_routes(stores: Stores) -> APIRouter:
     ) -> list[AuditEntry]:
         """Newest first; `before` an id for the page after; `since` an age (`2h`) or a time."""
         since_ms = _read_since(since, now_ms=await stores.nodes.now_ms()) if since else None
+        events = await stores.events.read_latest(limit=limit, before=before, since_ms=since_ms)
+        mentioned = {event.id: {event.subject, *_texts_in(event.detail)} for event in events}
+        names = await stores.nodes.read_names(
+            text for texts in mentioned.values() for text in texts if len(text) == ID_LENGTH
+        )
         return [
             AuditEntry(
                 id=event.id,
@@ -213,8 +233,9 @@ def audit_routes(stores: Stores) -> APIRouter:
                 action=event.action,
                 subject=event.subject,
                 detail=dict(event.detail),
+                names={text: names[text] for text in sorted(mentioned[event.id] & names.keys())},
             )
-            for event in await stores.events.read_latest(limit=limit, before=before, since_ms=since_ms)
+            for event in events
         ]
 
     return router

@@ -34,6 +34,11 @@ class ExternalBody(InstallBody):
     alias: str = ""
 
 
+class UpgradeBody(Targeted):
+    spare_rolled_back: bool = False
+    """Leave nodes alone that were rolled back from the very version they would get."""
+
+
 class RollbackBody(Targeted):
     to: str | None = None
     """A digest; without it the version before the current one."""
@@ -127,10 +132,14 @@ def backend_routes(
 
     @router.post("/api/backends/upgrade/{element:path}")
     async def upgrade(
-        element: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
+        element: str, actor: Actor, wanted: UpgradeBody | None = None, key: IdempotencyKey = None
     ) -> Started:
         """To what the galleries offer now, on the nodes that have it."""
-        request = UpgradeWanted(element=element, target=await read_target(wanted, nodes))
+        request = UpgradeWanted(
+            element=element,
+            target=await read_target(wanted, nodes),
+            spare_rolled_back=wanted.spare_rolled_back if wanted is not None else False,
+        )
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
     @router.post("/api/backends/{element}/rollback", status_code=202)
@@ -196,10 +205,13 @@ def _add_upgrade_routes(router: APIRouter, fleet: FleetService, checks: UpgradeC
 
     @router.post("/api/backends/upgrades/apply", status_code=202)
     async def upgrade_all(actor: Actor) -> dict[str, dict[str, str]]:
-        """Everything that has an upgrade; answers the operation of each backend."""
+        """Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
+        backend."""
         jobs = {}
-        for name in await checks.read():
-            jobs[name] = (await fleet.upgrade(UpgradeWanted(element=name), actor=actor)).id
+        for name, upgrade in (await checks.read()).items():
+            if not all(node.rolled_back for node in upgrade.nodes):
+                wanted = UpgradeWanted(element=name, spare_rolled_back=True)
+                jobs[name] = (await fleet.upgrade(wanted, actor=actor)).id
         return {"jobs": jobs}
 
 

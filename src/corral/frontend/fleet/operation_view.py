@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from corral.core.intents import Verb
 from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState, say_under_way
 from corral.core.progress import overlay
 from corral.core.sizes import format_bytes
 
@@ -133,11 +133,15 @@ def describe(operation: Operation) -> str:
         return "being cancelled"
     counts = Counter(node.status for node in operation.nodes)
     parts = [
-        f"{counts[status]} {status.value.replace('_', ' ')}"
+        f"{counts[status]} {_say(status, operation.verb)}"
         for status in NodeProgressStatus
         if counts[status] and status is not NodeProgressStatus.NOT_APPLICABLE
     ]
     return ", ".join(parts) or "waiting"
+
+
+def _say(status: NodeProgressStatus, verb: Verb) -> str:
+    return say_under_way(verb) if status is NodeProgressStatus.DOWNLOADING else status.value.replace("_", " ")
 
 
 def is_settled(operation: Operation) -> bool:

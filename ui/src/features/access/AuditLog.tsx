@@ -3,13 +3,11 @@ import { Empty, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
 import { Card } from "@/components/Page";
-import { useNodeNames } from "@/data/nodes";
 import { formatDateTime } from "@/format/time";
 import styles from "./AuditLog.module.css";
 import { accessQueries } from "./queries";
 
 export function AuditLog({ text }: { text: string }) {
-  const nameOf = useNodeNames();
   const audit = useInfiniteQuery(accessQueries.audit());
   if (audit.data === undefined) {
     if (audit.isPending) return <Loading what="the audit log" />;
@@ -18,7 +16,7 @@ export function AuditLog({ text }: { text: string }) {
   const entries = audit.data.pages.flat();
   if (entries.length === 0) return <Empty icon="activity" title="Nothing was changed yet" hint="Every change, and everyone who was refused, is written here." />;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = entries.filter((entry) => words.every((word) => `${entry.actor} ${entry.action} ${entry.subject} ${JSON.stringify(entry.detail)}`.toLowerCase().includes(word)));
+  const found = entries.filter((entry) => words.every((word) => `${entry.actor} ${entry.action} ${entry.subject} ${JSON.stringify(entry.detail)} ${Object.values(entry.names).join(" ")}`.toLowerCase().includes(word)));
   return (
     <>
       {found.length === 0 ? (
@@ -30,8 +28,8 @@ export function AuditLog({ text }: { text: string }) {
               <li key={entry.id} className={styles.entry}>
                 <time className={styles.soft}>{formatDateTime(entry.at)}</time>
                 <span>
-                  <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{nameOf(entry.subject)}</span>
-                  <span className={styles.detail}>{detailWords(entry.detail)}</span>
+                  <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{entry.names[entry.subject] ?? entry.subject}</span>
+                  <span className={styles.detail}>{detailWords(entry.detail, entry.names)}</span>
                 </span>
               </li>
             ))}
@@ -47,20 +45,22 @@ export function AuditLog({ text }: { text: string }) {
   );
 }
 
-function detailWords(detail: Record<string, unknown>): string {
+type Names = Record<string, string>;
+
+function detailWords(detail: Record<string, unknown>, names: Names): string {
   return Object.entries(detail)
-    .map(([key, value]) => [key, valueWords(value)])
+    .map(([key, value]) => [key, valueWords(value, names)])
     .filter(([, words]) => words !== "")
     .map(([key, words]) => `${key}: ${words}`)
     .join(" · ");
 }
 
-/** Of a long digest its beginning: enough to know it again. */
-function valueWords(value: unknown): string {
-  if (typeof value === "string") return /^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value;
-  if (Array.isArray(value)) return value.map(valueWords).join(", ");
+/** Nodes by name; of a long digest its beginning: enough to know it again. */
+function valueWords(value: unknown, names: Names): string {
+  if (typeof value === "string") return names[value] ?? (/^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value);
+  if (Array.isArray(value)) return value.map((each) => valueWords(each, names)).join(", ");
   if (typeof value !== "object" || value === null) return String(value ?? "");
   return Object.entries(value)
-    .map(([key, each]) => `${key}=${valueWords(each)}`)
+    .map(([key, each]) => `${key}=${valueWords(each, names)}`)
     .join(", ");
 }

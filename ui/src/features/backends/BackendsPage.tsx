@@ -126,24 +126,28 @@ function Installed({ machines, text, onGallery }: { machines: readonly SeenNode[
 function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   const [asking, setAsking] = useState(false);
   const all = useOrder(() => api.upgradeAll());
-  const names = Object.keys(upgrades);
-  if (names.length === 0) return null;
+  const found = Object.values(upgrades);
+  const names = found.filter(({ node_drift }) => node_drift.some(({ rolled_back }) => !rolled_back)).map(({ backend_name }) => backend_name);
+  if (found.length === 0) return null;
   return (
     <section className={styles.notice} aria-label="Upgrades">
       <div>
-        <strong>{plural(names.length, "backend has", "backends have")} an upgrade</strong>
+        <strong>{plural(found.length, "backend has", "backends have")} an upgrade</strong>
         <ul>
-          {Object.values(upgrades).map((upgrade) => (
+          {found.map((upgrade) => (
             <li key={upgrade.backend_name}>
               {upgrade.backend_name}: {upgrade.installed_version || "the installed build"} → {upgrade.available_version || "a newer build"} on{" "}
               {plural(upgrade.node_drift.length, "node")}
+              {heldWords(upgrade)}
             </li>
           ))}
         </ul>
       </div>
-      <Button look="primary" icon="upgrade" onClick={() => setAsking(true)}>
-        Upgrade all
-      </Button>
+      {names.length === 0 ? null : (
+        <Button look="primary" icon="upgrade" onClick={() => setAsking(true)}>
+          Upgrade all
+        </Button>
+      )}
       <ConfirmDialog
         open={asking}
         onClose={() => setAsking(false)}
@@ -153,11 +157,17 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
         error={all.error}
         onConfirm={() => all.mutate(undefined, { onSuccess: () => setAsking(false) })}
       >
-        <p>{names.join(", ")}: every node that has them fetches what the galleries offer now.</p>
+        <p>{names.join(", ")}: every node that has them fetches what the galleries offer now, except where an administrator went back from it.</p>
         <p>Running models are restarted on the new version, one after the other. The versions before stay on disk for a rollback.</p>
       </ConfirmDialog>
     </section>
   );
+}
+
+/** Nodes that "Upgrade all" leaves alone. */
+function heldWords({ node_drift }: Upgrades[string]): string {
+  const held = node_drift.filter(({ rolled_back }) => rolled_back).map(({ node_name }) => node_name);
+  return held.length === 0 ? "" : `, rolled back from it on ${held.join(", ")} and left so until it is upgraded by name`;
 }
 
 function CheckButton() {

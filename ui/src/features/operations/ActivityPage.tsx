@@ -145,7 +145,7 @@ function RunningCard({ operation }: { operation: SeenOperation }) {
         {summaryOf(operation)} · <Meta actor={operation.actor} cause={operation.cause} at={operation.created_at} />
       </p>
       {retry.isError ? <InlineError error={retry.error} /> : null}
-      <NodeRows operationId={operation.jobID} nodes={operation.nodes} isOver={operation.finished_at !== null} />
+      <NodeRows operationId={operation.jobID} verb={operation.verb} nodes={operation.nodes} isOver={operation.finished_at !== null} />
     </Card>
   );
 }
@@ -189,7 +189,7 @@ function Details({ id, failed }: { id: string; failed: boolean }) {
         ) : null}
       </p>
       {retry.isError ? <InlineError error={retry.error} /> : null}
-      <NodeRows operationId={id} nodes={operation.data.nodes} isOver />
+      <NodeRows operationId={id} verb={operation.data.verb} nodes={operation.data.nodes} isOver />
     </div>
   );
 }

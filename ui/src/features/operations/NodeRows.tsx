@@ -13,18 +13,19 @@ import { useAwayNodes } from "@/data/nodes";
 import { useRetry } from "@/data/operations";
 import { closed } from "@/format/text";
 import styles from "./NodeRows.module.css";
-import { BUSY_EXPLAINED, PILLS, progressWords, waitingWords } from "./words";
+import { BUSY_EXPLAINED, pillOf, progressWords, waitingWords } from "./words";
 
 /** What wants attention first. */
 const ORDER: readonly NodeProgressStatus[] = ["error", "running_on_worker", "downloading", "queued", "success", "cancelled", "not_applicable"];
 
 interface NodeRowsProps {
   operationId: string;
+  verb: string;
   nodes: readonly OperationNode[];
   isOver: boolean;
 }
 
-export function NodeRows({ operationId, nodes, isOver }: NodeRowsProps) {
+export function NodeRows({ operationId, verb, nodes, isOver }: NodeRowsProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const away = useAwayNodes();
   const sorted = useMemo(
@@ -54,7 +55,7 @@ export function NodeRows({ operationId, nodes, isOver }: NodeRowsProps) {
               className={styles.place}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Row operationId={operationId} node={node} isOver={isOver} isAway={away.has(node.node_id)} />
+              <Row operationId={operationId} verb={verb} node={node} isOver={isOver} isAway={away.has(node.node_id)} />
             </div>
           );
         })}
@@ -67,19 +68,20 @@ const BAR_TONES = { downloading: "blue", running_on_worker: "yellow" } as const;
 
 interface RowProps {
   operationId: string;
+  verb: string;
   node: OperationNode;
   isOver: boolean;
   isAway: boolean;
 }
 
-const Row = memo(function Row({ operationId, node, isOver, isAway }: RowProps) {
+const Row = memo(function Row({ operationId, verb, node, isOver, isAway }: RowProps) {
   const moving = node.status === "downloading" || node.status === "running_on_worker" ? node.status : null;
   return (
     <div className={styles.row} data-node-status={node.status}>
       <span className={styles.name} title={node.variant === "" || node.variant === node.node_name ? undefined : `gets ${node.variant}`}>
         {node.node_name}
       </span>
-      <StatusPill node={node} />
+      <StatusPill node={node} verb={verb} />
       <span className={styles.what}>
         <span>{progressWords(node)}</span>
         {moving !== null && node.file_name !== "" ? (
@@ -105,8 +107,8 @@ const Row = memo(function Row({ operationId, node, isOver, isAway }: RowProps) {
   );
 });
 
-function StatusPill({ node }: { node: OperationNode }) {
-  const { word, tone } = PILLS[node.status];
+function StatusPill({ node, verb }: { node: OperationNode; verb: string }) {
+  const { word, tone } = pillOf(node.status, verb);
   if (node.status !== "running_on_worker") return <Pill tone={tone}>{word}</Pill>;
   return (
     <Tooltip text={BUSY_EXPLAINED}>

@@ -109,7 +109,7 @@ const OperationRow = memo(function OperationRow({ operation, isOpen, onToggle, o
         </span>
       </div>
       <Progress label={titleOf(operation)} percentage={operation.state === "completed" ? 100 : operation.progress} tone={barTone} />
-      {isOpen ? <NodeRows operationId={operation.jobID} nodes={operation.nodes} isOver={isOver} /> : null}
+      {isOpen ? <NodeRows operationId={operation.jobID} verb={operation.verb} nodes={operation.nodes} isOver={isOver} /> : null}
     </article>
   );
 });

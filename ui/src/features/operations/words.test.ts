@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Operation, OperationNode } from "@/api/types";
-import { progressWords, stateOf, summaryOf, titleOf, waitingWords } from "./words";
+import { pillOf, progressWords, stateOf, summaryOf, titleOf, waitingWords } from "./words";
 
 const node = (fields: Partial<OperationNode>) =>
   ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, ...fields }) as OperationNode;
@@ -41,4 +41,10 @@ test("tells only what is known of a node's progress", () => {
   );
   expect(progressWords(node({ status: "running_on_worker", percentage: 99, phase: "verifying" }))).toBe("verifying · 99 %");
   expect(progressWords(node({ status: "success", percentage: 100 }))).toBe("");
+});
+
+test("only what fetches something is downloading", () => {
+  const words = ["install", "upgrade", "rollback", "delete"].map((verb) => pillOf("downloading", verb).word);
+  expect(words).toEqual(["Downloading", "Downloading", "Rolling back", "Deleting"]);
+  expect(pillOf("success", "delete").word).toBe("Done");
 });

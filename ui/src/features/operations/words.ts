@@ -6,7 +6,7 @@ import { formatEta, formatRate } from "@/format/rates";
 import { plural } from "@/format/text";
 import { formatDuration } from "@/format/time";
 
-export const PILLS: Record<NodeProgressStatus, { word: string; tone: Tone }> = {
+const PILLS: Record<NodeProgressStatus, { word: string; tone: Tone }> = {
   queued: { word: "Queued", tone: "grey" },
   downloading: { word: "Downloading", tone: "blue" },
   running_on_worker: { word: "Worker busy", tone: "yellow" },
@@ -15,6 +15,13 @@ export const PILLS: Record<NodeProgressStatus, { word: string; tone: Tone }> = {
   not_applicable: { word: "Not applicable", tone: "grey" },
   cancelled: { word: "Cancelled", tone: "grey" },
 };
+
+/** Everything under way has one status; only what fetches something is downloading. */
+export function pillOf(status: NodeProgressStatus, verb: string): { word: string; tone: Tone } {
+  const pill = PILLS[status];
+  if (status !== "downloading") return pill;
+  return { ...pill, word: verb === "delete" ? "Deleting" : verb === "rollback" ? "Rolling back" : pill.word };
+}
 
 export const BUSY_EXPLAINED =
   "The worker did not answer in time, and may still be at it. Corral does not start it twice: it waits and asks again, and shows the end when the worker tells it.";

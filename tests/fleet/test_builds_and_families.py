@@ -1,0 +1,109 @@
+"""A build and the family it belongs to are asked for in turn: on each node the newest wish holds, and nobody fights."""
+
+from typing import Any
+
+import pytest
+
+from harness.fleet import OperationFleet
+from harness.localai_backend import localai_files
+from harness.programs import Admin
+
+pytestmark = pytest.mark.registry
+
+ONE = {"nodes": ["one"]}
+
+
+@pytest.fixture
+def admin(fleet: OperationFleet) -> Admin:
+    """One worker; a family with one build, and another backend by which to see that desired state has looked."""
+    fleet.offer_image("cpu-echo", localai_files("1"), alias="echo")
+    fleet.offer("echo", capabilities={"default": "cpu-echo"})
+    fleet.offer_image("sign", {"run.sh": b"#!/bin/sh\n"})
+    admin = fleet.start_frontend("a", "--auto-approve")
+    fleet.start_worker("one")
+    admin.wait_for_status("one", "healthy")
+    return admin
+
+
+def do(fleet: OperationFleet, path: str, body: Any = None) -> str:
+    job = fleet.begin(f"/api/backends/{path}", body)
+    fleet.wait_for_operation(job)
+    return job
+
+
+def orders(admin: Admin) -> list[tuple[str, str, str]]:
+    """Oldest first, without those for the sign."""
+    rows = reversed(admin.call("GET", "/api/intents").json())
+    return [(row["verb"], row["backend"], row["state"]) for row in rows if row["backend"] != "sign"]
+
+
+def drift(admin: Admin) -> list[Any]:
+    listed = admin.call("GET", "/api/fleet/backends").json()
+    return [drift for backend in listed for node in backend["nodes"] for drift in node["drift"]]
+
+
+def let_desired_state_look(fleet: OperationFleet, *, sign_installed_by: str) -> None:
+    """It heals the sign only when what ended before that was installed has settled, and all else before the sign."""
+    fleet.ask_worker("one", "backend.delete", backend="sign")
+
+    def healed() -> bool:
+        rows = fleet.admin().call("GET", "/api/intents?backend=sign").json()
+        return rows[0]["operation_id"] != sign_installed_by and rows[0]["state"] == "succeeded"
+
+    fleet.wait_for(healed, "desired state has looked")
+
+
+@pytest.mark.parametrize("everywhere", [True, False], ids=["deleted-everywhere", "deleted-here"])
+@pytest.mark.parametrize("name", ["cpu-echo", "mine"], ids=["a-build-by-name", "an-image-under-the-familys-alias"])
+def test_a_build_installed_after_its_family_was_deleted_stays(
+    fleet: OperationFleet, admin: Admin, everywhere: bool, name: str
+) -> None:
+    do(fleet, "install/echo")
+    do(fleet, "delete/echo", None if everywhere else ONE)
+    sign = do(fleet, "install/sign")
+    if name == "mine":
+        uri = f"{fleet.registry.host}/cpu-echo:latest"
+        do(fleet, "install-external", {"uri": uri, "name": name, "alias": "echo", **ONE})
+    else:
+        do(fleet, f"install/{name}", ONE)
+    let_desired_state_look(fleet, sign_installed_by=sign)
+    done = [("install", "echo", "succeeded"), ("delete", "echo", "succeeded"), ("install", name, "succeeded")]
+    assert orders(admin) == done
+    assert set(fleet.digests(name)) == {"one"}
+    assert drift(admin) == []
+
+
+def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: OperationFleet, admin: Admin) -> None:
+    do(fleet, "install/cpu-echo", ONE)
+    do(fleet, "delete/echo", ONE)
+    sign = do(fleet, "install/sign")
+    let_desired_state_look(fleet, sign_installed_by=sign)
+    assert orders(admin) == [("install", "cpu-echo", "succeeded"), ("delete", "echo", "succeeded")]
+    assert fleet.digests("cpu-echo") == {}
+    assert drift(admin) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "has"),
+    [
+        pytest.param("delete/echo", "install/cpu-echo", True, id="delete-then-install"),
+        pytest.param("install/cpu-echo", "delete/echo", False, id="install-then-delete"),
+    ],
+)
+def test_what_was_asked_of_a_node_that_is_away_is_replaced_by_what_was_asked_later(
+    fleet: OperationFleet, admin: Admin, first: str, then: str, has: bool
+) -> None:
+    do(fleet, "install/cpu-echo", ONE)
+    fleet.workers["one"].kill()
+    admin.wait_for_status("one", "offline")
+    older = fleet.begin(f"/api/backends/{first}", ONE)
+    newer = fleet.begin(f"/api/backends/{then}", ONE)
+    lost = fleet.wait_for_operation(older, "cancelled")
+    assert lost["nodes"][0]["error"] == f"replaced by operation {newer} ({then.partition('/')[0]})"
+    fleet.start_worker("one")
+    fleet.wait_for_operation(newer)
+    sign = do(fleet, "install/sign")
+    let_desired_state_look(fleet, sign_installed_by=sign)
+    assert bool(fleet.digests("cpu-echo")) is has
+    verb, _, backend = then.partition("/")
+    assert orders(admin)[-1] == (verb, backend, "succeeded")
