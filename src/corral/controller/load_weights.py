@@ -46,14 +46,18 @@ class Weights:
 
     async def _send(self, model: StoredModel, node: Node, plan: WeightsPlan, reply: ModelFetchReply) -> ModelFetchReply:
         """What lies on this frontend's machine. A directory may have come only in part, so it is looked through; a file
-        may have been replaced since it was sent."""
+        may have been replaced since it was sent. What the node has fetched stays: a namesake here is another file."""
         stager = self._tools.stager
         if stager is None:
             return reply
         there = [name for name in plan.names if name in reply.found and reply.found[name].size is not None]
         staged = (await self._tools.stores.staged_files.read_staged(model.name)).get(node.id)
         changed = await stager.changed_since(there, staged.at_ms if staged is not None else 0)
-        names = [name for name in plan.names if name not in there or name in changed]
+        names = [
+            name
+            for name in plan.names
+            if (name not in there or name in changed) and not (reply.files and plan.is_fetched(name))
+        ]
         if not names:
             return reply
         try:

@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
+from corral.core.load_plan import find_clash
 from corral.core.model_config import (
     CONFIG_MOST_BYTES,
     ModelConfig,
@@ -163,6 +164,7 @@ class ModelStore:
             if before is not None and before.text == config_yaml:
                 return before
             _check_names(config, models.values())
+            _check_files(config, models.values())
             await _write(tx, config, config_yaml, actor)
             await bump_version(tx, MODELS)
             if before is None or before.config.document != config.document:
@@ -241,6 +243,12 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
     pointing = [model.name for model in others if model.alias_of == config.name]
     if pointing:
         raise InvalidInput(f"{', '.join(pointing)} points to {config.name!r}, which therefore cannot be an alias")
+
+
+def _check_files(config: ModelConfig, models: Iterable[StoredModel]) -> None:
+    clash = find_clash(config, (model.config for model in models if model.name != config.name))
+    if clash:
+        raise Conflict(clash)
 
 
 async def _write(tx: Tx, config: ModelConfig, text: str, actor: str) -> None:
