@@ -1,5 +1,6 @@
 """How far one load is, and when it last gave a sign of life."""
 
+import asyncio
 from dataclasses import replace
 
 from corral.bus.messages import InstallProgress
@@ -8,6 +9,9 @@ from corral.core.nodes import Node
 from corral.core.staging import Lot, shown
 from corral.store.load_job_rows import LoadJob
 from corral.system import Clock
+
+STARTING = "its process is being started"
+STARTING_PHASE = "starting"
 
 
 class Headway:
@@ -18,8 +22,10 @@ class Headway:
         self.weights_bytes: int | None = None
         self._began_s = self._sign_s = clock.monotonic_s()
         self._before = self._now = Lot()
+        self.stepped = asyncio.Event()
+        """Set at every step, for whoever writes it down."""
 
-    def show(self, state: LoadState, node: Node) -> None:
+    def show(self, state: LoadState, node: Node, *, reason: str = "") -> None:
         """Another step; the files that were staged stay counted."""
         self.node_id = node.id
         files = self.progress.total_files
@@ -29,13 +35,22 @@ class Headway:
             node=node.name,
             file_index=files,
             total_files=files,
+            reason=reason,
         )
+        self.stepped.set()
         self.note_sign()
+
+    def show_starting(self) -> None:
+        """The backend is there. An engine that loads its model as it starts tells no more until it serves."""
+        self.progress = replace(self.progress, state=LoadState.LOADING, reason=STARTING)
+        self.stepped.set()
 
     def hear(self, message: InstallProgress) -> None:
         """The worker tells of what it fetches or installs."""
         self.note_sign()
         extras = message.corral
+        if self.progress.state is LoadState.INSTALLING and message.phase == STARTING_PHASE:
+            self.show_starting()
         if extras is None or self.progress.state is not LoadState.STAGING:
             return
         if not extras.bytes_done and extras.bytes_total is None:

@@ -10,7 +10,7 @@ from corral.bus.messages import InstallProgress, decode
 from corral.controller.load_run import LoadRun
 from corral.controller.load_tools import LoadTools
 from corral.core.errors import CorralError
-from corral.core.load_jobs import LEASE_S, LoadProgress, LoadState
+from corral.core.load_jobs import ACTIVE, LEASE_S, LoadProgress, LoadState
 from corral.core.load_plan import backend_of
 from corral.core.nodes import NodeStatus
 from corral.core.placement import count_room
@@ -206,8 +206,7 @@ class LoadDesk:
 
 def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:
     """Of several loads the one that is furthest."""
-    order = list(LoadState)
-    active = sorted((job for job in jobs if job.active), key=lambda job: -order.index(job.state))
+    active = sorted((job for job in jobs if job.active), key=lambda job: -ACTIVE.index(job.state))
     chosen = active or sorted(jobs, key=lambda job: -job.changed_at)
     return chosen[0].progress() if chosen else None
 

@@ -16,7 +16,8 @@ class LoadState(StrEnum):
     FAILED = "failed"
 
 
-ACTIVE = (LoadState.PENDING, LoadState.INSTALLING, LoadState.STAGING, LoadState.LOADING)
+ACTIVE = (LoadState.PENDING, LoadState.STAGING, LoadState.INSTALLING, LoadState.LOADING)
+"""In the order in which a load goes through them."""
 LEASE_S = 12.0
 RENEW_S = 3.0
 ABSOLUTE_S = 24 * 3600.0
@@ -77,7 +78,7 @@ class LoadProgress:
 
 
 def loading_object(progress: LoadProgress) -> dict[str, object]:
-    """As in LocalAI's contract; `reason` is Corral's own and says what a pending load waits for."""
+    """As in LocalAI's contract; `reason` is Corral's own and says what a load waits for."""
     found: dict[str, object] = {"model": progress.model, "state": progress.state.value}
     if progress.node:
         found["node"] = progress.node
