@@ -44,7 +44,8 @@ def stall_window_s(state: LoadState, weights_bytes: int | None) -> float:
         case LoadState.STAGING:
             return STAGING_STALL_S
         case LoadState.INSTALLING:
-            return INSTALL_STALL_S + load_stall_s(weights_bytes)
+            # One order installs and starts, and that it has come to starting may go unheard.
+            return max(INSTALL_STALL_S, load_stall_s(weights_bytes))
         case _:
             return load_stall_s(weights_bytes)
 
