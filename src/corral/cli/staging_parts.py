@@ -62,6 +62,7 @@ class _Tally:
     """What moved of several files that move at the same time."""
 
     def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[Lot], None]) -> None:
+        self._names = {file.key: file.path.name for file in files}
         self._there = {file.key: 0 for file in files}
         self._ended: set[str] = set()
         self._total_bytes = sum(file.size for file in files)
@@ -79,9 +80,11 @@ class _Tally:
         self._tell()
 
     def _tell(self) -> None:
+        moving = next((name for key, name in self._names.items() if key not in self._ended), "")
         self._on_progress(
             Lot(
                 file_index=min(len(self._ended) + 1, len(self._there)),
+                file_name=moving,
                 files=len(self._there),
                 bytes_there=sum(self._there.values()),
                 bytes_total=self._total_bytes,

@@ -1,6 +1,7 @@
 """How far one load is, and when it last gave a sign of life."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from corral.bus.messages import InstallProgress
@@ -24,6 +25,8 @@ class Headway:
         self._before = self._now = Lot()
         self.stepped = asyncio.Event()
         """Set at every step, for whoever writes it down."""
+        self.on_staged: Callable[[Lot], None] | None = None
+        """Told of all files together, whenever some of them moved."""
 
     def show(self, state: LoadState, node: Node, *, reason: str = "") -> None:
         """Another step; the files that were staged stay counted."""
@@ -60,6 +63,7 @@ class Headway:
                 self._now,
                 file_index=extras.file_index if extras.file_index is not None else self._now.file_index,
                 files=extras.total_files if extras.total_files is not None else self._now.files,
+                file_name=message.file_name or self._now.file_name,
                 bytes_there=extras.bytes_done,
                 bytes_total=extras.bytes_total or 0,
             ),
@@ -106,3 +110,5 @@ class Headway:
             total_files=whole.files,
             eta_s=eta_s,
         )
+        if self.on_staged is not None:
+            self.on_staged(whole)

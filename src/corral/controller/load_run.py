@@ -30,6 +30,10 @@ class LoadRun:
         self._weights = Weights(job.id, tools, self._headway, self._line)
         self._starting = Starting(job.id, tools, self._headway, self._line)
 
+    @property
+    def model(self) -> str:
+        return self._job.model
+
     def hear(self, message: InstallProgress) -> None:
         """A sign of life from the worker."""
         self._headway.hear(message)

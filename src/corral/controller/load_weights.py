@@ -7,6 +7,7 @@ from corral.bus.subjects import MODEL_FETCH
 from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_tools import LoadFailed, LoadTools, written
+from corral.controller.staging_news import telling_of_staging
 from corral.core.errors import Conflict, NoResponders
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import WeightsPlan, by_configured_name, plan_weights
@@ -27,13 +28,14 @@ class Weights:
             return {}
         files = () if self._tools.shared_models else plan.files
         self._headway.show(LoadState.STAGING, node)
-        self._headway.note_staged(Lot(files=len(files)))
-        reply = await self._fetch(model, node, files, plan.names)
-        self._headway.end_lot()
-        if self._tools.shared_models:
-            _check_shared(plan, reply, node)
-        else:
-            reply = await self._send(model, node, plan, reply)
+        async with telling_of_staging(self._headway, self._tools.bus, self._tools.clock):
+            self._headway.note_staged(Lot(files=len(files)))
+            reply = await self._fetch(model, node, files, plan.names)
+            self._headway.end_lot()
+            if self._tools.shared_models:
+                _check_shared(plan, reply, node)
+            else:
+                reply = await self._send(model, node, plan, reply)
         self._headway.weights_bytes = _size_of(plan, reply)
         names = sorted({*(file.filename for file in plan.files), *reply.found})
         await written(
