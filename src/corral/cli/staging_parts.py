@@ -49,9 +49,13 @@ class NotedBucket:
         self._bucket, self._notes = bucket, notes
 
     async def put(self, model: str, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None]) -> str:
+        name = file.key.removeprefix(AREA)
         for _ in range(NOTE_TRIES):
-            if await self._notes.note(self._bucket.place, sha256, model, file.key.removeprefix(AREA)):
-                return await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+            if await self._notes.note(self._bucket.place, sha256, model, name):
+                address = await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+                # Its model may have been deleted or edited meanwhile, and what was noted forgotten.
+                if await self._notes.note(self._bucket.place, sha256, model, name):
+                    return address
             await asyncio.sleep(NOTE_AGAIN_S)
         raise Unavailable(
             f"{file.path.name} is being deleted from the shared storage; it is put there again after that"

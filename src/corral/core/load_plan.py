@@ -67,7 +67,8 @@ def uses_file(config: ModelConfig, file: str) -> bool:
 
 
 def _is_within(path: str, other: str) -> bool:
-    return path == other or path.startswith(f"{other}/")
+    inner, outer = posixpath.normpath(path), posixpath.normpath(other)
+    return inner == outer or inner.startswith(f"{outer}/")
 
 
 def _hinted(config: ModelConfig) -> Iterator[str]:

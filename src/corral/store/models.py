@@ -21,6 +21,7 @@ from corral.core.model_config import (
     parse_model_config,
 )
 from corral.core.routing import near_names
+from corral.store.bucket_rows import leave_unused
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version, read_version
@@ -169,6 +170,7 @@ class ModelStore:
             await bump_version(tx, MODELS)
             if before is None or before.config.document != config.document:
                 await bump_version(tx, ROUTES)
+                await leave_unused(tx, config)
                 action = "model.changed" if before else "model.added"
                 detail = {"revision": config_revision(config), "backend": config.backend}
                 await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
