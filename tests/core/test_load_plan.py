@@ -132,6 +132,24 @@ def test_companions_reach_the_engine_by_their_paths() -> None:
     assert options == {"draft_model": "/w/d", "lora_adapter": "/w/a,b,/w/c"}
 
 
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({"lora_scale": 0.5}, {"lora_adapter": "a,b", "lora_scale": "0.5"}),
+        ({"lora_scales": [2]}, {"lora_adapter": "a,b", "lora_scales": "1.0,2.0"}),
+        ({"lora_scale": 0.5, "lora_scales": [2, 3, 4]}, {"lora_scale": "0.5", "lora_scales": "0.5,2.0"}),
+        ({"lora_adapter": "", "lora_scales": [2]}, {"lora_adapter": "b", "lora_scales": "2.0"}),
+        ({"lora_adapters": ["b", "c"], "lora_scales": [2]}, {"lora_adapter": "a,b,c", "lora_scales": "1.0,2.0,1.0"}),
+        ({"lora_adapter": "a,1"}, {"lora_adapter": '["a,1", "b"]'}),
+        ({"lora_adapter": "a,1", "lora_adapters": []}, {"lora_adapter": '["a,1"]'}),
+    ],
+)
+def test_adapters_keep_their_names_and_scales(fields: dict[str, object], options: dict[str, str]) -> None:
+    document = {"name": "m", "backend": "b", "lora_adapter": "a", "lora_adapters": ["b"], **fields}
+    given = plan_engine(parse_model_config(document), {}).options
+    assert {"lora_adapter": "a,b", **options} == given
+
+
 def test_a_configuration_becomes_slots_context_and_options() -> None:
     document = {
         "name": "m",

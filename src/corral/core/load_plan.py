@@ -1,11 +1,12 @@
 """From a model's configuration to what a load needs: files, their names, and how the engine is started."""
 
 import hashlib
+import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from corral.core.config_fields import text, whole
+from corral.core.config_fields import numbers, text, whole
 from corral.core.errors import InvalidInput
 from corral.core.model_config import ConfigFile, ModelConfig, is_model_path
 
@@ -143,14 +144,14 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     engine knows itself."""
     given = _options(config)
     slots = _positive(given.pop("parallel", "")) or _positive(given.pop("slots", "")) or DEFAULT_SLOTS
-    for name, files in (
-        ("mmproj", (config.mmproj,)),
-        ("draft_model", (config.draft_model,)),
-        ("lora_adapter", (config.lora_adapter, *config.lora_adapters)),
-        ("tokenizer", (text(config.parameters.get("tokenizer") or ""),)),
+    for name, file in (
+        ("mmproj", config.mmproj),
+        ("draft_model", config.draft_model),
+        ("tokenizer", text(config.parameters.get("tokenizer") or "")),
     ):
-        if any(files):
-            given[name] = ",".join(found.get(file, file) for file in files if file)
+        if file:
+            given[name] = found.get(file, file)
+    given |= _adapters(config, found)
     for name, value in (
         ("threads", config.document.get("threads")),
         ("gpu_layers", config.document.get("gpu_layers")),
@@ -169,6 +170,23 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
         embeddings=config.embeddings,
         options=given,
     )
+
+
+def _adapters(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """`lora_scale` is for all that have none of their own in `lora_scales`, which goes with `lora_adapters`."""
+    files = [found.get(file, file) for file in (config.lora_adapter, *config.lora_adapters) if file]
+    if not files:
+        return {}
+    plain = ",".join(files)
+    # Engines that were installed before know commas only.
+    given = {"lora_adapter": plain if plain.count(",") == len(files) - 1 else json.dumps(files, ensure_ascii=False)}
+    scale = config.document.get("lora_scale")
+    own = numbers(config.document.get("lora_scales") or ())
+    if own:
+        common = 1.0 if scale is None else float(scale)
+        scales = [*([common] if config.lora_adapter else []), *own]
+        given["lora_scales"] = ",".join(str(one) for one in (*scales, *(common for _ in files))[: len(files)])
+    return given
 
 
 def _options(config: ModelConfig) -> dict[str, str]:
