@@ -5,18 +5,9 @@ from pathlib import Path
 import pytest
 
 from corral.core.errors import InvalidSetting
-from corral.settings import (
-    FrontendSettings,
-    RoleSettings,
-    UpSettings,
-    WorkerSettings,
-    environment_names,
-    find_unknown_variables,
-    is_loopback_host,
-    load_settings,
-    redact_url,
-    split_host_port,
-)
+from corral.settings.reading import environment_names, find_unknown_variables, load_settings
+from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
+from corral.settings.values import is_loopback_host, redact_url, split_host_port
 
 ROLES: tuple[type[RoleSettings], ...] = (FrontendSettings, WorkerSettings, UpSettings)
 

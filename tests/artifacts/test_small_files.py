@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,7 +26,13 @@ Member = tuple[tarfile.TarInfo, bytes]
 
 
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "small_files_child" in " ".join(child.cmdline())]
+    """Those that still run: what other tests started and nobody has waited for yet has no command line any more."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+            if "small_files_child" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def test_every_file_arrives_with_its_content_mode_and_time(registry: FakeRegistry, installer: Installer) -> None:

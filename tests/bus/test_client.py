@@ -302,9 +302,8 @@ async def test_a_cancel_in_the_moment_of_the_answer_is_not_lost(connect: Connect
     client = bus._client
     assert client is not None
     pings: list[asyncio.Future[bool]] = client._pongs
-    async with asyncio.timeout(20):
-        while not pings:
-            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert pings, "it runs until it waits for the answer"
     pings[-1].add_done_callback(lambda _: confirming.cancel())
     with pytest.raises(asyncio.CancelledError):
         await confirming

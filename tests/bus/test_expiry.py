@@ -16,7 +16,7 @@ from corral.bus.subjects import node_inbox, node_subject
 from corral.core.errors import Unavailable
 from corral.core.nodes import NodeId
 from corral.frontend.bus_authority import BusAuthority, read_bus_keys
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.system import SystemClock, SystemIds
 from harness.nats import Nats
 from harness.waiting import wait_until_async

@@ -34,7 +34,8 @@ def check_with_axe(
     context = {"include": [within or "html"], **({"exclude": [exclude]} if exclude else {})}
     options = {"runOnly": list(rules)} if rules else {}
     result = page.evaluate("([context, options]) => axe.run(context, options)", [context, options])
-    assert [
+    found = [
         f"{violation['id']}: {violation['help']}: {[node['html'] for node in violation['nodes']]}"
         for violation in result["violations"]
-    ] == []
+    ]
+    assert not found, found

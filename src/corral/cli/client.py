@@ -22,7 +22,7 @@ import click
 from corral.cli.last_run import read_last_run
 from corral.cli.program import command
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
-from corral.settings import data_home
+from corral.settings.values import data_home
 from corral.system import SystemDisk
 from corral.system.http_json import Unreachable, call_json
 

@@ -15,7 +15,8 @@ from corral.cli.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, say
 from corral.cli.up_parts import Part, PartPlan
 from corral.core.errors import CorralError, NotFound, Unavailable
 from corral.core.sizes import format_bytes
-from corral.settings import UpSettings, data_home
+from corral.settings.roles import UpSettings
+from corral.settings.values import data_home
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import spawn_child
 from corral.system.clock import pause

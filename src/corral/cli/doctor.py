@@ -14,7 +14,9 @@ from corral.cli.client import Api, api_options, clean, print_json
 from corral.cli.program import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
-from corral.settings import FrontendSettings, UpSettings, load_settings, split_host_port
+from corral.settings.reading import load_settings
+from corral.settings.roles import FrontendSettings, UpSettings
+from corral.settings.values import split_host_port
 from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
 from corral.system.http_json import read_server_time

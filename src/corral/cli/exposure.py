@@ -1,7 +1,7 @@
 """What may be reached from where, and under which address."""
 
 from corral.core.errors import InvalidSetting
-from corral.settings import is_loopback_host, split_host_port
+from corral.settings.values import is_loopback_host, split_host_port
 from corral.system.listen import address_towards
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import structlog
 
 from corral.frontend.admin.access import new_api_key
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.store.access import ApiKey, Scope
 from corral.store.stores import Stores
 from corral.system import Disk, Ids

@@ -17,7 +17,7 @@ from corral.controller.upgrades import UpgradeCheck
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
 from corral.frontend.gallery.service import Galleries
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 

@@ -21,7 +21,8 @@ from corral.cli.processes import Place, read_place, run_processes
 from corral.cli.program import program_name
 from corral.frontend.admin.status import Self
 from corral.frontend.bus_authority import BusAuthority, read_bus_keys
-from corral.settings import FrontendSettings, split_host_port
+from corral.settings.roles import FrontendSettings
+from corral.settings.values import split_host_port
 from corral.store.open import open_database
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds

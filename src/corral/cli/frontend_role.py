@@ -40,7 +40,8 @@ from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.usage import UsageCounter
-from corral.settings import FrontendSettings, redact_url
+from corral.settings.roles import FrontendSettings
+from corral.settings.values import redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.buckets import WeightsBucket

@@ -9,8 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from corral.core.durations import format_duration
 from corral.core.galleries import GalleryAddress
-from corral.settings import (
-    RoleSettings,
+from corral.settings.reading import (
     environment_names,
     find_unknown_variables,
     is_secret,
@@ -18,6 +17,7 @@ from corral.settings import (
     secret_file_flag,
     setting_key,
 )
+from corral.settings.roles import RoleSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Role = TypeVar("Role", bound=RoleSettings)

@@ -12,7 +12,8 @@ import structlog
 
 from corral.core.backoff import restart_delay_s
 from corral.core.errors import Unavailable
-from corral.settings import FrontendSettings, split_host_port
+from corral.settings.roles import FrontendSettings
+from corral.settings.values import split_host_port
 from corral.system import Clock, Disk, Ids
 from corral.system.children import Child, python_command, spawn_child
 from corral.system.listen import bind_socket

@@ -4,7 +4,7 @@ import json
 
 from corral.core.errors import InvalidInput, InvalidSetting
 from corral.core.scheduling_seed import parse_seed
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Disk, Ids
 from corral.system.yaml import load_yaml

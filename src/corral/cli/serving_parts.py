@@ -23,7 +23,7 @@ from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.serving.ports import UsageSink
 from corral.frontend.serving.pulse import FleetPulse
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.upstream import HttpUpstream

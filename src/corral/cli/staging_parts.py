@@ -9,7 +9,7 @@ from corral.core.errors import Unavailable
 from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node
 from corral.core.staging import Lot
-from corral.settings import StorageSettings
+from corral.settings.roles import StorageSettings
 from corral.store.bucket_weights import BucketWeightsStore
 from corral.system.buckets import BucketSettings, WeightsBucket
 from corral.system.file_upload import upload

@@ -20,7 +20,8 @@ from corral.cli.up_parts import Part, PartPlan
 from corral.core.backoff import restart_delay_s
 from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
-from corral.settings import UpSettings, is_loopback_host, split_host_port
+from corral.settings.roles import UpSettings
+from corral.settings.values import is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import Child, bound_log, spawn_child
 from corral.system.http_json import get_json

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from corral.bus.embedded import BusFiles, prepare_bus
 from corral.core.errors import Unavailable
-from corral.settings import UpSettings, split_host_port
+from corral.settings.roles import UpSettings
+from corral.settings.values import split_host_port
 from corral.system import Clock, Disk, Ids
 from corral.system.children import Child, find_program, python_command
 from corral.system.secret_files import ensure_secret

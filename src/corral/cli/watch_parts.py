@@ -12,7 +12,7 @@ from corral.frontend.admin.status import Self
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
 from corral.frontend.grants import Grants
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock
 

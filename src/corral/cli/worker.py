@@ -11,7 +11,7 @@ import click
 from corral.cli.options import read_settings, settings_options
 from corral.cli.program import command
 from corral.core.errors import InvalidSetting
-from corral.settings import WorkerSettings
+from corral.settings.roles import WorkerSettings
 
 if TYPE_CHECKING:
     from corral.worker.world import World

@@ -18,7 +18,7 @@ from corral.bus.credentials import (
 from corral.bus.subjects import FRONTEND_INBOX, frontend_inbox
 from corral.core.errors import CorralError, InvalidSetting, Unavailable
 from corral.core.nodes import Node
-from corral.settings import FrontendSettings
+from corral.settings.roles import FrontendSettings
 from corral.system import Clock, Ids
 
 log = structlog.get_logger()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from corral.core.errors import InvalidSetting
-from corral.settings import redact_url
+from corral.settings.values import redact_url
 from corral.store.database import Database
 from corral.system import Clock, Ids
 

@@ -8,7 +8,7 @@ from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeFact
 from corral.core.capability import Capability, pick_capability
 from corral.core.errors import Unavailable
 from corral.core.hardware import Hardware
-from corral.settings import WorkerSettings
+from corral.settings.roles import WorkerSettings
 from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
 from corral.worker.world import World
 

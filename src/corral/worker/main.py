@@ -10,7 +10,8 @@ from corral import __version__
 from corral.bus.client import Bus, BusOptions
 from corral.bus.subjects import node_inbox
 from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
-from corral.settings import WorkerSettings, is_loopback_host, redact_url
+from corral.settings.roles import WorkerSettings
+from corral.settings.values import is_loopback_host, redact_url
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running

@@ -18,7 +18,7 @@ from corral.bus.node_api import (
     RegisterRequest,
 )
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
-from corral.settings import WorkerSettings
+from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
 from corral.worker.frontend_client import FrontendBusy
 from corral.worker.machine import Machine

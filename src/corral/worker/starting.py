@@ -7,7 +7,7 @@ from corral.artifacts import InstalledVersion, Manifest, StartRequest, plan_star
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
-from corral.settings import is_loopback_host
+from corral.settings.values import is_loopback_host
 from corral.system import Disk
 from corral.worker.grpc_backend import TOKEN_VARIABLE
 from corral.worker.system_backends import SYSTEM

@@ -18,7 +18,7 @@ from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, S3Setting
 from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
 from corral.core.restarts import RestartPolicy
-from corral.settings import WorkerSettings
+from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
 from corral.system.buckets import BucketSettings, open_bucket
 from corral.system.http_put import put_file

@@ -1,5 +1,6 @@
 import { queryOptions, useMutation, useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
+import { ApiError } from "@/api/errors";
 import type { ListEvent, Operation, OperationNode } from "@/api/types";
 import { createBatchListener, createReadAgain } from "./lists";
 
@@ -36,12 +37,39 @@ export function applyOperations(known: readonly SeenOperation[], events: readonl
   return [...byId.values()];
 }
 
+/** What was under way when last seen, and is not in the list any more: it has ended, and the list does not say how. */
+export function endedUnseen(known: readonly Operation[], told: readonly Operation[]): string[] {
+  const toldIds = new Set(told.map(({ jobID }) => jobID));
+  return known.filter((each) => !isOver(each) && !toldIds.has(each.jobID)).map(({ jobID }) => jobID);
+}
+
+async function readOperations(known: readonly SeenOperation[], signal: AbortSignal): Promise<SeenOperation[]> {
+  const told = await api.listOperations(signal);
+  const ended = await Promise.all(endedUnseen(known, told).map((id) => api.readOperation(id, signal).catch(isGone)));
+  const seen = ended.filter((each): each is Operation => each !== undefined && each.dismissed_at === null);
+  return mergeOperations(known, [...told, ...seen], Date.now());
+}
+
+/** Whoever gave an order sees what comes of it, also when it ends before any list has it. */
+export async function watchStarted(client: QueryClient, id: string): Promise<void> {
+  const operation = await api.readOperation(id);
+  client.setQueryData<SeenOperation[]>(["operations"], (known) => [
+    ...(known ?? []).filter(({ jobID }) => jobID !== id),
+    { ...operation, received_at_ms: Date.now() },
+  ]);
+}
+
+/** A cleared history has forgotten it. */
+function isGone(error: unknown): undefined {
+  if (error instanceof ApiError && error.status === 404) return undefined;
+  throw error;
+}
+
 export const operationQueries = {
   list: () =>
     queryOptions({
       queryKey: ["operations"],
-      queryFn: async ({ signal, client }) =>
-        mergeOperations(client.getQueryData<SeenOperation[]>(["operations"]) ?? [], await api.listOperations(signal), Date.now()),
+      queryFn: ({ signal, client }) => readOperations(client.getQueryData<SeenOperation[]>(["operations"]) ?? [], signal),
       refetchInterval: 60_000,
     }),
   one: (id: string) =>

@@ -15,7 +15,8 @@ from corral.core.errors import CorralError
 from corral.core.nodes import NodeStatus
 from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
-from corral.settings import FrontendSettings, redact_url
+from corral.settings.roles import FrontendSettings
+from corral.settings.values import redact_url
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.stores import Stores
 

@@ -33,7 +33,8 @@ from corral.frontend.edge import client_address
 from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
-from corral.settings import FrontendSettings, is_loopback_host
+from corral.settings.roles import FrontendSettings
+from corral.settings.values import is_loopback_host
 from corral.store.access import hash_secret
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for

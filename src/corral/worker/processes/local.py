@@ -17,7 +17,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, Unavailable
 from corral.core.processes import Fill, ProcessRecord, ProcessSpec, TreeUsage
-from corral.settings import span_of
+from corral.settings.values import span_of
 from corral.system import Clock, Ids
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.processes import keeper as keeper_program

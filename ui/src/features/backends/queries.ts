@@ -1,6 +1,7 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
-import type { Target } from "@/api/types";
+import type { Started, Target } from "@/api/types";
+import { watchStarted } from "@/data/operations";
 
 export const galleryQueries = {
   available: (everything: boolean) =>
@@ -31,6 +32,12 @@ export function useOrder<T>(mutationFn: (order: T) => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
+    onSuccess: (answer) => (isStarted(answer) ? watchStarted(client, answer.jobID).catch(listsTellItToo) : undefined),
     onSettled: () => Promise.all(CHANGED_BY_ORDERS.map((queryKey) => client.invalidateQueries({ queryKey }))),
   });
 }
+
+const isStarted = (answer: unknown): answer is Started => typeof answer === "object" && answer !== null && "jobID" in answer;
+
+/** The order was given; that its operation could not be read at once is no failure of it. */
+function listsTellItToo(): void {}

@@ -29,11 +29,16 @@ export function ChatPage() {
   const names = models.data.filter(({ disabled, embeddings }) => !disabled && !embeddings).map(({ name }) => name);
   if (names.length === 0) {
     return (
-      <Empty icon="chat" title="No model to talk to" hint="Install one from the gallery; it is loaded when you first ask it something.">
-        <Link to="/models" search={{ tab: "gallery" }}>
-          Open the gallery
-        </Link>
-      </Empty>
+      <div className={styles.page}>
+        <header className={styles.header}>
+          <h1>Chat</h1>
+        </header>
+        <Empty icon="chat" title="No model to talk to" hint="Install one from the gallery; it is loaded when you first ask it something.">
+          <Link to="/models" search={{ tab: "gallery" }}>
+            Open the gallery
+          </Link>
+        </Empty>
+      </div>
     );
   }
   return <Chat names={names} />;

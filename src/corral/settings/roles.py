@@ -1,193 +1,29 @@
-"""Settings: one frozen class per role, read once from flags, environment and one TOML file.
+"""What each role can be told."""
 
-A field `heartbeat_interval_s` of the worker is the flag `--heartbeat-interval`, the variable
-`CORRAL_HEARTBEAT_INTERVAL` and the key `heartbeat_interval` in the table `[worker]` of the file. Where LocalAI has
-the same setting under another name, that name is accepted too. A field's docstring is its help and its line in the
-manual. A secret can also be given as a file: `CORRAL_TOKEN_FILE` for `CORRAL_TOKEN`.
-"""
-
-import difflib
-import ipaddress
-import os
-import re
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    model_validator,
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
+from corral.settings.values import (
+    AlsoNamed,
+    BusUrl,
+    DataDir,
+    Duration,
+    GalleryList,
+    HostPort,
+    HttpUrl,
+    Labels,
+    LocalAiName,
+    NameList,
+    PortRange,
+    Secret,
+    StoreUrl,
+    data_home,
+    read_size,
+    span_of,
 )
-from pydantic.fields import FieldInfo
-
-from corral.core.durations import parse_duration_s
-from corral.core.errors import InvalidInput, InvalidSetting
-from corral.core.galleries import (
-    LOCALAI_BACKEND_GALLERY,
-    LOCALAI_MODEL_GALLERY,
-    GalleryAddress,
-    read_gallery_list,
-)
-from corral.core.sizes import parse_size_bytes
-from corral.core.validation import describe_problem
-
-
-@dataclass(frozen=True, slots=True)
-class LocalAiName:
-    """The name LocalAI has for the same setting."""
-
-    name: str
-    read: Callable[[str], Any] | None = None
-    """From LocalAI's way to write it to ours, where they differ."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlsoNamed(LocalAiName):
-    """A second name of our own."""
-
-
-def _read_duration(value: Any) -> Any:
-    return parse_duration_s(value) if isinstance(value, str) else value
-
-
-def _check_positive(value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{value:g} is not a positive duration")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(_read_duration), AfterValidator(_check_positive)]
-
-
-def split_host_port(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port`, `:port` (every interface) or `port` (loopback)."""
-    host, _, port_text = text.rpartition(":")
-    if not host:
-        host = "0.0.0.0" if text.startswith(":") else "127.0.0.1"
-    host = host.removeprefix("[").removesuffix("]")
-    if not port_text.isdigit() or int(port_text) > 65535:
-        raise ValueError(f"{text!r} is not an address; write for example 127.0.0.1:8080")
-    return host, int(port_text)
-
-
-def _check_host_port(value: str) -> str:
-    split_host_port(value)
-    return value
-
-
-HostPort = Annotated[str, AfterValidator(_check_host_port)]
-
-
-def is_loopback_host(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _check_filled(value: SecretStr) -> SecretStr:
-    if not value.get_secret_value().strip():
-        raise ValueError("is empty; give a value or leave the setting out")
-    return value
-
-
-Secret = Annotated[SecretStr, AfterValidator(_check_filled)]
-
-
-def _read_labels(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
-    if any(not separator or not key.strip() for key, separator, _ in pairs):
-        raise ValueError(f"{value!r} is not a list of labels; write for example tier=fast,room=b2")
-    return {key.strip(): text.strip() for key, _, text in pairs}
-
-
-Labels = Annotated[dict[str, str], BeforeValidator(_read_labels)]
-
-
-def _read_names(value: Any) -> Any:
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
-
-
-NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
-
-
-GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]
-
-
-def _check_port_range(value: str) -> str:
-    first, dash, last = value.partition("-")
-    if not dash or not first.isdigit() or not last.isdigit() or not 1 <= int(first) <= int(last) <= 65535:
-        raise ValueError(f"{value!r} is not a range of ports; write for example 20000-23999")
-    return value
-
-
-def span_of(text: str) -> range | None:
-    """`20000-23999`, the last one included; None for anything else."""
-    first, dash, last = text.partition("-")
-    if not dash or not first.isdigit() or not last.isdigit():
-        return None
-    return range(int(first), int(last) + 1)
-
-
-def _read_size(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_size_bytes(value)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from None
-
-
-PortRange = Annotated[str, AfterValidator(_check_port_range)]
-
-
-def _check_scheme(*schemes: str) -> AfterValidator:
-    def check(value: str) -> str:
-        for url in value.split(","):
-            if url.partition("://")[0] not in schemes or not url.partition("://")[2]:
-                raise ValueError(f"{redact_url(value)!r} must start with {' or '.join(s + '://' for s in schemes)}")
-        return value
-
-    return AfterValidator(check)
-
-
-StoreUrl = Annotated[str, _check_scheme("sqlite", "postgresql", "postgres")]
-BusUrl = Annotated[str, _check_scheme("nats", "tls")]
-HttpUrl = Annotated[str, _check_scheme("http", "https"), AfterValidator(lambda url: url.rstrip("/"))]
-
-
-def redact_url(url: str) -> str:
-    """The address without user and password, fit for logs and errors."""
-    return re.sub(r"//[^@/]*@", "//", url)
-
-
-def _check_directory(value: Any) -> Any:
-    if isinstance(value, str) and not value.strip():
-        raise ValueError("is empty; name a directory or leave the setting out")
-    return value
-
-
-DataDir = Annotated[Path, BeforeValidator(_check_directory), AfterValidator(lambda path: path.expanduser().absolute())]
-
-
-def data_home() -> Path:
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "corral"
-
-
-def config_home() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "corral"
 
 
 def _host_of(address: str) -> str:
@@ -436,7 +272,7 @@ class WorkerSettings(StorageSettings):
     """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
     plain_http_hosts: NameList = ()
     """Hosts that backends may be fetched from without TLS."""
-    files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(_read_size)] = None
+    files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(read_size)] = None
     """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
 
     @model_validator(mode="after")
@@ -469,135 +305,3 @@ class UpSettings(WatchSettings):
     """Let machines with the token work without an administrator's approval."""
     auth: bool = True
     """Ask for API keys. Can be switched off only while listening on loopback."""
-
-
-ROLES = ("up", "frontend", "worker")
-"""The tables a settings file may have."""
-
-Role = TypeVar("Role", bound=RoleSettings)
-
-
-def setting_key(field: str) -> str:
-    """The name without its unit: what flags, variables and the file use."""
-    return re.sub(r"_(s|bytes)$", "", field)
-
-
-def environment_names(field: str, info: FieldInfo) -> list[str]:
-    return ["CORRAL_" + setting_key(field).upper(), *_localai_names(info)]
-
-
-def _localai_names(info: FieldInfo) -> dict[str, LocalAiName]:
-    return {item.name: item for item in info.metadata if isinstance(item, LocalAiName)}
-
-
-_OTHER_NAMES = ("CONFIG", "URL", "API_KEY", "PROGRAM", "DATA_DIR", "ALLOW_SOURCE_BUILDS")
-"""Of variables that are no role's setting."""
-
-
-def find_unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Variables named like ours that mean nothing here, each with the name it may have been meant to be."""
-    known = {f"CORRAL_{name}" for name in _OTHER_NAMES}
-    for cls in (UpSettings, FrontendSettings, WorkerSettings):
-        for field, info in cls.model_fields.items():
-            names = environment_names(field, info)
-            known |= {*names, *(f"{name}_FILE" for name in names if is_secret(info))}
-    unknown = sorted(name for name in environ if name.startswith("CORRAL_") and name not in known)
-    return {name: next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None) for name in unknown}
-
-
-def is_secret(info: FieldInfo) -> bool:
-    return "SecretStr" in str(info.annotation)
-
-
-def _read_environment(cls: type[RoleSettings], environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
-    found: dict[str, tuple[Any, str]] = {}
-    for field, info in cls.model_fields.items():
-        for name in environment_names(field, info):
-            if name in environ:
-                localai = _localai_names(info).get(name)
-                read = localai.read if localai is not None else None
-                found[field] = (read(environ[name]) if read is not None else environ[name], name)
-                break
-            if is_secret(info) and name + "_FILE" in environ:
-                found[field] = _read_secret_file(environ[name + "_FILE"], name + "_FILE")
-                break
-    return found
-
-
-def _read_secret_file(path: str, origin: str) -> tuple[str, str]:
-    try:
-        return Path(path).read_text().strip(), origin
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InvalidSetting(f"{origin}: cannot read {path}: {why}") from error
-
-
-def secret_file_flag(field: str) -> str:
-    """The flag that names a file with this secret, so that the secret is in no argument list."""
-    return "--" + setting_key(field).replace("_", "-") + "-file"
-
-
-def _read_flags(cls: type[RoleSettings], flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    found: dict[str, tuple[Any, str]] = {}
-    for field, info in cls.model_fields.items():
-        if flags.get(field) is not None:
-            found[field] = (flags[field], "--" + setting_key(field).replace("_", "-"))
-        elif is_secret(info) and flags.get(f"{field}_file") is not None:
-            found[field] = _read_secret_file(flags[f"{field}_file"], secret_file_flag(field))
-    return found
-
-
-def _read_file(cls: type[RoleSettings], path: Path | None) -> dict[str, tuple[Any, str]]:
-    if path is None:
-        path = config_home() / "corral.toml"
-        if not path.exists():
-            return {}
-    try:
-        document = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InvalidSetting(f"cannot read the settings file {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
-    unknown = [table for table in document if table not in ROLES]
-    if unknown:
-        raise InvalidSetting(f"{path}: there is no table [{unknown[0]}]; the tables are {', '.join(ROLES)}")
-    fields = {setting_key(field): field for field in cls.model_fields}
-    found: dict[str, tuple[Any, str]] = {}
-    for key, value in document.get(cls.role, {}).items():
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidSetting(f"{path}: [{cls.role}] has no setting {key!r}{hint}")
-        found[fields[key]] = (value, f"{key} in [{cls.role}] of {path}")
-    return found
-
-
-def load_settings(
-    cls: type[Role],
-    *,
-    flags: Mapping[str, Any],
-    environ: Mapping[str, str] = os.environ,
-    file: Path | None = None,
-) -> Role:
-    """Flags over environment over file over defaults. A value that does not fit stops the start, by name."""
-    found: dict[str, tuple[Any, str]] = {}
-    found.update(_read_file(cls, file))
-    found.update(_read_environment(cls, environ))
-    found.update(_read_flags(cls, flags))
-    try:
-        return cls.model_validate({field: value for field, (value, _) in found.items()})
-    except ValidationError as error:
-        raise InvalidSetting(_describe(error, found)) from None
-
-
-def _describe(error: ValidationError, found: Mapping[str, tuple[Any, str]]) -> str:
-    lines = []
-    for problem in error.errors(include_url=False):
-        what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=problem["msg"])
-        if not problem["loc"]:
-            lines.append(what)
-            continue
-        field = str(problem["loc"][0])
-        _, origin = found.get(field, (None, setting_key(field)))
-        lines.append(f"{origin}: {what}")
-    return "\n".join(lines)

@@ -1,0 +1,166 @@
+"""The kinds of values that settings have, and how each is written."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr
+
+from corral.core.durations import parse_duration_s
+from corral.core.errors import InvalidInput
+from corral.core.galleries import GalleryAddress, read_gallery_list
+from corral.core.sizes import parse_size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAiName:
+    """The name LocalAI has for the same setting."""
+
+    name: str
+    read: Callable[[str], Any] | None = None
+    """From LocalAI's way to write it to ours, where they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlsoNamed(LocalAiName):
+    """A second name of our own."""
+
+
+def _read_duration(value: Any) -> Any:
+    return parse_duration_s(value) if isinstance(value, str) else value
+
+
+def _check_positive(value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{value:g} is not a positive duration")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(_read_duration), AfterValidator(_check_positive)]
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """`host:port`, `[v6]:port`, `:port` (every interface) or `port` (loopback)."""
+    host, _, port_text = text.rpartition(":")
+    if not host:
+        host = "0.0.0.0" if text.startswith(":") else "127.0.0.1"
+    host = host.removeprefix("[").removesuffix("]")
+    if not port_text.isdigit() or int(port_text) > 65535:
+        raise ValueError(f"{text!r} is not an address; write for example 127.0.0.1:8080")
+    return host, int(port_text)
+
+
+def _check_host_port(value: str) -> str:
+    split_host_port(value)
+    return value
+
+
+HostPort = Annotated[str, AfterValidator(_check_host_port)]
+
+
+def is_loopback_host(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_filled(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value().strip():
+        raise ValueError("is empty; give a value or leave the setting out")
+    return value
+
+
+Secret = Annotated[SecretStr, AfterValidator(_check_filled)]
+
+
+def _read_labels(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
+    if any(not separator or not key.strip() for key, separator, _ in pairs):
+        raise ValueError(f"{value!r} is not a list of labels; write for example tier=fast,room=b2")
+    return {key.strip(): text.strip() for key, _, text in pairs}
+
+
+Labels = Annotated[dict[str, str], BeforeValidator(_read_labels)]
+
+
+def _read_names(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
+
+
+GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]
+
+
+def _check_port_range(value: str) -> str:
+    first, dash, last = value.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit() or not 1 <= int(first) <= int(last) <= 65535:
+        raise ValueError(f"{value!r} is not a range of ports; write for example 20000-23999")
+    return value
+
+
+def span_of(text: str) -> range | None:
+    """`20000-23999`, the last one included; None for anything else."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit():
+        return None
+    return range(int(first), int(last) + 1)
+
+
+def read_size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size_bytes(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+
+
+PortRange = Annotated[str, AfterValidator(_check_port_range)]
+
+
+def _check_scheme(*schemes: str) -> AfterValidator:
+    def check(value: str) -> str:
+        for url in value.split(","):
+            if url.partition("://")[0] not in schemes or not url.partition("://")[2]:
+                raise ValueError(f"{redact_url(value)!r} must start with {' or '.join(s + '://' for s in schemes)}")
+        return value
+
+    return AfterValidator(check)
+
+
+StoreUrl = Annotated[str, _check_scheme("sqlite", "postgresql", "postgres")]
+BusUrl = Annotated[str, _check_scheme("nats", "tls")]
+HttpUrl = Annotated[str, _check_scheme("http", "https"), AfterValidator(lambda url: url.rstrip("/"))]
+
+
+def redact_url(url: str) -> str:
+    """The address without user and password, fit for logs and errors."""
+    return re.sub(r"//[^@/]*@", "//", url)
+
+
+def _check_directory(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; name a directory or leave the setting out")
+    return value
+
+
+DataDir = Annotated[Path, BeforeValidator(_check_directory), AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+def data_home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "corral"
+
+
+def config_home() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "corral"
