@@ -17,8 +17,15 @@ from corral.store.models import parse_config_text
 )
 def test_its_configuration_is_one_that_corral_takes(uri: str) -> None:
     config = parse_config_text(config_for(uri))
-    assert (config.name, config.backend, config.model) == ("tiny-q4", "llama-cpp", "Tiny-Q4.gguf")
+    assert (config.name, config.backend) == ("tiny-q4", "llama-cpp")
+    assert [(file.filename, file.uri) for file in config.files] == [(config.model, uri)]
+    assert (config.model.startswith("tiny-q4/"), config.model.endswith("/Tiny-Q4.gguf")) == (True, True)
     assert parse_config_text(config_for(uri, name="mine")).name == "mine"
+
+
+def test_namesakes_from_different_places_are_different_files() -> None:
+    one, other = (parse_config_text(config_for(f"https://{host}/model.gguf", name="mine")) for host in ("a", "b"))
+    assert one.model != other.model
 
 
 def test_what_nobody_knows_how_to_run_is_refused() -> None:

@@ -20,6 +20,7 @@ def test_the_window_of_a_load_grows_with_its_weights() -> None:
     assert load_stall_s(90 * GIB) == 300 + 1800
     assert load_stall_s(10_000 * GIB) == 6 * 3600
     assert stall_window_s(LoadState.LOADING, 3 * GIB) == 360
+    assert [stall_window_s(LoadState.INSTALLING, size) for size in (None, 3 * GIB)] == [300, 360]
     assert stall_window_s(LoadState.STAGING, 900 * GIB) == 300, "bytes tell that it lives, so their number is no excuse"
 
 

@@ -3,8 +3,16 @@
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.load_plan import backend_of, by_configured_name, plan_engine, plan_weights
-from corral.core.model_config import parse_model_config
+from corral.core.load_plan import (
+    address_path,
+    backend_of,
+    by_configured_name,
+    find_clash,
+    local_name,
+    plan_engine,
+    plan_weights,
+)
+from corral.core.model_config import ModelConfig, parse_model_config
 from corral.core.scheduling_seed import parse_seed
 
 
@@ -19,13 +27,83 @@ def test_listed_downloads_and_addresses_are_fetched_by_the_worker() -> None:
         }
     )
     plan = plan_weights(config)
+    weights = local_name(config, config.model)
     assert {file.filename: file.uri for file in plan.files} == {
         "m/eyes.gguf": "https://host/eyes.gguf",
-        "m/weights.gguf": "hf://org/repo/weights.gguf@main",
+        weights: "hf://org/repo/weights.gguf@main",
     }
-    assert set(plan.paths) == {"m/eyes.gguf", "m/weights.gguf"}
-    engine = plan_engine(config, by_configured_name(config, {"m/weights.gguf": "/w", "m/eyes.gguf": "/e"}))
+    assert set(plan.paths) == {"m/eyes.gguf", weights}
+    engine = plan_engine(config, by_configured_name(config, {weights: "/w", "m/eyes.gguf": "/e"}))
     assert (engine.model, engine.options) == ("/w", {"mmproj": "/e"})
+
+
+@pytest.mark.parametrize(
+    ("address", "last"),
+    [
+        ("https://host/x/model.gguf", "model.gguf"),
+        ("https://host/x/model.gguf?download=true#part", "model.gguf"),
+        ("https://host/x/a@b.gguf", "a@b.gguf"),
+        ("hf://org/repo/model.gguf@v1/2", "model.gguf"),
+        ("hf://org/repo/", "repo"),
+        ("https://host/x/..", "weights"),
+        ("https://host/?file=1", "host"),
+        (f"https://host/{'x' * 300}", "weights"),
+    ],
+)
+def test_a_file_named_by_address_is_kept_by_all_of_it_and_shown_by_its_last_part(address: str, last: str) -> None:
+    directory, _, name = address_path(address).partition("/")
+    assert (len(directory), name) == (16, last)
+    assert address_path(address) != address_path(f"{address}x")
+
+
+def test_namesakes_from_different_places_are_different_files() -> None:
+    places = ["https://host-a/x/model.gguf", "https://host-b/y/model.gguf", "hf://org/repo/model.gguf"]
+    document = {
+        "name": "m",
+        "backend": "b",
+        "parameters": {"model": places[0]},
+        "draft_model": places[1],
+        "lora_adapters": [places[2], "model.gguf"],
+    }
+    config = parse_model_config(document)
+    names = [file.filename for file in plan_weights(config).files]
+    assert len(set(names)) == 3
+    assert find_clash(config, ()) == ""
+    engine = plan_engine(config, by_configured_name(config, {name: f"/{name}" for name in names}))
+    assert engine.model == f"/{names[0]}"
+    assert engine.options == {"draft_model": f"/{names[1]}", "lora_adapter": f"/{names[2]},model.gguf"}
+
+
+def listing(name: str, *files: tuple[str, str, str]) -> ModelConfig:
+    keys = ("filename", "uri", "sha256")
+    return parse_model_config({"name": name, "download_files": [dict(zip(keys, file, strict=True)) for file in files]})
+
+
+ONE = ("f.gguf", "https://a/f.gguf", "a" * 64)
+
+
+@pytest.mark.parametrize(
+    ("file", "clashes"),
+    [
+        (ONE, False),
+        (("f.gguf", "https://a/f.gguf", ""), False),
+        (("f.gguf", "https://mirror/f.gguf", f"sha256:{'A' * 64}"), False),
+        (("other.gguf", "https://b/f.gguf", "b" * 64), False),
+        (("f.gguf", "https://b/f.gguf", ""), True),
+        (("f.gguf", "https://a/f.gguf", "b" * 64), True),
+        (("./f.gguf", "https://b/f.gguf", "b" * 64), True),
+    ],
+)
+def test_one_file_name_for_two_downloads_is_a_clash_between_models_and_within_one(
+    file: tuple[str, str, str], clashes: bool
+) -> None:
+    between = find_clash(listing("new", file), [listing("old", ONE)])
+    within = find_clash(listing("new", ONE, file), [])
+    assert (bool(between), bool(within)) == (clashes, clashes)
+    if clashes:
+        assert "'old'" in between
+        assert "another filename" in between
+        assert "twice" in within
 
 
 def test_what_options_and_lesser_fields_name_may_be_files_too() -> None:
@@ -52,6 +130,24 @@ def test_companions_reach_the_engine_by_their_paths() -> None:
     )
     options = plan_engine(config, {"d": "/w/d", "a": "/w/a", "c": "/w/c"}).options
     assert options == {"draft_model": "/w/d", "lora_adapter": "/w/a,b,/w/c"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({"lora_scale": 0.5}, {"lora_adapter": "a,b", "lora_scale": "0.5"}),
+        ({"lora_scales": [2]}, {"lora_adapter": "a,b", "lora_scales": "1.0,2.0"}),
+        ({"lora_scale": 0.5, "lora_scales": [2, 3, 4]}, {"lora_scale": "0.5", "lora_scales": "0.5,2.0"}),
+        ({"lora_adapter": "", "lora_scales": [2]}, {"lora_adapter": "b", "lora_scales": "2.0"}),
+        ({"lora_adapters": ["b", "c"], "lora_scales": [2]}, {"lora_adapter": "a,b,c", "lora_scales": "1.0,2.0,1.0"}),
+        ({"lora_adapter": "a,1"}, {"lora_adapter": '["a,1", "b"]'}),
+        ({"lora_adapter": "a,1", "lora_adapters": []}, {"lora_adapter": '["a,1"]'}),
+    ],
+)
+def test_adapters_keep_their_names_and_scales(fields: dict[str, object], options: dict[str, str]) -> None:
+    document = {"name": "m", "backend": "b", "lora_adapter": "a", "lora_adapters": ["b"], **fields}
+    given = plan_engine(parse_model_config(document), {}).options
+    assert {"lora_adapter": "a,b", **options} == given
 
 
 def test_a_configuration_becomes_slots_context_and_options() -> None:

@@ -1,6 +1,8 @@
 """How far files are is told as one, whichever way they come."""
 
-from corral.core.staging import Lot, shown
+from dataclasses import replace
+
+from corral.core.staging import Lot, is_news, shown
 
 
 def test_files_that_follow_others_count_on() -> None:
@@ -20,3 +22,12 @@ def test_what_moves_twice_is_half_there_when_it_has_moved_once() -> None:
 
 def test_what_is_sent_again_is_not_more_than_there_is() -> None:
     assert shown(Lot(), Lot(files=1, bytes_there=90, bytes_total=80)).bytes_there == 80
+
+
+def test_another_file_is_told_at_once_and_bytes_once_a_second() -> None:
+    told = Lot(file_index=1, files=2, bytes_there=5, bytes_total=9)
+    more, next_file = replace(told, bytes_there=6), replace(told, file_index=2)
+    assert is_news(None, told, since_s=0)
+    assert [is_news(told, more, since_s=since_s) for since_s in (0.9, 1.0)] == [False, True]
+    assert is_news(told, next_file, since_s=0)
+    assert not is_news(told, told, since_s=60)

@@ -47,10 +47,14 @@ class GatedFiles:
         for name in names or tuple(self.files):
             self._gates[name].set()
 
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/{name}"
+
     def download(self, filename: str, name: str) -> str:
         """A line of `download_files`."""
-        address = f"http://127.0.0.1:{self._server.server_port}/{name}"
-        return f"{{filename: {filename}, uri: '{address}', sha256: {hashlib.sha256(self.files[name]).hexdigest()}}}"
+        return (
+            f"{{filename: {filename}, uri: '{self.url(name)}', sha256: {hashlib.sha256(self.files[name]).hexdigest()}}}"
+        )
 
     def stop(self) -> None:
         self.let_go()

@@ -158,6 +158,39 @@ def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_told
         web.stop()
 
 
+NAMESAKES = {"here/model.bin": b"one's", "there/model.bin": b"the other's", "again/model.bin": b"an adapter's"}
+
+
+def test_namesakes_from_different_addresses_are_never_taken_for_one_another(herd: Herd) -> None:
+    admin = herd.admin()
+    web = GatedFiles(NAMESAKES)
+    web.let_go()
+    try:
+        here, there, again = map(web.url, NAMESAKES)
+        text = "name: %s\nbackend: echo\noptions: [read]\ntemplate: {use_tokenizer_template: true}\n"
+        for name, address in (("one", here), ("two", there)):
+            add(admin, f"{text % name}parameters: {{model: '{address}'}}\nlora_adapters: ['{again}']\n")
+        for name, content in (("one", "one's"), ("two", "the other's")):
+            read = files_of(ask(admin, name, **question("files?")))
+            assert read == {"ModelFile": content, "LoraAdapters": ["an adapter's"]}
+    finally:
+        web.stop()
+
+
+def test_a_download_is_not_replaced_by_a_namesake_on_the_frontend(herd: Herd) -> None:
+    admin = herd.admin()
+    put(herd.directory / "a" / "models", {"horse/model.gguf": b"another model's"})
+    web = GatedFiles({"model.gguf": b"the weights"})
+    web.let_go()
+    try:
+        text = "name: horse\nbackend: echo\nparameters: {model: horse/model.gguf}\noptions: [read]\n"
+        listed = web.download("horse/model.gguf", "model.gguf")
+        add(admin, f"{text}template: {{use_tokenizer_template: true}}\ndownload_files: [{listed}]\n")
+        assert files_of(ask(admin, "horse", **question("files?"))) == {"ModelFile": "the weights"}
+    finally:
+        web.stop()
+
+
 TREE = {"pony/config.json": b"{}", "pony/shards/1.bin": b"one", "pony/shards/2.bin": b"two", "pony/vocab": b""}
 READ_TREE = {name.removeprefix("pony/"): data.decode() for name, data in TREE.items()}
 PONY = (

@@ -100,6 +100,20 @@ def test_a_directory_goes_through_the_bucket_once_for_all_machines(herd: Herd, b
         assert {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()} == TREE
 
 
+def test_objects_leave_the_bucket_when_their_model_is_edited(herd: Herd, bucket: Bucket) -> None:
+    admin = herd.admin()
+    start_worker(herd, "w1", bucket)
+    put(herd, {"kept.bin": b"needed", "left.bin": b"no longer needed"})
+    add(admin, config("first", "kept.bin") + "mmproj: left.bin\n")
+    assert ask(admin, "first", **QUESTION).status == 200
+    kept, left = key_of(b"needed"), key_of(b"no longer needed")
+    assert bucket.objects() == {kept, left}
+    edited = admin.call("PUT", "/api/models/first", body={"config": config("first", "kept.bin")})
+    assert edited.status == 200, edited.body
+    wait_until(lambda: bucket.objects() == {kept}, what="what is not needed any more is gone", within_s=60)
+    assert ask(admin, "first", **QUESTION).status == 200
+
+
 def test_objects_leave_the_bucket_with_the_last_model_whichever_frontends_die(herd: Herd, bucket: Bucket) -> None:
     admin = herd.admin()
     start_worker(herd, "w1", bucket)

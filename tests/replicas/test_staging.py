@@ -8,6 +8,7 @@ import pytest
 
 from harness.herd import Herd, ask
 from harness.nats import Nats
+from harness.programs import call
 from harness.tiny_model import Shelf, write_adapter
 from harness.waiting import wait_until
 
@@ -60,6 +61,27 @@ def test_an_engine_that_was_installed_before_gets_companions_and_options_too(her
     models = herd.directory / "w1" / "models" / "mine"
     wanted = {"--threads=1", f"--draft-model={models}/draft.gguf", f"--lora-adapter={models}/lora.gguf"}
     assert {*wanted, "--lora-scale=0.5"} <= {*psutil.Process(engine).cmdline()}
+
+
+def test_adapters_with_commas_in_their_names_are_read_each_with_its_scale(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    source = herd.directory / "a" / "models" / "mine"
+    source.mkdir(parents=True)
+    (source / "weights.gguf").write_bytes(shelf.content)
+    for name in ("one, two.gguf", "three.gguf"):
+        write_adapter(source / name)
+    adapters = "lora_adapters: ['mine/one, two.gguf', mine/three.gguf]\nlora_scales: [0.25, 0.5]\n"
+    assert admin.call("POST", "/api/models", body={"config": CONFIG + adapters}).status == 201
+    answer = ask(admin, "mine")
+    assert answer.status == 200, answer.body
+    [(address, token)] = herd.read_sql("SELECT address, token FROM replicas")
+    read = call("GET", f"http://{address}/lora-adapters", headers={"Authorization": f"Bearer {token}"})
+    models = herd.directory / "w1" / "models" / "mine"
+    assert [(one["path"], one["scale"]) for one in read.json()] == [
+        (f"{models}/one, two.gguf", 0.25),
+        (f"{models}/three.gguf", 0.5),
+    ]
 
 
 def test_a_model_whose_weights_are_nowhere_fails_with_the_cause_and_does_not_hot_loop(herd: Herd) -> None:

@@ -53,6 +53,18 @@ async def test_every_change_moves_both_versions_and_saving_the_same_moves_none(s
     ]
 
 
+async def test_two_models_cannot_download_different_files_under_one_name(stores: Stores) -> None:
+    text = "name: %s\nbackend: b\ndownload_files: [{filename: model.gguf, uri: 'https://%s/model.gguf'}]\n"
+    await stores.models.save(text % ("one", "host-a"), "ann")
+    with pytest.raises(Conflict, match=r"https://host-a/model\.gguf is kept under that name, also by the model 'one'"):
+        await stores.models.save(text % ("two", "host-b"), "ann")
+    await stores.models.save(text % ("two", "host-a"), "ann")
+    with pytest.raises(Conflict, match="another filename"):
+        await stores.models.save(text % ("two", "host-b"), "ann")
+    await stores.models.delete("one", "ann")
+    await stores.models.save(text % ("two", "host-b"), "ann")
+
+
 async def test_another_comment_is_kept_and_is_no_new_revision(stores: Stores) -> None:
     first = await stores.models.save(TINY, "ann")
     second = await stores.models.save(TINY.replace("mine", "ours"), "bob")

@@ -332,6 +332,27 @@ class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: ProgressExtras | None = None
 
 
+class StagingStatus(msgspec.Struct, frozen=True):
+    model_id: str
+    node_name: str
+    file_name: str
+    bytes_sent: int
+    total_bytes: int
+    progress: float
+    """0 to 100, over all files."""
+    speed: str
+    file_index: int
+    total_files: int
+    message: str
+    started_at: str
+
+
+class StagingProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    model_id: str
+    done: bool
+    status: StagingStatus | None = None
+
+
 class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     process_key: str
     model_id: str

@@ -52,6 +52,14 @@ EVERY_REPORT = f"nodes.*.{REPORT}"
 EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
 """What every frontend listens on."""
 
+EVERY_STAGING = "staging.*.progress"
+"""Frontend to frontends: how far a model's files are."""
+
+
+def staging_subject(model: str) -> str:
+    return f"staging.{sanitise_token(model)}.progress"
+
+
 NODES_CHANGED = "corral.nodes.changed"
 """Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
 ANYTHING_CHANGED = "corral.*.changed"

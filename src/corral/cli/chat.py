@@ -17,9 +17,9 @@ DEMO_MODEL = "smollm2"
 LEAVE = ("/exit", "/quit", "/bye")
 LOADING_WORDS = {
     "pending": "waiting for a place",
-    "installing": "being prepared",
+    "installing": "installing its backend",
     "staging": "fetching weights",
-    "loading": "starting its backend",
+    "loading": "loading into memory",
 }
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 

@@ -5,8 +5,6 @@ from typing import Any
 from corral.cli.client import Api, clean
 
 Running = dict[str, Any]
-STATE_WORDS = {"installing": "being prepared"}
-"""LocalAI's word for a load that has its place and looks for weights and backend; nothing need be installed."""
 NOTHING: Running = {"ready": 0, "replicas": [], "loads": []}
 
 
@@ -33,8 +31,7 @@ def state_words(running: Running) -> str:
     parts = ["ready"] if running["ready"] else []
     loads: dict[str, int] = {}
     for load in running["loads"]:
-        state = STATE_WORDS.get(load["state"], load["state"])
-        loads[state] = loads.get(state, 0) + 1
+        loads[load["state"]] = loads.get(load["state"], 0) + 1
     parts += [f"{count} {state}" if count > 1 else state for state, count in loads.items()]
     leaving = sum(replica["state"] in ("draining", "stopping") for replica in running["replicas"])
     parts += [f"{leaving} stopping"] if leaving else []

@@ -49,9 +49,13 @@ class NotedBucket:
         self._bucket, self._notes = bucket, notes
 
     async def put(self, model: str, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None]) -> str:
+        name = file.key.removeprefix(AREA)
         for _ in range(NOTE_TRIES):
-            if await self._notes.note(self._bucket.place, sha256, model, file.key.removeprefix(AREA)):
-                return await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+            if await self._notes.note(self._bucket.place, sha256, model, name):
+                address = await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+                # Its model may have been deleted or edited meanwhile, and what was noted forgotten.
+                if await self._notes.note(self._bucket.place, sha256, model, name):
+                    return address
             await asyncio.sleep(NOTE_AGAIN_S)
         raise Unavailable(
             f"{file.path.name} is being deleted from the shared storage; it is put there again after that"
@@ -62,6 +66,7 @@ class _Tally:
     """What moved of several files that move at the same time."""
 
     def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[Lot], None]) -> None:
+        self._names = {file.key: file.path.name for file in files}
         self._there = {file.key: 0 for file in files}
         self._ended: set[str] = set()
         self._total_bytes = sum(file.size for file in files)
@@ -79,9 +84,11 @@ class _Tally:
         self._tell()
 
     def _tell(self) -> None:
+        moving = next((name for key, name in self._names.items() if key not in self._ended), "")
         self._on_progress(
             Lot(
                 file_index=min(len(self._ended) + 1, len(self._there)),
+                file_name=moving,
                 files=len(self._there),
                 bytes_there=sum(self._there.values()),
                 bytes_total=self._total_bytes,

@@ -4,6 +4,7 @@ import json
 from pathlib import PurePosixPath
 
 from corral.core.errors import InvalidInput
+from corral.core.load_plan import address_path
 
 SUFFIX = ".gguf"
 BACKEND = "llama-cpp"
@@ -21,11 +22,13 @@ def config_for(uri: str, *, name: str = "") -> str:
         raise InvalidInput(
             f"{uri} is not a {SUFFIX} file, of which it is known how to run it; give a configuration with --file"
         )
+    model = name or file[: -len(SUFFIX)].lower()
+    kept_as = f"{model}/{address_path(uri)}"
     document = {
-        "name": name or file[: -len(SUFFIX)].lower(),
+        "name": model,
         "backend": BACKEND,
-        "parameters": {"model": file},
+        "parameters": {"model": kept_as},
         "template": {"use_tokenizer_template": True},
-        "download_files": [{"filename": file, "uri": uri}],
+        "download_files": [{"filename": kept_as, "uri": uri}],
     }
     return json.dumps(document, indent=2)

@@ -1,5 +1,7 @@
 """How far one load is, and when it last gave a sign of life."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from corral.bus.messages import InstallProgress
@@ -8,6 +10,9 @@ from corral.core.nodes import Node
 from corral.core.staging import Lot, shown
 from corral.store.load_job_rows import LoadJob
 from corral.system import Clock
+
+STARTING = "its process is being started"
+STARTING_PHASE = "starting"
 
 
 class Headway:
@@ -18,8 +23,12 @@ class Headway:
         self.weights_bytes: int | None = None
         self._began_s = self._sign_s = clock.monotonic_s()
         self._before = self._now = Lot()
+        self.stepped = asyncio.Event()
+        """Set at every step, for whoever writes it down."""
+        self.on_staged: Callable[[Lot], None] | None = None
+        """Told of all files together, whenever some of them moved."""
 
-    def show(self, state: LoadState, node: Node) -> None:
+    def show(self, state: LoadState, node: Node, *, reason: str = "") -> None:
         """Another step; the files that were staged stay counted."""
         self.node_id = node.id
         files = self.progress.total_files
@@ -29,13 +38,22 @@ class Headway:
             node=node.name,
             file_index=files,
             total_files=files,
+            reason=reason,
         )
+        self.stepped.set()
         self.note_sign()
+
+    def show_starting(self) -> None:
+        """The backend is there. An engine that loads its model as it starts tells no more until it serves."""
+        self.progress = replace(self.progress, state=LoadState.LOADING, reason=STARTING)
+        self.stepped.set()
 
     def hear(self, message: InstallProgress) -> None:
         """The worker tells of what it fetches or installs."""
         self.note_sign()
         extras = message.corral
+        if self.progress.state is LoadState.INSTALLING and message.phase == STARTING_PHASE:
+            self.show_starting()
         if extras is None or self.progress.state is not LoadState.STAGING:
             return
         if not extras.bytes_done and extras.bytes_total is None:
@@ -45,6 +63,7 @@ class Headway:
                 self._now,
                 file_index=extras.file_index if extras.file_index is not None else self._now.file_index,
                 files=extras.total_files if extras.total_files is not None else self._now.files,
+                file_name=message.file_name or self._now.file_name,
                 bytes_there=extras.bytes_done,
                 bytes_total=extras.bytes_total or 0,
             ),
@@ -91,3 +110,5 @@ class Headway:
             total_files=whole.files,
             eta_s=eta_s,
         )
+        if self.on_staged is not None:
+            self.on_staged(whole)

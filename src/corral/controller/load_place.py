@@ -64,7 +64,7 @@ class Placing:
             except Conflict:
                 continue
             node = next(node for node in fleet.nodes if node.id == replica.node_id)
-            self._headway.show(LoadState.INSTALLING, node)
+            self._headway.show(LoadState.PENDING, node)
             return replica, node
         raise Unavailable(f"the place for {job.model} was taken by others {PLACE_TRIES} times; it is tried again")
 

@@ -16,6 +16,7 @@ from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavaila
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
@@ -28,6 +29,10 @@ class LoadRun:
         self._placing = Placing(job, tools, self._headway)
         self._weights = Weights(job.id, tools, self._headway, self._line)
         self._starting = Starting(job.id, tools, self._headway, self._line)
+
+    @property
+    def model(self) -> str:
+        return self._job.model
 
     def hear(self, message: InstallProgress) -> None:
         """A sign of life from the worker."""
@@ -61,7 +66,7 @@ class LoadRun:
         """Until cancelled, or until the job is another's; then everything here ends."""
         told = self._headway.progress
         while True:
-            await asyncio.sleep(RENEW_S if self._headway.progress == told else 0.5)
+            await until_poked(self._headway.stepped, within_s=RENEW_S if self._headway.progress == told else 0.5)
             progress = self._headway.progress
             try:
                 if progress == told:

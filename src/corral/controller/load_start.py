@@ -17,7 +17,7 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL
-from corral.controller.load_headway import Headway
+from corral.controller.load_headway import STARTING, Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_ports import Build
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
@@ -39,7 +39,6 @@ class Starting:
 
     async def start(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> Loaded:
         began_s = self._tools.clock.monotonic_s()
-        self._headway.show(LoadState.LOADING, node)
         backend = backend_of(model.config)
         await self._refuse_deleted(backend, node)
         build = await self._build(backend, node)
@@ -61,6 +60,7 @@ class Starting:
         protocol = process.protocol or LOCALAI_GRPC
         running = replace(replica, address=reply.address or node.address, protocol=protocol, token=process.token or "")
         if protocol == LOCALAI_GRPC:
+            self._headway.show(LoadState.LOADING, node)
             await self._load_grpc(model, running, found)
         return Loaded(
             address=running.address,
@@ -93,7 +93,9 @@ class Starting:
         installed = await self._tools.stores.observed.read_backends([NodeId(node.id)])
         found = find_backend(installed.get(node.id, ()), backend)
         if found is not None:
+            self._headway.show(LoadState.LOADING, node, reason=STARTING)
             return found
+        self._headway.show(LoadState.INSTALLING, node)
         build = (await self._tools.builds.resolve(backend, [node]))[node.id]
         if isinstance(build, Unfit):
             raise LoadFailed(f"no build of {backend} fits {node.name}: {build.reason}")

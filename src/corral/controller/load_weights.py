@@ -7,6 +7,7 @@ from corral.bus.subjects import MODEL_FETCH
 from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_tools import LoadFailed, LoadTools, written
+from corral.controller.staging_news import telling_of_staging
 from corral.core.errors import Conflict, NoResponders
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import WeightsPlan, by_configured_name, plan_weights
@@ -27,13 +28,14 @@ class Weights:
             return {}
         files = () if self._tools.shared_models else plan.files
         self._headway.show(LoadState.STAGING, node)
-        self._headway.note_staged(Lot(files=len(files)))
-        reply = await self._fetch(model, node, files, plan.names)
-        self._headway.end_lot()
-        if self._tools.shared_models:
-            _check_shared(plan, reply, node)
-        else:
-            reply = await self._send(model, node, plan, reply)
+        async with telling_of_staging(self._headway, self._tools.bus, self._tools.clock):
+            self._headway.note_staged(Lot(files=len(files)))
+            reply = await self._fetch(model, node, files, plan.names)
+            self._headway.end_lot()
+            if self._tools.shared_models:
+                _check_shared(plan, reply, node)
+            else:
+                reply = await self._send(model, node, plan, reply)
         self._headway.weights_bytes = _size_of(plan, reply)
         names = sorted({*(file.filename for file in plan.files), *reply.found})
         await written(
@@ -46,14 +48,18 @@ class Weights:
 
     async def _send(self, model: StoredModel, node: Node, plan: WeightsPlan, reply: ModelFetchReply) -> ModelFetchReply:
         """What lies on this frontend's machine. A directory may have come only in part, so it is looked through; a file
-        may have been replaced since it was sent."""
+        may have been replaced since it was sent. What the node has fetched stays: a namesake here is another file."""
         stager = self._tools.stager
         if stager is None:
             return reply
         there = [name for name in plan.names if name in reply.found and reply.found[name].size is not None]
         staged = (await self._tools.stores.staged_files.read_staged(model.name)).get(node.id)
         changed = await stager.changed_since(there, staged.at_ms if staged is not None else 0)
-        names = [name for name in plan.names if name not in there or name in changed]
+        names = [
+            name
+            for name in plan.names
+            if (name not in there or name in changed) and not (reply.files and plan.is_fetched(name))
+        ]
         if not names:
             return reply
         try:

@@ -9,8 +9,9 @@ from corral.bus.client import BusMessage
 from corral.bus.messages import InstallProgress, decode
 from corral.controller.load_run import LoadRun
 from corral.controller.load_tools import LoadTools
+from corral.controller.staging_news import StagingMirrors
 from corral.core.errors import CorralError
-from corral.core.load_jobs import LEASE_S, LoadProgress, LoadState
+from corral.core.load_jobs import ACTIVE, LEASE_S, LoadProgress, LoadState
 from corral.core.load_plan import backend_of
 from corral.core.nodes import NodeStatus
 from corral.core.placement import count_room
@@ -38,6 +39,10 @@ class LoadRunner:
 
     def poke(self) -> None:
         self._poked.set()
+
+    def loads(self, model: str) -> bool:
+        """Whether this frontend is at it."""
+        return any(run.model == model for run in self._runs.values())
 
     async def hear(self, message: BusMessage) -> None:
         """Progress of installs and fetches; those that belong to loads of ours are signs of life."""
@@ -101,8 +106,8 @@ class _Watch:
 class LoadDesk:
     """Where requests ask for a cold model."""
 
-    def __init__(self, tools: LoadTools, runner: LoadRunner) -> None:
-        self._tools, self._runner = tools, runner
+    def __init__(self, tools: LoadTools, runner: LoadRunner, elsewhere: StagingMirrors) -> None:
+        self._tools, self._runner, self._elsewhere = tools, runner, elsewhere
         self._watches: dict[str, _Watch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,7 +146,8 @@ class LoadDesk:
         return Fit(replicas=min(wanted, there + more), reason=reason)
 
     async def status(self, model: str) -> LoadProgress | None:
-        return _foremost(await self._tools.stores.load_jobs.read_of_model(model))
+        """A load that the store does not know may be that of a LocalAI frontend on the same bus."""
+        return _foremost(await self._tools.stores.load_jobs.read_of_model(model)) or self._elsewhere.find(model)
 
     async def _follow(self, model: str, watch: _Watch, cause: str) -> None:
         try:
@@ -206,8 +212,7 @@ class LoadDesk:
 
 def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:
     """Of several loads the one that is furthest."""
-    order = list(LoadState)
-    active = sorted((job for job in jobs if job.active), key=lambda job: -order.index(job.state))
+    active = sorted((job for job in jobs if job.active), key=lambda job: -ACTIVE.index(job.state))
     chosen = active or sorted(jobs, key=lambda job: -job.changed_at)
     return chosen[0].progress() if chosen else None
 

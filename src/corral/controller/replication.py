@@ -7,7 +7,7 @@ import structlog
 
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
-from corral.bus.subjects import EVERY_PROGRESS, ROUTES_CHANGED
+from corral.bus.subjects import EVERY_PROGRESS, EVERY_STAGING, ROUTES_CHANGED
 from corral.controller.bucket_leftovers import Bucket, BucketLeftovers
 from corral.controller.learning import Learning
 from corral.controller.leftovers import Leftovers
@@ -16,6 +16,7 @@ from corral.controller.load_tools import LoadTools
 from corral.controller.loads import LoadDesk, LoadRunner
 from corral.controller.needs import Needs
 from corral.controller.replicas import ReplicaController
+from corral.controller.staging_news import StagingMirrors
 from corral.controller.stops import Stops
 from corral.core.scaling import ScalingPace
 from corral.store.stores import Stores
@@ -70,7 +71,8 @@ class Replication:
             ids=ids,
         )
         self.runner = LoadRunner(holder, tools)
-        self.desk = LoadDesk(tools, self.runner)
+        self._elsewhere = StagingMirrors(clock, is_ours=self.runner.loads)
+        self.desk = LoadDesk(tools, self.runner, self._elsewhere)
         leftovers = Leftovers(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
             holder=holder,
@@ -99,6 +101,7 @@ class Replication:
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
+        await self._bus.serve(EVERY_STAGING, self._elsewhere.hear, concurrency=1)
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
 
     def poke(self) -> None:

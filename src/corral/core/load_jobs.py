@@ -16,7 +16,8 @@ class LoadState(StrEnum):
     FAILED = "failed"
 
 
-ACTIVE = (LoadState.PENDING, LoadState.INSTALLING, LoadState.STAGING, LoadState.LOADING)
+ACTIVE = (LoadState.PENDING, LoadState.STAGING, LoadState.INSTALLING, LoadState.LOADING)
+"""In the order in which a load goes through them."""
 LEASE_S = 12.0
 RENEW_S = 3.0
 ABSOLUTE_S = 24 * 3600.0
@@ -43,7 +44,8 @@ def stall_window_s(state: LoadState, weights_bytes: int | None) -> float:
         case LoadState.STAGING:
             return STAGING_STALL_S
         case LoadState.INSTALLING:
-            return INSTALL_STALL_S + load_stall_s(weights_bytes)
+            # One order installs and starts, and that it has come to starting may go unheard.
+            return max(INSTALL_STALL_S, load_stall_s(weights_bytes))
         case _:
             return load_stall_s(weights_bytes)
 
@@ -77,7 +79,7 @@ class LoadProgress:
 
 
 def loading_object(progress: LoadProgress) -> dict[str, object]:
-    """As in LocalAI's contract; `reason` is Corral's own and says what a pending load waits for."""
+    """As in LocalAI's contract; `reason` is Corral's own and says what a load waits for."""
     found: dict[str, object] = {"model": progress.model, "state": progress.state.value}
     if progress.node:
         found["node"] = progress.node

@@ -1,14 +1,18 @@
 """From a model's configuration to what a load needs: files, their names, and how the engine is started."""
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from corral.core.config_fields import text, whole
+from corral.core.config_fields import numbers, text, whole
 from corral.core.errors import InvalidInput
 from corral.core.model_config import ConfigFile, ModelConfig, is_model_path
 
 # One conversation must not keep all others waiting; the memory of four contexts is what that costs.
 DEFAULT_SLOTS = 4
+LAST_PART_MOST_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,10 @@ class WeightsPlan:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.paths, *self.maybe)))
+
+    def is_fetched(self, name: str) -> bool:
+        """Whether it is a download, or within one."""
+        return any(_is_within(name, file.filename) for file in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,8 @@ def uses_file(config: ModelConfig, file: str) -> bool:
 
 
 def _is_within(path: str, other: str) -> bool:
-    return path == other or path.startswith(f"{other}/")
+    inner, outer = posixpath.normpath(path), posixpath.normpath(other)
+    return inner == outer or inner.startswith(f"{outer}/")
 
 
 def _hinted(config: ModelConfig) -> Iterator[str]:
@@ -87,7 +96,47 @@ def is_address(name: str) -> bool:
 
 def local_name(config: ModelConfig, name: str) -> str:
     """Where a file named by address is kept: below the model's own directory."""
-    return f"{config.name}/{name.rstrip('/').rpartition('/')[2].partition('@')[0]}" if is_address(name) else name
+    return f"{config.name}/{address_path(name)}" if is_address(name) else name
+
+
+def address_path(address: str) -> str:
+    """Of each address its own, so that nothing is taken for a namesake from elsewhere; the last part tells people and
+    backends what it is."""
+    scheme, _, place = address.partition("://")
+    if scheme.lower() in ("http", "https"):
+        place = place.partition("#")[0].partition("?")[0]
+    else:
+        place = place.partition("@")[0]
+    last = place.rstrip("/").rpartition("/")[2]
+    kept = last if last != "." and is_model_path(last) and len(last.encode()) <= LAST_PART_MOST_BYTES else "weights"
+    return f"{hashlib.sha256(address.encode()).hexdigest()[:16]}/{kept}"
+
+
+def find_clash(config: ModelConfig, others: Iterable[ModelConfig]) -> str:
+    """Why two downloads cannot both have the name they are to be kept under; empty when all can."""
+    taken: dict[str, tuple[ConfigFile, str]] = {}
+    for one in (*others, config):
+        for file in plan_weights(one).files:
+            name = posixpath.normpath(file.filename)
+            before, owner = taken.setdefault(name, (file, one.name))
+            if one is config and not _is_same_source(file, before):
+                whose = "twice by itself" if owner == config.name else f"also by the model {owner!r}"
+                return (
+                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {before.uri} is kept under that name,"
+                    f" {whose}: one would be served with the weights of the other. Give it another filename; if both"
+                    " are the same file, give both its sha256"
+                )
+    return ""
+
+
+def _is_same_source(file: ConfigFile, other: ConfigFile) -> bool:
+    if file.sha256 and other.sha256:
+        return _hex(file.sha256) == _hex(other.sha256)
+    return file.uri == other.uri
+
+
+def _hex(sha256: str) -> str:
+    return sha256.lower().removeprefix("sha256:")
 
 
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
@@ -95,14 +144,14 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     engine knows itself."""
     given = _options(config)
     slots = _positive(given.pop("parallel", "")) or _positive(given.pop("slots", "")) or DEFAULT_SLOTS
-    for name, files in (
-        ("mmproj", (config.mmproj,)),
-        ("draft_model", (config.draft_model,)),
-        ("lora_adapter", (config.lora_adapter, *config.lora_adapters)),
-        ("tokenizer", (text(config.parameters.get("tokenizer") or ""),)),
+    for name, file in (
+        ("mmproj", config.mmproj),
+        ("draft_model", config.draft_model),
+        ("tokenizer", text(config.parameters.get("tokenizer") or "")),
     ):
-        if any(files):
-            given[name] = ",".join(found.get(file, file) for file in files if file)
+        if file:
+            given[name] = found.get(file, file)
+    given |= _adapters(config, found)
     for name, value in (
         ("threads", config.document.get("threads")),
         ("gpu_layers", config.document.get("gpu_layers")),
@@ -121,6 +170,23 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
         embeddings=config.embeddings,
         options=given,
     )
+
+
+def _adapters(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """`lora_scale` is for all that have none of their own in `lora_scales`, which goes with `lora_adapters`."""
+    files = [found.get(file, file) for file in (config.lora_adapter, *config.lora_adapters) if file]
+    if not files:
+        return {}
+    plain = ",".join(files)
+    # Engines that were installed before know commas only.
+    given = {"lora_adapter": plain if plain.count(",") == len(files) - 1 else json.dumps(files, ensure_ascii=False)}
+    scale = config.document.get("lora_scale")
+    own = numbers(config.document.get("lora_scales") or ())
+    if own:
+        common = 1.0 if scale is None else float(scale)
+        scales = [*([common] if config.lora_adapter else []), *own]
+        given["lora_scales"] = ",".join(str(one) for one in (*scales, *(common for _ in files))[: len(files)])
+    return given
 
 
 def _options(config: ModelConfig) -> dict[str, str]:

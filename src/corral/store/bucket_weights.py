@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corral.core.load_plan import uses_file
+from corral.store.bucket_rows import NOBODY, insert_object
 from corral.store.database import Database, Row, Tx
-from corral.store.models import read_models
+from corral.store.models import find_model, read_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class BucketWeightsStore:
         deleted: what is found there now is gone in a moment."""
 
         async def body(tx: Tx) -> bool:
+            owner = await _owner(tx, model, file)
             rows = await tx.fetch(
                 "SELECT deleting_until > now_ms() AS going FROM bucket_weights"
                 " WHERE bucket = $1 AND sha256 = $2 ORDER BY model, file FOR UPDATE",
@@ -32,7 +34,7 @@ class BucketWeightsStore:
             )
             if any(row["going"] for row in rows):
                 return False
-            await _insert(tx, bucket, sha256, model, file)
+            await insert_object(tx, bucket, sha256, owner, file)
             return True
 
         return await self._database.write(body)
@@ -41,10 +43,10 @@ class BucketWeightsStore:
         """Of objects that no configured model needs. Whoever dies over one has it taken away when its lease ends."""
 
         async def look(tx: Tx) -> bool:
-            return bool(await tx.fetch(_OF_DELETED_MODELS, bucket, 1))
+            return bool(await tx.fetch(_OF_NO_MODEL, bucket, 1))
 
         async def claim(tx: Tx) -> list[ObjectDeletion]:
-            rows = await tx.fetch(f"{_OF_DELETED_MODELS} FOR UPDATE", bucket, most)
+            rows = await tx.fetch(f"{_OF_NO_MODEL} FOR UPDATE", bucket, most)
             await _pass_on(tx, bucket, rows)
             # Only now: who noted the same object for another model a moment ago held these rows.
             needed = await tx.fetch(
@@ -88,7 +90,7 @@ class BucketWeightsStore:
         await self._database.write(body)
 
 
-_OF_DELETED_MODELS = (
+_OF_NO_MODEL = (
     "SELECT sha256, model, file, delete_attempts FROM bucket_weights b WHERE bucket = $1"
     " AND delete_due_at <= now_ms() AND deleting_until <= now_ms()"
     " AND NOT EXISTS (SELECT 1 FROM models m WHERE m.name = b.model AND m.deleted_at IS NULL)"
@@ -96,16 +98,11 @@ _OF_DELETED_MODELS = (
 )
 
 
-async def _insert(tx: Tx, bucket: str, sha256: str, model: str, file: str) -> None:
-    await tx.execute(
-        "INSERT INTO bucket_weights (bucket, sha256, model, file, noted_at, deleting_until, delete_due_at,"
-        " delete_attempts, delete_error) VALUES ($1, $2, $3, $4, now_ms(), 0, 0, 0, '')"
-        " ON CONFLICT (bucket, sha256, model, file) DO UPDATE SET noted_at = excluded.noted_at",
-        bucket,
-        sha256,
-        model,
-        file,
-    )
+async def _owner(tx: Tx, model: str, file: str) -> str:
+    """Locked, so that an edit comes before or after: a load of an earlier configuration puts what is nobody's."""
+    await tx.fetch("SELECT name FROM models WHERE name = $1 FOR UPDATE", model)
+    found = await find_model(tx, model)
+    return model if found is not None and uses_file(found.config, file) else NOBODY
 
 
 async def _pass_on(tx: Tx, bucket: str, rows: Sequence[Row]) -> None:
@@ -114,4 +111,4 @@ async def _pass_on(tx: Tx, bucket: str, rows: Sequence[Row]) -> None:
     for row in rows:
         heir = next((model for model in models if uses_file(model.config, row["file"])), None)
         if heir is not None:
-            await _insert(tx, bucket, row["sha256"], heir.name, row["file"])
+            await insert_object(tx, bucket, row["sha256"], heir.name, row["file"])

@@ -125,7 +125,7 @@ class LoadClaimStore:
             replica = replace(replica, generation=await bump_version(tx, ROUTES))
             await insert_replica(tx, replica)
             await tx.execute(
-                "UPDATE load_jobs SET replica_id = $2, node_id = $3, node_name = $4, slot = $5, state = 'installing',"
+                "UPDATE load_jobs SET replica_id = $2, node_id = $3, node_name = $4, slot = $5, state = 'pending',"
                 " reason = '', changed_at = now_ms() WHERE id = $1",
                 job.id,
                 replica.id,
@@ -260,7 +260,7 @@ class LoadClaimStore:
                 await bump_version(tx, ROUTES)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', replica_id = NULL, node_name = '', slot = NULL, owner = '',"
-                " lease_until = 0, due_at = now_ms() + $2, changed_at = now_ms() WHERE id = $1",
+                " reason = '', lease_until = 0, due_at = now_ms() + $2, changed_at = now_ms() WHERE id = $1",
                 job.id,
                 int(again_in_s * 1000),
             )
@@ -276,7 +276,8 @@ class LoadClaimStore:
                 await set_states(tx, [held.replica_id], ReplicaState.STOPPING, "its model was changed")
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', revision = $2, replica_id = NULL, node_name = '', slot = NULL,"
-                " attempts = 0, owner = '', lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+                " attempts = 0, reason = '', owner = '', lease_until = 0, due_at = now_ms(), changed_at = now_ms()"
+                " WHERE id = $1",
                 job.id,
                 revision,
             )

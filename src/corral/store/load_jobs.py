@@ -138,7 +138,7 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
             attempts = job.attempts if job.revision == revision else 0
             row = await tx.fetch_one(
                 "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, target_node = $4, replaces = $5,"
-                " attempts = $6, replica_id = NULL, slot = NULL, reason = '',"
+                " attempts = $6, replica_id = NULL, node_name = '', slot = NULL, reason = '',"
                 " bytes_sent = 0, total_bytes = 0, file_index = 0, total_files = 0, eta_ms = NULL, owner = '',"
                 " lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1"
                 " RETURNING *",

@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
+from corral.core.load_plan import find_clash
 from corral.core.model_config import (
     CONFIG_MOST_BYTES,
     ModelConfig,
@@ -20,6 +21,7 @@ from corral.core.model_config import (
     parse_model_config,
 )
 from corral.core.routing import near_names
+from corral.store.bucket_rows import leave_unused
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version, read_version
@@ -163,10 +165,12 @@ class ModelStore:
             if before is not None and before.text == config_yaml:
                 return before
             _check_names(config, models.values())
+            _check_files(config, models.values())
             await _write(tx, config, config_yaml, actor)
             await bump_version(tx, MODELS)
             if before is None or before.config.document != config.document:
                 await bump_version(tx, ROUTES)
+                await leave_unused(tx, config)
                 action = "model.changed" if before else "model.added"
                 detail = {"revision": config_revision(config), "backend": config.backend}
                 await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
@@ -241,6 +245,12 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
     pointing = [model.name for model in others if model.alias_of == config.name]
     if pointing:
         raise InvalidInput(f"{', '.join(pointing)} points to {config.name!r}, which therefore cannot be an alias")
+
+
+def _check_files(config: ModelConfig, models: Iterable[StoredModel]) -> None:
+    clash = find_clash(config, (model.config for model in models if model.name != config.name))
+    if clash:
+        raise Conflict(clash)
 
 
 async def _write(tx: Tx, config: ModelConfig, text: str, actor: str) -> None:

@@ -6,6 +6,7 @@ the machine. It is taken out of the environment before the engine starts.
 
 import argparse
 import importlib
+import json
 import os
 import signal
 import sys
@@ -28,8 +29,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--gpu-layers", type=int, default=None)
     parser.add_argument("--mmproj", default="")
     parser.add_argument("--draft-model", default="", help="a small model that guesses what the large one will say")
-    parser.add_argument("--lora-adapter", default="", help="one or several, with commas between them")
+    parser.add_argument("--lora-adapter", default="", help="one; or several, with commas or as a JSON list")
     parser.add_argument("--lora-scale", type=float, default=1.0)
+    parser.add_argument("--lora-scales", default="", help="one for each adapter, with commas between them")
     parser.add_argument("--chat-template", default="")
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--pooling", choices=("mean", "cls", "last", "rank"), default="mean")
@@ -65,15 +67,21 @@ def build_parameters(xllamacpp: Any, options: argparse.Namespace, token: str) ->
         kinds = xllamacpp.common_speculative_type
         parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     if options.lora_adapter:
-        parameters.lora_adapters = [
-            _adapter(xllamacpp, path, options.lora_scale) for path in options.lora_adapter.split(",")
-        ]
+        parameters.lora_adapters = [_adapter(xllamacpp, path, scale) for path, scale in read_adapters(options)]
     if options.chat_template:
         parameters.chat_template = options.chat_template
     if options.embeddings:
         parameters.embedding = True
         parameters.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{options.pooling.upper()}")
     return parameters
+
+
+def read_adapters(options: argparse.Namespace) -> list[tuple[str, float]]:
+    """A path with a comma in it comes in a JSON list."""
+    given = options.lora_adapter
+    paths = json.loads(given) if given.startswith("[") else given.split(",")
+    scales = [float(scale) for scale in options.lora_scales.split(",")] if options.lora_scales else []
+    return list(zip(paths, scales or [options.lora_scale] * len(paths), strict=True))
 
 
 def _adapter(xllamacpp: Any, path: str, scale: float) -> Any:
