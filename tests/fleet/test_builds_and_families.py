@@ -107,3 +107,17 @@ def test_what_was_asked_of_a_node_that_is_away_is_replaced_by_what_was_asked_lat
     assert bool(fleet.digests("cpu-echo")) is has
     verb, _, backend = then.partition("/")
     assert orders(admin)[-1] == (verb, backend, "succeeded")
+
+
+def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(
+    fleet: OperationFleet, admin: Admin
+) -> None:
+    """Only after a look into the gallery it is known that they are the same."""
+    do(fleet, "install/cpu-echo")
+    do(fleet, "delete/echo")
+    do(fleet, "install/sign")
+    fleet.start_worker("two")
+    two = admin.wait_for_status("two", "healthy")
+    fleet.wait_for(lambda: "two" in fleet.digests("sign"), "the machine that came has got what is to be everywhere")
+    rows = admin.call("GET", f"/api/intents?node_id={two['id']}").json()
+    assert [(row["verb"], row["backend"]) for row in rows] == [("install", "sign")]
