@@ -4,14 +4,13 @@ A `Sink` hears, in order: `on_answer` once, `on_data` any number of times, one o
 `on_failure`, and then nothing more.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 Headers = dict[bytes, bytes]
-KEPT_MOST = 4
+EVENT = b"data: "
 
 
 class FailureKind(Enum):
@@ -41,22 +40,32 @@ class Sink(Protocol):
 
 
 class ChunkRelay:
-    """Where the chunks of a stream of events go, and what is seen of them in passing."""
+    """Where the chunks of a stream of events go, and what is seen of them in passing.
 
-    __slots__ = ("_kept", "events", "has_moved", "keep", "write")
+    The latest few are kept, for they could tell the usage. In plain fields: one more call for every chunk of every
+    stream would cost more than all of it."""
+
+    __slots__ = ("_looked", "before_last", "earlier", "events", "last", "write")
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self.write = write
         self.events = 0
-        self.has_moved = False
-        """Something came since this was last looked at."""
-        self._kept: deque[bytes] = deque(maxlen=KEPT_MOST)
-        self.keep = self._kept.append
-        """Takes every chunk, and keeps few."""
+        self.last = self.before_last = self.earlier = self._looked = b""
+
+    def keep(self, data: bytes) -> None:
+        self.events += data.count(EVENT)
+        self.earlier = self.before_last
+        self.before_last = self.last
+        self.last = data
 
     def kept(self) -> Iterable[bytes]:
-        """The latest: they could tell the usage."""
-        return self._kept
+        """The oldest first."""
+        return (self.earlier, self.before_last, self.last)
+
+    def take_moved(self) -> bool:
+        """Whether something came since this was last asked."""
+        before, self._looked = self._looked, self.last
+        return self.last is not before
 
 
 class Call(Protocol):

@@ -9,7 +9,7 @@ import httptools
 
 from corral.core.chunks import are_whole_chunks
 from corral.core.repeated_head import RepeatedHead
-from corral.system.replica_calls import ChunkRelay, Failure, FailureKind, Headers, Sink
+from corral.system.replica_calls import EVENT, ChunkRelay, Failure, FailureKind, Headers, Sink
 
 # A connection that was idle for this long and ends without a word had been closed already: nobody read the request.
 STALE_AFTER_S = 0.5
@@ -32,6 +32,7 @@ def _size_lines() -> list[bytes]:
 
 
 _SIZE_LINES = _size_lines()
+_SIZE_SLICES = [slice(len(line)) for line in _SIZE_LINES]
 
 
 class HttpCall:
@@ -186,13 +187,18 @@ class ReplicaConnection(asyncio.Protocol):
         relay = self._relay
         if relay is not None:
             length = len(data)
-            is_one = length <= RELAY_MOST_BYTES and data.startswith(_SIZE_LINES[length]) and data[-2:] == b"\r\n"
-            if is_one or (data[-5:] != _END and are_whole_chunks(data)):
+            if (
+                length <= RELAY_MOST_BYTES
+                and data[_SIZE_SLICES[length]] == _SIZE_LINES[length]
+                and data[-2:] == b"\r\n"
+            ) or (data[-5:] != _END and are_whole_chunks(data)):
                 # Once for every chunk of every stream: no calls but those that do the work.
-                relay.has_moved = True
-                relay.events += data.count(b"data: ")
-                relay.keep(data)
-                relay.write(data)
+                write = relay.write
+                relay.events += data.count(EVENT)
+                relay.earlier = relay.before_last
+                relay.before_last = relay.last
+                relay.last = data
+                write(data)
                 return
             self._relay = None
         call = self._call

@@ -102,7 +102,6 @@ class Reply:
             if self.is_chunked:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
             if self.relay is not None:
-                self.relay.events += data.count(b"data: ")
                 self.relay.keep(data)
         if last and self.is_chunked:
             data += _END
@@ -111,12 +110,8 @@ class Reply:
 
     def take_moved(self) -> bool:
         """Whether something came since this was last asked."""
-        relay = self.relay
-        has_moved = self._has_moved or (relay is not None and relay.has_moved)
-        self._has_moved = False
-        if relay is not None:
-            relay.has_moved = False
-        return has_moved
+        has_moved, self._has_moved = self._has_moved, False
+        return (self.relay is not None and self.relay.take_moved()) or has_moved
 
     def _hold(self, held: list[bytes], data: bytes, *, last: bool) -> None:
         if not last:
