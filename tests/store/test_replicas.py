@@ -218,6 +218,17 @@ async def test_a_failed_load_is_answered_with_its_cause_and_not_tried_before_it_
     assert (fresh.state, fresh.attempts) == (LoadState.PENDING, 1)
 
 
+async def test_a_deleted_models_failed_loads_go_with_it_and_later_ones_leave_nothing(stores: Stores) -> None:
+    job = await start(stores)
+    await stores.load_claims.fail(job, "bad weights", again_in_s=300, stop=False)
+    await stores.models.delete("tiny", "ann")
+    assert await stores.load_jobs.read_all() == []
+    late = await start(stores)
+    await stores.models.delete("tiny", "ann")
+    await stores.load_claims.fail(late, "bad weights", again_in_s=300, stop=False)
+    assert await stores.load_jobs.read_all() == []
+
+
 async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: Stores) -> None:
     job = await start(stores)
     await stores.load_claims.fail(job, "bad weights", again_in_s=300, stop=False)

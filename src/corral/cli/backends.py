@@ -10,6 +10,7 @@ import click
 from corral.cli.backend_listing import list_available, list_backends, list_upgrades, say_nothing_newer, show_policies
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
+from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.operation_parts import read_operation
 from corral.cli.program import command
 from corral.cli.targets import read_target, target_options
@@ -145,7 +146,8 @@ def upgrade_backend(
     upgrades = api.call("GET", "api", "backends", "upgrades")
     names = [each for each, upgrade in sorted(upgrades.items()) if not _is_held(upgrade)]
     if not names and not api.as_json:
-        say_nothing_newer(api, held=bool(upgrades))
+        unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
+        say_nothing_newer(api, unread=bool(unread), held=bool(upgrades))
     body = {"spare_rolled_back": True, **target}
     _follow(api, [ask(api, "upgrade", each, body=body) for each in names], wait=wait, timeout_s=timeout_s)
 

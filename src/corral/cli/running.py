@@ -43,6 +43,12 @@ def places(running: Running) -> str:
 
 
 def problems(running: Running) -> list[str]:
-    """Why loads wait or failed, each reason once."""
-    told = (load.get("error") or load.get("reason") for load in running["loads"])
+    """Why loads wait or failed, each reason once. One under way tells with its reason what it does."""
+    told = (load.get("error") or (load["state"] == "pending" and load.get("reason")) for load in running["loads"])
     return list(dict.fromkeys(clean(why) for why in told if why))
+
+
+def is_as_wanted(running: Running) -> bool:
+    """Nothing failed or waits, and as many replicas are ready as are wanted at least."""
+    wanted = running.get("wanted")
+    return not problems(running) and running["ready"] >= (wanted["min_replicas"] if wanted else 0)

@@ -7,7 +7,7 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.program import command
-from corral.cli.running import Running, read_running
+from corral.cli.running import Running, is_as_wanted, read_running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Models:
     served: int
     replicas: int
     held_up: list[str]
-    """Models with a load that waits for room, or that failed."""
+    """Models with fewer replicas than wanted, or with a load that waits for room or failed."""
 
 
 def _count_models(api: Api, running: dict[str, Running]) -> Models:
@@ -25,11 +25,7 @@ def _count_models(api: Api, running: dict[str, Running]) -> Models:
         configured=sum(not model["alias_of"] for model in api.call("GET", "api", "models")),
         served=len(served),
         replicas=sum(one["ready"] for one in served),
-        held_up=[
-            name
-            for name, one in running.items()
-            if any(load.get("reason") or load.get("error") for load in one["loads"])
-        ],
+        held_up=[name for name, one in running.items() if not is_as_wanted(one)],
     )
 
 

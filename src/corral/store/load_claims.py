@@ -11,6 +11,7 @@ from corral.store.database import Database, Tx
 from corral.store.decisions import record_decision
 from corral.store.given_away import note_given_away
 from corral.store.load_job_rows import SELECT, LoadJob, job_of
+from corral.store.load_jobs import lock_model
 from corral.store.load_memory import note_load_time, upsert_load_info
 from corral.store.models import find_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
@@ -227,9 +228,11 @@ class LoadClaimStore:
         return await self._database.write(body)
 
     async def fail(self, job: LoadJob, error: str, *, again_in_s: float, stop: bool) -> None:
-        """`stop`: something may run on the node; it is ended before its place is free again."""
+        """`stop`: something may run on the node; it is ended before its place is free again. A load whose model was
+        deleted meanwhile leaves nothing to be told of."""
 
         async def body(tx: Tx) -> None:
+            await lock_model(tx, job.model)
             held = await _held(tx, job)
             if held.replica_id is not None:
                 if stop:
@@ -243,6 +246,8 @@ class LoadClaimStore:
                 error[:4000],
                 int(again_in_s * 1000),
             )
+            if await find_model(tx, job.model) is None:
+                await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
 
         await self._database.write(body)
 

@@ -31,7 +31,7 @@ class LoadJobStore:
         None is made where a replica is there, or no more may be."""
 
         async def body(tx: Tx) -> LoadJob | Patience:
-            await _lock_model(tx, model)
+            await lock_model(tx, model)
             jobs = await read_jobs(tx, "WHERE model = $1", model)
             for job in jobs:
                 if job.active:
@@ -65,7 +65,7 @@ class LoadJobStore:
 
         async def body(tx: Tx) -> list[LoadJob]:
             await check_held(tx, lease)
-            await _lock_model(tx, model)
+            await lock_model(tx, model)
             jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", model)}
             news = sum(job.active and job.id not in known for job in jobs.values()) if known is not None else 0
             made = []
@@ -110,7 +110,7 @@ class LoadJobStore:
 
         async def body(tx: Tx) -> None:
             await check_held(tx, lease)
-            await _lock_model(tx, model)
+            await lock_model(tx, model)
             await tx.execute_many(
                 "DELETE FROM load_jobs WHERE id = $1"
                 " AND (replica_id IS NULL OR replica_id NOT IN (SELECT id FROM replicas))",
@@ -169,7 +169,7 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
     return job_of(row)
 
 
-async def _lock_model(tx: Tx, model: str) -> None:
+async def lock_model(tx: Tx, model: str) -> None:
     """Two who ask at the same moment take turns, so that the second finds the first one's load."""
     await tx.fetch_one("SELECT name FROM models WHERE name = $1 FOR UPDATE", model)
 

@@ -203,6 +203,8 @@ class ModelStore:
             # What was wanted of it goes too: another model of the same name begins anew.
             await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
             await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
+            # So does what failed; who works on a load finds out by itself that nobody wants it.
+            await tx.execute("DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'", name)
             await _append_revision(tx, name, revision, "", actor)
             await bump_version(tx, MODELS)
             await bump_version(tx, ROUTES)

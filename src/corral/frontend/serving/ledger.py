@@ -48,7 +48,8 @@ class Ledger:
     def _count(self, target: Target, status: int, key_id: str | None, notes: list[Note], said: list[Said]) -> None:
         meters = target.meters
         meters.count_status(status, len(notes))
-        meters.first_byte.observe_all([note[9] - note[8] for note in notes])
+        if status < 400:  # how fast a request was refused says nothing about the model
+            meters.first_byte.observe_all([note[9] - note[8] for note in notes])
         meters.latency.observe_all([note[10] - note[8] for note in notes])
         tokens_in, tokens_out = read_usages([each for each in said if isinstance(each, bytes)])
         for each in said:

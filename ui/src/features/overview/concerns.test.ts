@@ -43,7 +43,7 @@ test("a model that failed is told with its cause, each once", () => {
 });
 
 test("a model with fewer replicas than wanted is told, mildly while it is being loaded", () => {
-  expect(concerns(summary({ ready: 1, wanted: two, loads: [load({ state: "staging" })] }))).toEqual([{ model: "m", tone: "wait", text: "m is being loaded: 1 of 2 replicas ready", detail: "" }]);
+  expect(concerns(summary({ ready: 1, wanted: two, loads: [load({ state: "loading", reason: "its process is being started" })] }))).toEqual([{ model: "m", tone: "wait", text: "m is being loaded: 1 of 2 replicas ready", detail: "" }]);
   expect(concerns(summary({ ready: 1, wanted: two, loads: [load({ reason: "no node has room" })] }))[0]).toMatchObject({ tone: "warn", detail: "No node has room." });
   expect(concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "b", slot: 0, state: "away" }] }))[0]).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is away." });
   expect(concerns(summary({ ready: 2, wanted: two }))).toEqual([]);

@@ -53,7 +53,8 @@ function concernOf(model: string, summary: ModelSummary, failures: readonly stri
   const { ready, replicas, loads } = summary;
   const hasFailed = replicas.some(({ state }) => state === "failed");
   const errors = onceEach(stopped, [...loads.map(({ error }) => error), ...failures]);
-  const reasons = onceEach(closed, [unsatisfiable, ...loads.map(({ reason }) => reason)]);
+  // One that is under way tells with its reason what it does, not what stands in its way.
+  const reasons = onceEach(closed, [unsatisfiable, ...loads.filter(({ state }) => state === "pending").map(({ reason }) => reason)]);
   if (hasFailed || errors !== "") return { model, tone: "bad", text: ready > 0 ? `${model} failed on a machine` : `${model} failed`, detail: errors };
   if (reasons !== "") return { model, tone: "warn", text: `${model} cannot be as wanted`, detail: reasons };
   const wanted = summary.wanted?.min_replicas ?? 0;
