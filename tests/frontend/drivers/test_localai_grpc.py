@@ -22,6 +22,7 @@ from corral.system.grpc_channel import BackendCannot, BackendFailed, BackendGone
 from corral.system.localai_loader import LocalAiLoader
 from corral.system.worker_files import FileServer, WorkerFiles
 from harness.file_server import RunningFileServer
+from harness.proxy import Proxy
 from harness.running_backend import RunningBackend
 from harness.waiting import wait_until_async
 
@@ -112,7 +113,7 @@ class Rig:
 
     async def load(self) -> None:
         await LocalAiLoader().load(
-            self.models.config, self.replica, paths={"tiny.gguf": "/m/tiny/tiny.gguf"}, within_s=10
+            self.models.config, self.replica, paths={"tiny.gguf": "/m/tiny/tiny.gguf"}, within_s=60
         )
 
     async def send(
@@ -456,6 +457,15 @@ async def test_a_process_that_is_gone_is_another_replicas_chance(rig: Rig, tmp_p
     gone.stop()
     with pytest.raises(BackendGone):
         await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, address=gone.address))
+
+
+async def test_a_machine_far_away_is_not_taken_for_gone(rig: Rig) -> None:
+    line = Proxy(int(rig.backend.address.rpartition(":")[2]))
+    line.delay_s = 0.3
+    async with line.running():
+        far = replace(rig.replica, id=ReplicaId("far"), address=f"127.0.0.1:{line.port}")
+        received = await rig.send("/v1/chat/completions", HELLO, replica=far)
+    assert received.status == 200
 
 
 async def test_a_backend_that_cannot_says_so_and_one_that_fails_to_load_too(tmp_path: Path) -> None:
