@@ -63,6 +63,13 @@ def test_the_reason_tells_the_way_back() -> None:
     )
 
 
+def test_of_two_deletes_the_later_one_is_told() -> None:
+    build = replace(DELETED, backend="zcpu-echo", generation=LATER)
+    names = frozenset({"echo", "zcpu-echo"})
+    assert "its backend zcpu-echo was deleted from n by bob" in reason([FLEET_WIDE], build, names=names)
+    assert "its backend echo was deleted by ann" in reason([FLEET_WIDE], replace(build, generation=1), names=names)
+
+
 def test_marks_differ_when_it_is_installed_again() -> None:
     deleted, again = Deletes(policies=[FLEET_WIDE]), Deletes(policies=[policy(generation=LATER)])
     assert (bool(deleted), bool(again)) == (True, False)

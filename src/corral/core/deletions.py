@@ -65,10 +65,13 @@ class Deletes:
         return {node: frozenset(marks) for node, marks in found.items()}
 
     def _on(self, state: NodeState, names: Collection[str]) -> Deletion | None:
-        for backend, wanted in find_wants(state, self.policies).items():
-            if wanted.verb is Verb.DELETE and (backend in names or wanted.wish.name in names):
-                return self._describe(state, backend)
-        return None
+        """The latest of them: it is what an administrator remembers, and what an install has to come after."""
+        matching = {
+            wanted.generation: backend
+            for backend, wanted in find_wants(state, self.policies).items()
+            if wanted.verb is Verb.DELETE and (backend in names or wanted.wish.name in names)
+        }
+        return self._describe(state, matching[max(matching)]) if matching else None
 
     def _describe(self, state: NodeState, backend: str) -> Deletion:
         policy = policy_for(state.node, backend, self.policies)
