@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from corral.cli.client import clean
 from corral.cli.operation_parts import read_operation
 from corral.cli.progress import count_words
 from harness.programs import clean_environment, run_cli
@@ -34,3 +35,10 @@ def test_hints_name_the_program_as_it_is_called_here(tmp_path: Path) -> None:
     command = f"./corral up --data-dir {tmp_path} --listen 127.0.0.1:9191"
     assert f"no `./corral up` runs in {tmp_path}; start it with: {command}" in done.stderr
     assert os.listdir(tmp_path) == ["up.json"]
+
+
+def test_commands_in_what_a_frontend_says_can_be_typed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "there is no model 'a'; `corral models list` shows the ones there are"
+    assert clean(said) == said
+    monkeypatch.setenv("CORRAL_PROGRAM", "./corral")
+    assert clean(said) == "there is no model 'a'; `./corral models list` shows the ones there are"

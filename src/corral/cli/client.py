@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from corral.cli.last_run import read_last_run
-from corral.cli.program import command
+from corral.cli.program import as_called, command
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
 from corral.settings.values import data_home
 from corral.system import SystemDisk
@@ -168,8 +168,8 @@ def print_json(value: Any) -> None:
 
 
 def clean(text: str) -> str:
-    """What a machine says of itself may hold anything; nothing of it steers the reader's terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    """What others say, fit for this terminal: nothing of it steers it, and commands in it can be typed here."""
+    return as_called("".join(char if char.isprintable() else "?" for char in text))
 
 
 def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:

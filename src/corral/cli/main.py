@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import click
 
 from corral import __version__
+from corral.cli.program import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.system.http_json import Declined
 
@@ -81,7 +82,7 @@ def _first_of_ours(error: BaseException) -> CorralError | None:
 def main() -> None:
     try:
         # A command's own exit code comes back as its result; commands themselves return nothing.
-        code = cli.main(prog_name="corral", standalone_mode=False)
+        code = cli.main(prog_name=program_name(), standalone_mode=False)
         if isinstance(code, int) and code:
             sys.exit(code)
     except click.exceptions.Exit as done:
@@ -99,7 +100,7 @@ def main() -> None:
         ours = _first_of_ours(error)
         if ours is None:
             raise
-        click.echo(f"corral: {ours}", err=True)
+        click.echo(f"corral: {as_called(str(ours))}", err=True)
         sys.exit(exit_code(ours))
 
 
