@@ -184,6 +184,8 @@ def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_pag
     expect(operation(page, "Roll back flaky")).to_contain_text("Completed")
     expect(notice).to_contain_text("on 1 node, rolled back from it on n1 and left so until it is upgraded by name")
     expect(notice.get_by_role("button", name="Upgrade all")).to_have_count(0)
+    row = page.get_by_role("table", name="Backends by node").get_by_role("row").filter(has_text="n1")
+    expect(row).to_contain_text("Rolled back")
 
 
 def test_a_backend_that_no_gallery_has_is_installed_from_where_it_is(open_page, corral) -> None:
@@ -224,7 +226,9 @@ def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
     # What is ordered at one is seen at the other, live.
     page.get_by_role("button", name="Actions for slow").click()
     page.get_by_role("menuitem", name="Delete…").click()
-    page.get_by_role("dialog", name="Delete slow").get_by_role("button", name="Delete", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Delete slow")
+    expect(dialog.get_by_role("status")).to_contain_text("Machines that join later do not get it either.")
+    dialog.get_by_role("button", name="Delete", exact=True).click()
     expect(operation(second, "Delete slow")).to_contain_text("Completed")
     expect(second.get_by_role("columnheader").filter(has_text="slow")).to_have_count(0)
     context.close()

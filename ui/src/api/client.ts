@@ -3,6 +3,7 @@ import type {
   Audit,
   Available,
   AvailableModels,
+  BackendUse,
   CreatedKey,
   FleetBackend,
   History,
@@ -85,7 +86,7 @@ export const api = {
   upgradeAll: () => ask<{ jobs: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
   rollbackBackend: (element: string, target: Target & { to?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
-  readBackendUses: (element: string, target: Target) => ask<{ consequence: string }>("POST", pathOf("api", "backends", "uses", element), target),
+  readBackendUses: (element: string, target: Target) => ask<{ models: BackendUse[] }>("POST", pathOf("api", "backends", "uses", element), target),
   deleteBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
   listPolicies: (signal?: AbortSignal) => read<Policy[]>("api/policies", signal),
   changePolicy: (id: string, onDrift: string) => change("PATCH", pathOf("api", "policies", id), { on_drift: onDrift }),

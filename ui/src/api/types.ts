@@ -71,11 +71,18 @@ export interface FleetPlace {
   drift: Drift[];
   /** Digests on the node's disk, newest first. */
   versions: string[];
+  rolled_back: boolean;
 }
 
 export interface FleetBackend {
   name: string;
   nodes: FleetPlace[];
+}
+
+export interface BackendUse {
+  model: string;
+  /** That stop when it is deleted. */
+  replicas: number;
 }
 
 export interface Upgrade {

@@ -17,8 +17,9 @@ export function Loading({ what }: { what: string }) {
   );
 }
 
-export function messageOf(error: unknown): string {
-  return sentence(error instanceof Error ? error.message : String(error));
+/** `about`: the name of what it tells of, which stays as it is written. */
+export function messageOf(error: unknown, about = ""): string {
+  return sentence(error instanceof Error ? error.message : String(error), about);
 }
 
 function hintFor(error: unknown): string | null {
@@ -73,11 +74,11 @@ export function Empty({ icon, title, hint, children }: EmptyProps) {
 }
 
 /** A failed action, said where the action was started. */
-export function InlineError({ error }: { error: unknown }) {
+export function InlineError({ error, about = "" }: { error: unknown; about?: string }) {
   return (
     <p className={styles.inline} role="alert">
       <Icon name="warning" />
-      <span>{messageOf(error)}</span>
+      <span>{messageOf(error, about)}</span>
     </p>
   );
 }

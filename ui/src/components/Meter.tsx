@@ -11,14 +11,17 @@ interface MeterProps {
   warnFrom?: number;
   /** More about the measure, for example "shared with the GPU". */
   note?: string;
+  /** When this was measured, if it is not true any more for certain. */
+  asOf?: string;
 }
 
 /** How full something is. What is not known is said to be unknown: an empty bar would claim that nothing is used. */
-export function Meter({ label, totalBytes, freeBytes, warnFrom, note }: MeterProps) {
-  const title = note === undefined ? undefined : `${label}: ${note}`;
+export function Meter({ label, totalBytes, freeBytes, warnFrom, note, asOf = "" }: MeterProps) {
+  const isPast = asOf !== "";
+  const title = [note === undefined ? "" : `${label}: ${note}`, isPast ? `as of ${asOf}` : ""].filter(Boolean).join(", ") || undefined;
   if (totalBytes === null || freeBytes === null) {
     return (
-      <div className={styles.meter} title={title}>
+      <div className={cx(styles.meter, isPast && styles.past)} title={title}>
         <span className={styles.label}>{label}</span>
         <span className={styles.unknown}>
           {totalBytes === null ? "unknown" : `unknown / ${formatBytes(totalBytes)}`}
@@ -33,13 +36,13 @@ export function Meter({ label, totalBytes, freeBytes, warnFrom, note }: MeterPro
   const text = formatShare(usedBytes, totalBytes);
   return (
     <div
-      className={styles.meter}
+      className={cx(styles.meter, isPast && styles.past)}
       role="meter"
       aria-label={note === undefined ? label : `${label}, ${note}`}
       aria-valuemin={0}
       aria-valuemax={100}
       aria-valuenow={Math.round(share * 100)}
-      aria-valuetext={`${text} used`}
+      aria-valuetext={isPast ? `${text} used, as of ${asOf}` : `${text} used`}
       title={title}
     >
       <span className={styles.label}>{label}</span>

@@ -2,6 +2,7 @@ import { queryOptions, useQuery, type QueryClient } from "@tanstack/react-query"
 import { useMemo } from "react";
 import { api } from "@/api/client";
 import type { Node, NodesEvent } from "@/api/types";
+import { formatDateTime } from "@/format/time";
 import { createBatchListener } from "./lists";
 
 /** A node as last told by the server, and when that was by this browser's clock: the two clocks may disagree, so an
@@ -44,6 +45,9 @@ export function createNodesListener(client: QueryClient): (data: string) => void
 }
 
 export const isAway = ({ approved, status }: Pick<Node, "approved" | "status">) => approved && (status === "offline" || status === "unhealthy");
+
+/** When its figures were true; empty while they are. */
+export const figuresAsOf = ({ status, last_heartbeat }: Pick<Node, "status" | "last_heartbeat">) => (status === "offline" ? formatDateTime(last_heartbeat) : "");
 
 /** Their ids. */
 export function useAwayNodes(): ReadonlySet<string> {

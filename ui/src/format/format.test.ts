@@ -68,3 +68,9 @@ test.each([
   [9999, "9999"],
   [12_345, "12.3 k"],
 ])("a count of %j reads %s", (value, text) => expect(formatCount(value)).toBe(text));
+
+test("a name that a text begins with is not written as a word", () => {
+  expect(sentence("ta could not be loaded", "ta")).toBe("ta could not be loaded");
+  expect(sentence("no node fits ta", "ta")).toBe("No node fits ta");
+  expect(sentence("no node fits")).toBe("No node fits");
+});

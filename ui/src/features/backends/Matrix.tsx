@@ -167,12 +167,13 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
           </span>
         )}
         {drifts.map(({ cause, details }) => (
-          <Tooltip key={cause} text={details.map(sentence).join(" ")}>
+          <Tooltip key={cause} text={details.map((detail) => sentence(detail)).join(" ")}>
             <button type="button" className={styles.mark} aria-label={`${DRIFT_WORDS[cause].word}: ${details.join("; ")}`}>
               <Pill tone={DRIFT_WORDS[cause].tone}>{DRIFT_WORDS[cause].word}</Pill>
             </button>
           </Tooltip>
         ))}
+        {place?.rolled_back === true ? <Pill tone="grey">Rolled back</Pill> : null}
         {available === null ? null : <Pill tone="blue">{available}</Pill>}
       </span>
       <CellMenu backend={backend} node={node} place={place} available={available} />

@@ -9,6 +9,7 @@ import { Choice } from "@/components/Choice";
 import { Dialog, DialogActions } from "@/components/Dialog";
 import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
+import { deletionWords } from "./deletion";
 import { galleryQueries, useOrder } from "./queries";
 import { readTarget, TargetPicker, type TargetDraft } from "./TargetPicker";
 
@@ -131,7 +132,7 @@ function OrderForm({ order, nodes, onClose }: { order: Order; nodes: readonly Se
           ]}
         />
       ) : null}
-      {order.verb === "delete" ? <Consequence element={order.element} target={readTarget(draft)} /> : null}
+      {order.verb === "delete" ? <Consequence order={order} target={readTarget(draft)} isEverywhere={draft.kind === "all"} /> : null}
       {problem !== null ? <InlineError error={problem} /> : give.isError ? <InlineError error={give.error} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
@@ -144,13 +145,22 @@ function OrderForm({ order, nodes, onClose }: { order: Order; nodes: readonly Se
 }
 
 /** Which models a delete ends: told before it is given. */
-function Consequence({ element, target }: { element: string; target: Target | string }) {
-  const uses = useQuery({ ...galleryQueries.uses(element, typeof target === "string" ? {} : target), enabled: typeof target !== "string" });
+function Consequence({ order, target, isEverywhere }: { order: Order; target: Target | string; isEverywhere: boolean }) {
+  const isAsked = typeof target !== "string";
+  const uses = useQuery({ ...galleryQueries.uses(order.element, isAsked ? target : {}), enabled: isAsked });
   if (uses.isError) return <InlineError error={uses.error} />;
-  const consequence = typeof target === "string" ? "" : (uses.data?.consequence ?? "");
-  return consequence === "" ? null : (
-    <p role="status">
-      <strong>{consequence}.</strong> Models come back when {element} is installed again.
-    </p>
+  if (!isAsked || uses.data === undefined) return null;
+  const { stops, notes } = deletionWords(order.name, uses.data.models, isEverywhere);
+  return stops.length === 0 && notes.length === 0 ? null : (
+    <div role="status">
+      <ul>
+        {stops.map((stop) => (
+          <li key={stop}>
+            <strong>{stop}</strong>
+          </li>
+        ))}
+      </ul>
+      <p>{notes.join(" ")}</p>
+    </div>
   );
 }

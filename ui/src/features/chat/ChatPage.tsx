@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { useEffect, useRef, useState, type FormEvent, type KeyboardEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type FormEvent, type KeyboardEvent } from "react";
 import { Empty, InlineError, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Select } from "@/components/Choice";
@@ -12,6 +12,8 @@ import { TextField } from "@/components/TextField";
 import { useNow } from "@/components/useNow";
 import { useTitle } from "@/components/useTitle";
 import { modelQueries } from "@/data/models";
+import { failureCauses, modelState, type ModelWord } from "@/data/modelState";
+import { groupBy } from "@/format/groups";
 import { formatSeconds } from "@/format/rates";
 import styles from "./ChatPage.module.css";
 import { asCurl, asPython } from "./examples";
@@ -50,8 +52,10 @@ function Chat({ names }: { names: readonly string[] }) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const replicas = useQuery(modelQueries.replicas()).data;
-  const ready = new Set(replicas?.filter(({ corral_state }) => corral_state === "ready").map(({ model_name }) => model_name));
-  const model = search.model !== undefined && names.includes(search.model) ? search.model : (names.find((name) => ready.has(name)) ?? names[0] ?? "");
+  const summary = useQuery(modelQueries.summary()).data;
+  const byModel = useMemo(() => groupBy(replicas ?? [], ({ model_name }) => model_name), [replicas]);
+  const stateOf = (name: string) => modelState(byModel.get(name) ?? [], summary?.[name]?.loads ?? []).word;
+  const model = search.model !== undefined && names.includes(search.model) ? search.model : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
   const [parameters, setParameters] = useState(START);
   const [showParameters, setShowParameters] = useState(false);
   const [showCode, setShowCode] = useState(false);
@@ -74,7 +78,7 @@ function Chat({ names }: { names: readonly string[] }) {
           hidden
           value={model}
           onChange={(next) => void navigate({ search: { model: next }, replace: true })}
-          options={names.map((name) => ({ value: name, word: ready.has(name) ? name : `${name} (not loaded)` }))}
+          options={names.map((name) => ({ value: name, word: pickWord(name, stateOf(name)) }))}
         />
         <span className={styles.tools}>
           <Button size="small" icon="settings" aria-expanded={showParameters} onClick={() => setShowParameters(!showParameters)}>
@@ -91,13 +95,21 @@ function Chat({ names }: { names: readonly string[] }) {
         </span>
       </header>
       {showParameters ? <ParameterFields parameters={parameters} onChange={setParameters} /> : null}
-      <Turns turns={chat.turns} model={model} isCold={!ready.has(model)} />
+      <Turns turns={chat.turns} model={model} hint={startHint(stateOf(model), failureCauses(byModel.get(model) ?? [], summary?.[model]?.loads ?? []))} />
       <Composer draft={draft} onDraft={setDraft} onSend={send} isBusy={chat.isBusy} onStop={chat.stop} model={model} />
       <Dialog open={showCode} onClose={() => setShowCode(false)} wide title="The same from your own program" description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}>
         {showCode ? <Code model={model} turns={chat.turns} draft={draft} parameters={parameters} /> : null}
       </Dialog>
     </div>
   );
+}
+
+const pickWord = (name: string, state: ModelWord) => (state === "Ready" ? name : `${name} (${state.toLowerCase()})`);
+
+function startHint(state: ModelWord, causes: readonly string[]): string {
+  if (state === "Ready") return "What you write goes to one of its replicas, and the answer says which node gave it.";
+  if (state === "Failed") return ["It could not be loaded", ...causes.slice(0, 1)].join(": ");
+  return "It is not loaded: the first answer takes as long as loading does.";
 }
 
 function Code({ model, turns, draft, parameters }: { model: string; turns: readonly Turn[]; draft: string; parameters: Parameters }) {
@@ -132,7 +144,7 @@ function ParameterFields({ parameters, onChange }: { parameters: Parameters; onC
   );
 }
 
-function Turns({ turns, model, isCold }: { turns: readonly Turn[]; model: string; isCold: boolean }) {
+function Turns({ turns, model, hint }: { turns: readonly Turn[]; model: string; hint: string }) {
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   // Follows the answer as long as the reader has not scrolled away from its end.
@@ -153,7 +165,7 @@ function Turns({ turns, model, isCold }: { turns: readonly Turn[]; model: string
       }}
     >
       {turns.length === 0 ? (
-        <Empty icon="chat" title={`Ask ${model} something`} hint={isCold ? "It is not loaded: the first answer takes as long as loading does." : "What you write goes to one of its replicas, and the answer says which node gave it."} />
+        <Empty icon="chat" title={`Ask ${model} something`} hint={hint} />
       ) : (
         turns.map((turn, index) =>
           turn.role === "user" ? (
@@ -183,7 +195,7 @@ function AnswerView({ answer, model }: { answer: Answer; model: string }) {
       )}
       {answer.text}
       {isWaiting ? <Waiting node={answer.node} /> : null}
-      {answer.error === null ? null : <InlineError error={answer.error} />}
+      {answer.error === null ? null : <InlineError error={answer.error} about={model} />}
       <Figures answer={answer} />
     </div>
   );

@@ -11,6 +11,7 @@ import { Pill } from "@/components/Pill";
 import { Progress } from "@/components/Progress";
 import { useAnnounce } from "@/components/Toasts";
 import { modelQueries } from "@/data/models";
+import { failureCauses, modelState } from "@/data/modelState";
 import { useNodeNames } from "@/data/nodes";
 import { formatBytes, formatShare } from "@/format/bytes";
 import { formatEta } from "@/format/rates";
@@ -20,7 +21,7 @@ import { ConfigDialog } from "./ConfigEditor";
 import styles from "./ModelPanel.module.css";
 import { modelDetailQueries, useModelChange } from "./queries";
 import { ScaleDialog } from "./ScaleDialog";
-import { modelState, REPLICA_WORDS, schedulingWords, whichFile } from "./states";
+import { REPLICA_WORDS, schedulingWords, whichFile } from "./states";
 
 type Asked = "unload" | "delete" | "scale" | "edit" | null;
 
@@ -34,15 +35,21 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const unload = useModelChange(() => api.unloadModel(model.name));
   const remove = useModelChange(() => api.deleteModel(model.name));
   const loads = why.data?.loads ?? [];
-  const state = modelState(replicas, loads.some(({ error }) => !error));
+  const state = modelState(replicas, loads);
+  const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
   const close = () => setAsked(null);
 
   return (
     <>
       <PanelHeader title={model.name} id={model.name} onClose={onClose}>
         <p className={styles.status}>
-          <Pill tone={state.tone}>{state.word}</Pill> {schedulingWords(scheduling)}
+          <Pill tone={state.tone}>{state.label}</Pill> {schedulingWords(scheduling, state.ready)}
         </p>
+        {failed === "" ? null : (
+          <p className={styles.failure} title={failed}>
+            {failed}
+          </p>
+        )}
       </PanelHeader>
       {model.description === "" ? null : <p className={styles.description}>{model.description}</p>}
       {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
@@ -53,7 +60,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           look="primary"
           icon="resume"
           busy={load.isPending}
-          onClick={() => load.mutate(undefined, { onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error)) })}
+          onClick={() => load.mutate(undefined, { onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error, model.name)) })}
         >
           Load
         </Button>
@@ -77,7 +84,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
       </PanelActions>
 
       {loads.length === 0 ? null : (
-        <PanelSection title="Loading">
+        <PanelSection title={loads.every(({ error }) => error) ? "Failed loads" : "Loading"}>
           <ul className={styles.loads}>
             {loads.map((each, index) => (
               <LoadRow key={index} load={each} />
@@ -158,7 +165,7 @@ function LoadRow({ load }: { load: Load }) {
       </span>
       {load.error ? null : <Progress label={`Loading on ${load.node ?? "a node"}`} percentage={load.total_bytes > 0 ? load.progress : null} />}
       {load.reason ? <span className={styles.soft}>{sentence(load.reason)}</span> : null}
-      {load.error ? <InlineError error={load.error} /> : null}
+      {load.error ? <InlineError error={load.error} about={load.model} /> : null}
     </li>
   );
 }

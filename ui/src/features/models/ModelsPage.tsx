@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useDeferredValue, useMemo, useState } from "react";
 import { api } from "@/api/client";
-import type { AvailableModel, Model, Replica, Scheduling } from "@/api/types";
+import type { AvailableModel, Model, ModelSummary, Replica, Scheduling } from "@/api/types";
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
@@ -14,6 +14,7 @@ import { SidePanel } from "@/components/SidePanel";
 import { Tabs } from "@/components/Tabs";
 import { useAnnounce } from "@/components/Toasts";
 import { modelQueries } from "@/data/models";
+import { failureCauses, modelState } from "@/data/modelState";
 import { useNodeNames } from "@/data/nodes";
 import { groupBy } from "@/format/groups";
 import { plural } from "@/format/text";
@@ -22,7 +23,7 @@ import { ModelPanel } from "./ModelPanel";
 import styles from "./ModelsPage.module.css";
 import { modelDetailQueries, useModelChange } from "./queries";
 import type { ModelsSearch, ModelsTab } from "./search";
-import { modelState, schedulingWords } from "./states";
+import { restWords, schedulingWords } from "./states";
 
 const route = getRouteApi("/models");
 
@@ -101,6 +102,7 @@ export function ModelsPage() {
 function Installed({ models, text, openName, onOpen }: { models: readonly Model[]; text: string; openName: string | undefined; onOpen: (name: string) => void }) {
   const replicas = useQuery(modelQueries.replicas()).data;
   const scheduling = useQuery(modelQueries.scheduling()).data;
+  const summary = useQuery(modelQueries.summary()).data;
   const byModel = useMemo(() => groupBy(replicas ?? [], ({ model_name }) => model_name), [replicas]);
   const wanted = useMemo(() => new Map(scheduling?.map((each) => [each.model_name, each])), [scheduling]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -110,7 +112,14 @@ function Installed({ models, text, openName, onOpen }: { models: readonly Model[
     <ul className={styles.models}>
       {found.map((model) => (
         <li key={model.name}>
-          <ModelCard model={model} replicas={byModel.get(model.name) ?? []} scheduling={wanted.get(model.name)} isOpen={model.name === openName} onOpen={() => onOpen(model.name)} />
+          <ModelCard
+            model={model}
+            replicas={byModel.get(model.name) ?? []}
+            loads={summary?.[model.name]?.loads ?? []}
+            scheduling={wanted.get(model.name)}
+            isOpen={model.name === openName}
+            onOpen={() => onOpen(model.name)}
+          />
         </li>
       ))}
     </ul>
@@ -120,23 +129,35 @@ function Installed({ models, text, openName, onOpen }: { models: readonly Model[
 interface ModelCardProps {
   model: Model;
   replicas: readonly Replica[];
+  loads: ModelSummary["loads"];
   scheduling: Scheduling | undefined;
   isOpen: boolean;
   onOpen: () => void;
 }
 
-function ModelCard({ model, replicas, scheduling, isOpen, onOpen }: ModelCardProps) {
+function ModelCard({ model, replicas, loads, scheduling, isOpen, onOpen }: ModelCardProps) {
   const nameOf = useNodeNames();
-  const state = modelState(replicas, false);
+  const state = modelState(replicas, loads);
+  const failed = failureCauses(replicas, loads)[0] ?? "";
+  const waits = scheduling?.unsatisfiable_reason ?? loads.find(({ reason }) => reason)?.reason ?? "";
+  const problem = restWords(scheduling, state.ready, { waits, failed }) || waits;
+  const words = schedulingWords(scheduling, state.ready);
   return (
     <button type="button" className={styles.card} aria-pressed={isOpen} onClick={onOpen}>
       <span className={styles.head}>
         <strong>{model.name}</strong>
-        {model.alias_of !== "" ? <Pill tone="violet">Alias of {model.alias_of}</Pill> : model.disabled ? <Pill tone="grey">Disabled</Pill> : <Pill tone={state.tone}>{state.word}</Pill>}
+        {model.alias_of !== "" ? <Pill tone="violet">Alias of {model.alias_of}</Pill> : model.disabled ? <Pill tone="grey">Disabled</Pill> : <Pill tone={state.tone}>{state.label}</Pill>}
       </span>
-      {scheduling?.unsatisfiable_reason === undefined ? null : <span className={styles.problem}>{scheduling.unsatisfiable_reason}</span>}
+      {state.word === "Failed" && failed !== "" ? (
+        <span className={styles.failure} title={failed}>
+          {failed}
+        </span>
+      ) : problem === "" ? null : (
+        <span className={styles.problem}>{problem}</span>
+      )}
       <span className={styles.soft}>
-        {model.backend || "no backend"} · {schedulingWords(scheduling)}
+        {model.backend || "no backend"}
+        {problem.startsWith(words) ? "" : ` · ${words}`}
       </span>
       {replicas.length === 0 ? null : (
         <span className={styles.chips}>

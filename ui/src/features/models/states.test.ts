@@ -1,17 +1,8 @@
 import { expect, test } from "vitest";
-import type { Replica, Scheduling } from "@/api/types";
-import { modelState, schedulingWords, whichFile } from "./states";
+import type { Scheduling } from "@/api/types";
+import { schedulingWords, restWords, whichFile } from "./states";
 
-const replica = (corral_state: string) => ({ corral_state }) as Replica;
 const scheduling = (fields: Partial<Scheduling>) => ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields }) as Scheduling;
-
-test("says what serves before what comes or failed", () => {
-  expect(modelState([replica("ready"), replica("failed")], false).word).toBe("Ready");
-  expect(modelState([replica("loading"), replica("failed")], false).word).toBe("Loading");
-  expect(modelState([], true).word).toBe("Loading");
-  expect(modelState([replica("failed")], false).word).toBe("Failed");
-  expect(modelState([], false).word).toBe("Not loaded");
-});
 
 test("says which of several files is on its way", () => {
   expect(whichFile({ state: "staging", file_index: 2, total_files: 5 })).toBe("file 2 of 5");
@@ -25,4 +16,25 @@ test("puts the scheduling into words", () => {
   expect(schedulingWords(scheduling({ min_replicas: 1, max_replicas: 3, node_selector: '{"tier":"fast"}' }))).toBe("1 to 3 replicas on nodes with tier=fast");
   expect(schedulingWords(scheduling({ min_replicas: 1 }))).toBe("at least 1");
   expect(schedulingWords(scheduling({ spread_all: true, node_selector: '{"tier":"fast"}' }))).toBe("on every node with tier=fast");
+});
+
+test("says how many run while they are fewer than wanted", () => {
+  expect(schedulingWords(scheduling({ min_replicas: 2, max_replicas: 2 }), 1)).toBe("1 of 2 replicas");
+  expect(schedulingWords(scheduling({ min_replicas: 2, max_replicas: 2 }), 2)).toBe("2 replicas");
+  expect(schedulingWords(scheduling({ min_replicas: 1, max_replicas: 1, node_selector: '{"tier":"fast"}' }), 0)).toBe("0 of 1 replica on nodes with tier=fast");
+  expect(schedulingWords(scheduling({ min_replicas: 2, max_replicas: 3 }), 1)).toBe("1 of at least 2 replicas");
+  expect(schedulingWords(scheduling({ max_replicas: 2 }), 0)).toBe("0 to 2 replicas");
+  expect(schedulingWords(scheduling({ spread_all: true }), 0)).toBe("on every node");
+});
+
+test("says what the missing replicas wait for, or why they failed", () => {
+  const two = scheduling({ min_replicas: 2, max_replicas: 2 });
+  expect(restWords(two, 1, { waits: "no node can take it", failed: "" })).toBe("1 of 2 replicas; the other waits: no node can take it");
+  expect(restWords(two, 1, { waits: "no node can take it", failed: "no such file" })).toBe("1 of 2 replicas; the other failed: no such file");
+  expect(restWords(scheduling({ min_replicas: 3, max_replicas: 3 }), 1, { waits: "no room", failed: "" })).toBe("1 of 3 replicas; the others wait: no room");
+  expect(restWords(two, 1, { waits: "", failed: "" })).toBe("");
+  expect(restWords(two, 2, { waits: "no room", failed: "" })).toBe("2 replicas; another waits: no room");
+  expect(restWords(scheduling({ spread_all: true }), 1, { waits: "no room", failed: "" })).toBe("1 replica; another waits: no room");
+  expect(restWords(two, 0, { waits: "no room", failed: "" })).toBe("");
+  expect(restWords(undefined, 1, { waits: "", failed: "no such file" })).toBe("1 replica; another failed: no such file");
 });

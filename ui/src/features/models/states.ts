@@ -1,6 +1,7 @@
-import type { Load, Replica, ReplicaState, Scheduling } from "@/api/types";
+import type { Load, ReplicaState, Scheduling } from "@/api/types";
 import type { Tone } from "@/components/Pill";
 import { formatSelector } from "@/format/selector";
+import { plural } from "@/format/text";
 
 export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> = {
   starting: { word: "Starting", tone: "blue" },
@@ -12,15 +13,6 @@ export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> =
   away: { word: "Away", tone: "grey" },
 };
 
-/** A model's state in one word: what serves, what comes, or that nothing does. */
-export function modelState(replicas: readonly Replica[], isLoading: boolean): { word: string; tone: Tone } {
-  const ready = replicas.filter(({ corral_state }) => corral_state === "ready").length;
-  if (ready > 0) return { word: ready === 1 ? "Ready" : `Ready ×${ready}`, tone: "green" };
-  if (isLoading || replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading")) return { word: "Loading", tone: "blue" };
-  if (replicas.some(({ corral_state }) => corral_state === "failed")) return { word: "Failed", tone: "red" };
-  return { word: "Not loaded", tone: "grey" };
-}
-
 /** Of several files the one that is on its way. */
 export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files">): string {
   return load.state === "staging" && load.file_index > 0 && load.total_files > 1 ? `file ${load.file_index} of ${load.total_files}` : "";
@@ -31,13 +23,28 @@ export function readSelector(scheduling: Scheduling | undefined): Record<string,
   return JSON.parse(scheduling.node_selector) as Record<string, string>;
 }
 
-export function schedulingWords(scheduling: Scheduling | undefined): string {
+/** With how many are ready of those that are wanted, while they are too few. */
+export function schedulingWords(scheduling: Scheduling | undefined, ready = Infinity): string {
   if (scheduling === undefined) return "loaded when it is first asked for";
   const selector = readSelector(scheduling);
   const where = Object.keys(selector).length === 0 ? "" : ` on nodes with ${formatSelector(selector)}`;
   if (scheduling.spread_all === true) return `on every node${where === "" ? "" : where.replace(" on nodes", "")}`;
   const { min_replicas: least, max_replicas: most } = scheduling;
   if (least === 0 && most === 0) return `loaded when it is first asked for${where}`;
+  if (ready < least) return `${shareWords(scheduling, ready)}${where}`;
   if (most === 0) return `at least ${least}${where}`;
   return `${least === most ? least : `${least} to ${most}`} ${most === 1 ? "replica" : "replicas"}${where}`;
+}
+
+function shareWords({ min_replicas: least, max_replicas: most }: Scheduling, ready: number): string {
+  return `${ready} of ${least === most ? "" : "at least "}${plural(least, "replica")}`;
+}
+
+/** Of a model that serves: what the replicas that are to come wait for, or why they failed. */
+export function restWords(scheduling: Scheduling | undefined, ready: number, { waits, failed }: { waits: string; failed: string }): string {
+  if (ready === 0 || (waits === "" && failed === "")) return "";
+  const missing = scheduling === undefined || scheduling.spread_all === true ? 0 : scheduling.min_replicas - ready;
+  const share = scheduling !== undefined && missing > 0 ? shareWords(scheduling, ready) : plural(ready, "replica");
+  const rest = missing > 1 ? "the others" : missing === 1 ? "the other" : "another";
+  return `${share}; ${rest} ${failed !== "" ? "failed" : missing > 1 ? "wait" : "waits"}: ${failed || waits}`;
 }

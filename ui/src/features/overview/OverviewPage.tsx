@@ -10,7 +10,7 @@ import { Meter } from "@/components/Meter";
 import { Card, Page } from "@/components/Page";
 import { StatusMark } from "@/components/StatusPill";
 import { modelQueries } from "@/data/models";
-import { nodeQueries, type SeenNode } from "@/data/nodes";
+import { figuresAsOf, nodeQueries, type SeenNode } from "@/data/nodes";
 import { latest, type Point } from "@/format/points";
 import { formatFigure, formatSeconds } from "@/format/rates";
 import { plural } from "@/format/text";
@@ -103,7 +103,7 @@ function Charts({ overview }: { overview: Overview }) {
     <div className={styles.charts}>
       <ChartCard title="Requests/s" points={requests} more={failed} format={formatFigure} note={failureWords(overview, Date.now())} />
       <ChartCard title="Tokens/s" points={tokens} format={formatFigure} note="written by models" />
-      <ChartCard title="Time to first token" points={first} format={formatSeconds} note="half of the answers began sooner" />
+      <ChartCard title="Time to first byte" points={first} format={formatSeconds} note="median, of answers that succeeded" />
     </div>
   );
 }
@@ -151,8 +151,8 @@ function Memory({ nodes }: { nodes: readonly SeenNode[] }) {
             <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.node}>
               {node.name}
             </Link>
-            {node.total_vram ? <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} /> : null}
-            <Meter label="RAM" warnFrom={0.92} totalBytes={node.total_ram} freeBytes={node.available_ram} />
+            {node.total_vram ? <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} asOf={figuresAsOf(node)} /> : null}
+            <Meter label="RAM" warnFrom={0.92} totalBytes={node.total_ram} freeBytes={node.available_ram} asOf={figuresAsOf(node)} />
           </li>
         ))}
       </ul>

@@ -1,4 +1,5 @@
 import type { Intent, ModelSummary, Operation, Replica, Scheduling } from "@/api/types";
+import { failureCauses } from "@/data/modelState";
 import { closed, stopped } from "@/format/text";
 
 /** Failed for good, held up, or on its way. */
@@ -41,18 +42,18 @@ export interface ModelConcern {
 export function modelConcerns(summaries: Readonly<Record<string, ModelSummary>>, replicas: readonly Replica[], scheduling: readonly Scheduling[]): ModelConcern[] {
   const unsatisfiable = new Map(scheduling.map((each) => [each.model_name, each.unsatisfiable_reason ?? ""]));
   const found = Object.entries(summaries).map(([model, summary]) => {
-    const failures = replicas.filter((replica) => replica.model_name === model && replica.corral_state === "failed").map(({ reason }) => reason ?? "");
-    return concernOf(model, summary, failures, unsatisfiable.get(model) ?? "");
+    const causes = failureCauses(replicas.filter(({ model_name }) => model_name === model), summary.loads);
+    return concernOf(model, summary, causes, unsatisfiable.get(model) ?? "");
   });
   return found.filter((each) => each !== null).sort((a, b) => TONES.indexOf(a.tone) - TONES.indexOf(b.tone) || a.model.localeCompare(b.model));
 }
 
 const TONES: readonly Tone[] = ["bad", "warn", "wait"];
 
-function concernOf(model: string, summary: ModelSummary, failures: readonly string[], unsatisfiable: string): ModelConcern | null {
+function concernOf(model: string, summary: ModelSummary, causes: readonly string[], unsatisfiable: string): ModelConcern | null {
   const { ready, replicas, loads } = summary;
   const hasFailed = replicas.some(({ state }) => state === "failed");
-  const errors = onceEach(stopped, [...loads.map(({ error }) => error), ...failures]);
+  const errors = onceEach(stopped, causes);
   // One that is under way tells with its reason what it does, not what stands in its way.
   const reasons = onceEach(closed, [unsatisfiable, ...loads.filter(({ state }) => state === "pending").map(({ reason }) => reason)]);
   if (hasFailed || errors !== "") return { model, tone: "bad", text: ready > 0 ? `${model} failed on a machine` : `${model} failed`, detail: errors };
