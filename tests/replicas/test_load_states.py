@@ -1,8 +1,6 @@
 """What a load is said to do is what it does, from its first moment to its last."""
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from harness.gated_files import GatedFiles
 from harness.herd import Herd
 from harness.localai_backend import localai_files, write_localai_backend
 from harness.nats import Nats
+from harness.oci_registry import layer_of
 from harness.programs import Admin
 from harness.waiting import wait_until
 
@@ -39,13 +38,7 @@ def backend_archive(go: Path) -> bytes:
     files = localai_files("1")
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done\n".encode()
     files["run.sh"] = files["run.sh"].replace(b"exec ", wait + b"exec ", 1)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), 0o755
-            archive.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
+    return layer_of(files)
 
 
 class States:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from corral.core.load_plan import uses_file
 from corral.store.bucket_rows import NOBODY, insert_object
 from corral.store.database import Database, Row, Tx
-from corral.store.models import find_model, read_models
+from corral.store.models import find_model, lock_model, read_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ _OF_NO_MODEL = (
 
 async def _owner(tx: Tx, model: str, file: str) -> str:
     """Locked, so that an edit comes before or after: a load of an earlier configuration puts what is nobody's."""
-    await tx.fetch("SELECT name FROM models WHERE name = $1 FOR UPDATE", model)
+    await lock_model(tx, model)
     found = await find_model(tx, model)
     return model if found is not None and uses_file(found.config, file) else NOBODY
 

@@ -11,9 +11,8 @@ from corral.store.database import Database, Tx
 from corral.store.decisions import record_decision
 from corral.store.given_away import note_given_away
 from corral.store.load_job_rows import SELECT, LoadJob, job_of
-from corral.store.load_jobs import lock_model
 from corral.store.load_memory import note_load_time, upsert_load_info
-from corral.store.models import find_model
+from corral.store.models import find_model, lock_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.replicas import read_fleet
 from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable

@@ -9,6 +9,7 @@ from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Tx
 from corral.store.leases import Lease, check_held
 from corral.store.load_job_rows import LoadJob, job_of, read_jobs
+from corral.store.models import lock_model
 from corral.store.replica_rows import read_replicas, set_states
 from corral.store.replicas import read_surroundings
 from corral.store.scheduling import clear_unsatisfiable, find_scheduling
@@ -167,11 +168,6 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
     )
     assert row is not None
     return job_of(row)
-
-
-async def lock_model(tx: Tx, model: str) -> None:
-    """Two who ask at the same moment take turns, so that the second finds the first one's load."""
-    await tx.fetch_one("SELECT name FROM models WHERE name = $1 FOR UPDATE", model)
 
 
 async def _is_due(tx: Tx, job: LoadJob) -> bool:

@@ -100,6 +100,11 @@ async def find_model(tx: Tx, name: str) -> StoredModel | None:
     return _stored(row) if row else None
 
 
+async def lock_model(tx: Tx, name: str) -> None:
+    """Who asks for it, edits or deletes it takes turns from here on, and finds what the one before has done."""
+    await tx.fetch_one("SELECT name FROM models WHERE name = $1 FOR UPDATE", name)
+
+
 def unknown_model(name: str, names: Iterable[str]) -> NotFound:
     near = near_names(name, list(names))
     hint = f"did you mean {', '.join(near)}?" if near else "`corral models list` shows the ones there are"

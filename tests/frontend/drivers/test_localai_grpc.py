@@ -425,9 +425,10 @@ async def test_a_process_without_a_token_of_its_own_is_opened_by_the_shared_one(
     """LocalAI's workers start their backends with the registration token."""
     driver = LocalAiGrpc(rig.models, clock=SystemClock(), ids=SystemIds(), shared_token=rig.backend.token)
     rig.driver, before = driver, rig.driver
-    await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, token=""))
+    received = await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, token=""))
     await driver.close()
     rig.driver = before
+    assert received.status == 200
 
 
 async def test_a_model_that_is_no_longer_loaded_is_told(rig: Rig) -> None:
