@@ -200,3 +200,19 @@ def test_the_newest_wish_holds_under_whichever_name(
     planned = plan_heal([node], policies, now_ms=100_000, settle_ms=3000)
     assert [(heal.backend, heal.verb) for heal in planned] == heals
     assert {drift.backend for drift in find_drift([node], policies, {})} == {backend for backend, _ in heals}
+
+
+def test_of_wishes_for_one_build_under_two_names_the_newest_says_which_version() -> None:
+    """Both are to be there, and neither mends what the other has changed."""
+    older = replace(BUILD, generation=20)
+    newer = replace(DONE, generation=30, wish=replace(DONE.wish, digest=OLD, uris=("y",)))
+    as_wanted = both(replace(HAS_BUILD, digest=OLD), build=older, family=newer)
+    assert find_drift([as_wanted], [], {}) == []
+    assert plan_heal([as_wanted], [], now_ms=100_000, settle_ms=3000) == []
+    changed = both(HAS_BUILD, build=older, family=newer)
+    assert [drift.backend for drift in find_drift([changed], [], {})] == ["echo"]
+    wiped = plan_heal([both(build=older, family=newer)], [], now_ms=100_000, settle_ms=3000)
+    assert [(heal.backend, heal.wish.element, heal.wish.digest) for heal in wiped] == [
+        ("cpu-echo", "cpu-echo", OLD),
+        ("echo", "echo", OLD),
+    ]

@@ -121,3 +121,37 @@ def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(
     fleet.wait_for(lambda: "two" in fleet.digests("sign"), "the machine that came has got what is to be everywhere")
     rows = admin.call("GET", f"/api/intents?node_id={two['id']}").json()
     assert [(row["verb"], row["backend"]) for row in rows] == [("install", "sign")]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(["install/echo", "install/cpu-echo"], id="beside-its-family"),
+        pytest.param(["install/echo", "delete/echo", "install/cpu-echo"], id="after-its-family"),
+        pytest.param(["install/echo", "delete/cpu-echo", "install/cpu-echo"], id="after-itself"),
+    ],
+)
+def test_a_family_is_deleted_with_a_build_that_has_no_alias_and_was_installed_by_its_own_name(
+    fleet: OperationFleet, admin: Admin, steps: list[str]
+) -> None:
+    """Once it was deleted, the worker knows of no family that the build belongs to."""
+    fleet.offer_image("cpu-echo", localai_files("1"))
+    for step in (*steps, "delete/echo"):
+        do(fleet, step, ONE)
+    assert fleet.digests("cpu-echo") == fleet.digests("echo") == {}
+    assert not (fleet.worker_dir("one") / "backends" / "cpu-echo").exists()
+    assert drift(admin) == []
+
+
+def test_a_build_that_has_no_alias_and_was_installed_by_its_own_name_is_rolled_back_with_its_family(
+    fleet: OperationFleet, admin: Admin
+) -> None:
+    first = fleet.offer_image("cpu-echo", localai_files("1"))
+    for step in ("install/echo", "delete/echo", "install/cpu-echo"):
+        do(fleet, step, ONE)
+    fleet.offer_image("cpu-echo", localai_files("2"))
+    do(fleet, "upgrade/cpu-echo", ONE)
+    assert fleet.digests("cpu-echo") != {"one": first}
+    do(fleet, "echo/rollback", ONE)
+    fleet.wait_for_digests("cpu-echo", {"one": first})
+    assert drift(admin) == []

@@ -1,7 +1,7 @@
 """Where a node differs from what was wanted of it, why, and what to do: against the wish, never the majority."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from corral.core.intents import Intent, IntentState, Verb, Wish, short_digest
@@ -70,6 +70,8 @@ class Wanted:
     generation: int
     names: frozenset[str]
     """All that what is to be there, or away, goes by on the node."""
+    says_version: bool = True
+    """No newer wish for the same build does."""
 
     def excludes(self, verb: Verb, names: frozenset[str], generation: int) -> bool:
         """And was asked for later."""
@@ -80,6 +82,10 @@ def find_wants(state: NodeState, policies: Sequence[Policy]) -> dict[str, Wanted
     """By backend. A wish that a newer one excludes, under whichever name, is none any more."""
     found = {backend: _find_wanted(state, backend, policies) for backend in _backends_of(state, policies)}
     wants = {backend: wanted for backend, wanted in found.items() if wanted is not None}
+    return _share_versions(_without_excluded(wants))
+
+
+def _without_excluded(wants: dict[str, Wanted]) -> dict[str, Wanted]:
     if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
         return wants
     taken: dict[bool, set[str]] = {True: set(), False: set()}
@@ -89,6 +95,18 @@ def find_wants(state: NodeState, policies: Sequence[Policy]) -> dict[str, Wanted
             taken[presence] |= wanted.names
         else:
             del wants[backend]
+    return wants
+
+
+def _share_versions(wants: dict[str, Wanted]) -> dict[str, Wanted]:
+    """A build has one version: of wishes for it under several names the newest says which."""
+    newest: dict[str, Wanted] = {}
+    for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
+        if wanted.verb.wants_presence and wanted.wish.name and wanted.wish.digest:
+            first = newest.setdefault(wanted.wish.name, wanted)
+            if first is not wanted:
+                wish = replace(first.wish, element=wanted.wish.element)
+                wants[backend] = replace(wanted, wish=wish, says_version=False)
     return wants
 
 
@@ -165,7 +183,7 @@ def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence
         return [drift(DriftCause.MISSING, f"{wanted.wish.name or backend} is not on the node")]
     drifts = []
     digest = wanted.wish.digest
-    if digest and found.digest and found.digest != digest:
+    if wanted.says_version and digest and found.digest and found.digest != digest:
         if wanted.wish.name and found.name != wanted.wish.name:
             drifts.append(drift(DriftCause.WRONG_VARIANT, f"it has {found.name}, not {wanted.wish.name}"))
         else:
@@ -217,7 +235,7 @@ def _may_heal(wanted: Wanted, now_ms: int, settle_ms: int) -> bool:
         return True
     if intent.state.live:
         return False
-    by_policy = intent.wish is not wanted.wish
+    by_policy = intent.generation != wanted.generation
     if by_policy:
         return True
     return intent.state is IntentState.SUCCEEDED and now_ms - (intent.finished_at or 0) >= settle_ms
