@@ -121,6 +121,7 @@ def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(
     fleet.wait_for(lambda: "two" in fleet.digests("sign"), "the machine that came has got what is to be everywhere")
     rows = admin.call("GET", f"/api/intents?node_id={two['id']}").json()
     assert [(row["verb"], row["backend"]) for row in rows] == [("install", "sign")]
+    assert drift(admin) == [], "what is rightly not there is not missing"
 
 
 @pytest.mark.parametrize(
