@@ -132,7 +132,7 @@ def build_api(parts: Parts) -> FastAPI:
     uses = BackendUses(stores, parts.fleet)
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades, uses))
     api.include_router(node_backend_routes(stores, parts.fleet, parts.listing, uses))
-    api.include_router(policy_routes(stores, parts.hint_of))
+    api.include_router(policy_routes(stores, parts.listing, parts.hint_of))
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
     api.include_router(gallery_routes(desk))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
