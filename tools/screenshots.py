@@ -32,7 +32,7 @@ PAGES = {
     "chat": "chat?model=smollm2",
     "activity": "activity",
     "finished": "activity?tab=finished",
-    "dead-letters": "activity?tab=dead",
+    "gave-up": "activity?tab=gave-up",
     "access": "access",
     "audit": "access?tab=audit",
     "system": "system",

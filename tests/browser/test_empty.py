@@ -10,7 +10,17 @@ from playwright.sync_api import expect
 from harness.corral import Corral, running_corral
 from harness.pages import PHONE, check_width, check_with_axe
 
-PAGES = ("", "nodes", "backends", "backends?tab=policies", "models", "chat", "activity", "activity?tab=dead", "access")
+PAGES = (
+    "",
+    "nodes",
+    "backends",
+    "backends?tab=policies",
+    "models",
+    "chat",
+    "activity",
+    "activity?tab=gave-up",
+    "access",
+)
 
 
 @pytest.fixture(scope="module")

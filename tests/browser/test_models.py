@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 from harness.pages import COLOURS, PHONE, check_width, check_with_axe
 
 PAGES = ("", "nodes", "backends", "backends?tab=gallery", "backends?tab=policies", "models?open=smollm2",
-         "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=dead", "access",
+         "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=gave-up", "access",
          "access?tab=audit", "system")  # fmt: skip
 
 

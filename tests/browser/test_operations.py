@@ -146,9 +146,9 @@ def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_pa
     expect(failed.first).to_contain_text(re.compile("127.0.0.1|connect", re.IGNORECASE))
     expect(shown).to_contain_text("3 failed")
     page.goto(page.url.split("#")[0] + "#/")
-    expect(page.get_by_text("Install of flaky on n2 failed for good")).to_be_visible()
+    expect(page.get_by_text("Install of flaky on n2 was given up")).to_be_visible()
     expect(page.get_by_text("Nothing does")).to_have_count(0)
-    page.goto(page.url.split("#")[0] + "#/activity?tab=dead")
+    page.goto(page.url.split("#")[0] + "#/activity?tab=gave-up")
     expect(page.get_by_role("button", name="Retry flaky on n2")).to_be_visible()
 
     corral.line.refusing = False
@@ -162,8 +162,8 @@ def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_pa
     shown.get_by_role("button", name=re.compile("^Retry Install flaky on all")).click()
     expect(shown).to_contain_text("3 of 3 nodes done")
     expect(shown).to_contain_text("Completed")
-    page.goto(page.url.split("#")[0] + "#/activity?tab=dead")
-    expect(page.get_by_role("heading", name="No dead letters")).to_be_visible()
+    page.goto(page.url.split("#")[0] + "#/activity?tab=gave-up")
+    expect(page.get_by_role("heading", name="Nothing was given up")).to_be_visible()
 
 
 def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_page, corral) -> None:

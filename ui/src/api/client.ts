@@ -72,7 +72,7 @@ export const api = {
   retryOperation: (id: string, nodeId?: string) => change("POST", operationPath(id, "retry"), nodeId === undefined ? {} : { node_id: nodeId }),
   cancelOperation: (id: string) => change("POST", operationPath(id, "cancel")),
   dismissOperation: (id: string) => change("POST", operationPath(id, "dismiss")),
-  listDeadLetters: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
+  listGivenUp: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
 
   listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
   listAvailable: (everything: boolean, signal?: AbortSignal) => read<Available>(`api/backends/available${everything ? "?everything=true" : ""}`, signal),

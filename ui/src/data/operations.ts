@@ -82,16 +82,16 @@ export const operationQueries = {
       queryKey: ["history"],
       queryFn: ({ signal }) => api.listHistory(signal),
     }),
-  deadLetters: () =>
+  givenUp: () =>
     queryOptions({
-      queryKey: ["dead-letters"],
-      queryFn: async ({ signal }) => (await api.listDeadLetters(signal)).filter(({ newest }) => newest),
+      queryKey: ["given-up"],
+      queryFn: async ({ signal }) => (await api.listGivenUp(signal)).filter(({ newest }) => newest),
       refetchInterval: 60_000,
     }),
 };
 
 export function createOperationsListener(client: QueryClient): (data: string) => void {
-  const readAgain = createReadAgain(client, operationQueries.history().queryKey, operationQueries.deadLetters().queryKey);
+  const readAgain = createReadAgain(client, operationQueries.history().queryKey, operationQueries.givenUp().queryKey);
   return createBatchListener<ListEvent<Operation>, SeenOperation[]>(client, operationQueries.list().queryKey, (known, events) => {
     for (const operation of events.flatMap(({ changed }) => changed)) {
       const { queryKey } = operationQueries.one(operation.jobID);
@@ -126,7 +126,7 @@ function useOperationChange<T>(mutationFn: (change: T) => Promise<unknown>) {
   return useMutation({
     mutationFn,
     onSettled: () =>
-      Promise.all(["operations", "operation", "history", "dead-letters"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+      Promise.all(["operations", "operation", "history", "given-up"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
   });
 }
 

@@ -30,7 +30,7 @@ export function ActivityPage() {
   const { tab, text } = readActivity(search);
   const running = useQuery(operationQueries.list());
   const history = useQuery(operationQueries.history());
-  const dead = useQuery(operationQueries.deadLetters());
+  const givenUp = useQuery(operationQueries.givenUp());
   const open = useMemo(() => running.data?.filter(({ finished_at, state }) => finished_at === null || state === "failed"), [running.data]);
 
   const show = (change: ActivitySearch, replace = false) =>
@@ -49,7 +49,7 @@ export function ActivityPage() {
             tabs={[
               { value: "running", word: "Running and failed", count: open?.length },
               { value: "finished", word: "Finished", count: history.data?.length },
-              { value: "dead", word: "Dead letters", count: dead.data?.length },
+              { value: "gave-up", word: "Gave up", count: givenUp.data?.length },
             ]}
           />
           <SearchField label="Filter activity" placeholder="Backend, verb, who, outcome…" text={text} onText={(next) => show({ q: next }, true)} />
@@ -73,8 +73,8 @@ export function ActivityPage() {
           )}
         </Section>
       ) : (
-        <Section query={dead} what="dead letters" items={dead.data} text={text} textOf={intentText} empty={<NoDeadLetters />}>
-          {(items) => <DeadLetters items={items} />}
+        <Section query={givenUp} what="orders that were given up" items={givenUp.data} text={text} textOf={intentText} empty={<NothingGivenUp />}>
+          {(items) => <GivenUp items={items} />}
         </Section>
       )}
     </Page>
@@ -110,7 +110,7 @@ const intentText = (each: Intent) => `${each.backend} ${each.verb} ${each.error}
 
 const NothingRuns = () => <Empty icon="activity" title="Nothing is under way" hint="Install or upgrade a backend, and its progress on every node is here and at the top of every page." />;
 const NothingEnded = () => <Empty icon="activity" title="Nothing has ended yet" hint="The last fifty operations that ended are listed here, with who asked for them." />;
-const NoDeadLetters = () => <Empty icon="approve" title="No dead letters" hint="An order that failed on a node after every attempt comes here, with the reason, until it is tried again or given anew." />;
+const NothingGivenUp = () => <Empty icon="approve" title="Nothing was given up" hint="What failed on a machine every time it was tried comes here, with the reason. From here you can have it tried again." />;
 
 function Meta({ actor, cause, at }: { actor: string; cause: string; at: string | null }) {
   return (
@@ -194,26 +194,26 @@ function Details({ id, failed }: { id: string; failed: boolean }) {
   );
 }
 
-function DeadLetters({ items }: { items: Intent[] }) {
+function GivenUp({ items }: { items: Intent[] }) {
   const nameOf = useNodeNames();
   const retry = useRetry();
   const announce = useAnnounce();
   return (
     <Card>
       <p className={styles.explained}>
-        Each of these was tried until its attempts were spent. Nothing happens by itself any more: set right what stands in the way and retry, or give
-        another order for the same backend and node, which takes its place.
+        Each of these failed every time it was tried, so Corral gave up: nothing more happens by itself. Set right what stands in the way, then press Retry: the
+        machine is asked again at once, and as often as before if it fails again. Or ask for something else for the same backend and machine, which takes its place.
       </p>
       <ul>
         {items.map((intent) => (
-          <li key={intent.id} className={styles.letter}>
-            <span className={styles.letterHead}>
+          <li key={intent.id} className={styles.givenUp}>
+            <span className={styles.givenUpHead}>
               <strong>
                 {verbWord(intent.verb)} {intent.backend}
               </strong>{" "}
               on <strong>{nameOf(intent.node_id)}</strong>
               <span className={styles.meta}>
-                {plural(intent.attempts, "attempt")}, ended {formatDateTime(intent.finished_at)}
+                gave up after {plural(intent.attempts, "attempt")}, {formatDateTime(intent.finished_at)}
               </span>
             </span>
             <Button

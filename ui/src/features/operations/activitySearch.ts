@@ -1,4 +1,4 @@
-export type ActivityTab = "running" | "finished" | "dead";
+export type ActivityTab = "running" | "finished" | "gave-up";
 
 export interface ActivitySearch {
   tab?: ActivityTab;
@@ -9,7 +9,7 @@ export interface ActivitySearch {
 
 export function validateActivitySearch(raw: Record<string, unknown>): ActivitySearch {
   const search: ActivitySearch = {};
-  if (raw["tab"] === "running" || raw["tab"] === "finished" || raw["tab"] === "dead") search.tab = raw["tab"];
+  if (raw["tab"] === "running" || raw["tab"] === "finished" || raw["tab"] === "gave-up") search.tab = raw["tab"];
   if (typeof raw["q"] === "string" && raw["q"] !== "") search.q = raw["q"];
   if (typeof raw["open"] === "string") search.open = raw["open"];
   return search;

@@ -8,7 +8,7 @@ import { modelQueries } from "@/data/models";
 import { isAway, type SeenNode } from "@/data/nodes";
 import { operationQueries } from "@/data/operations";
 import { systemQueries } from "@/data/system";
-import { closed, plural, sentence } from "@/format/text";
+import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
 import { Approve, Item, MOST_LISTED, Rest, Retry } from "./AttentionParts";
 import { failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
@@ -18,7 +18,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const asked = {
     status: useQuery(systemQueries.status()),
     operations: useQuery(operationQueries.list()),
-    "dead letters": useQuery(operationQueries.deadLetters()),
+    "orders that were given up": useQuery(operationQueries.givenUp()),
     backends: useQuery(backendQueries.fleet()),
     upgrades: useQuery(backendQueries.upgrades()),
     models: useQuery(modelQueries.summary()),
@@ -31,13 +31,13 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const bus = asked.status.data?.bus;
   const pending = nodes.filter(({ approved }) => !approved);
   const away = nodes.filter(isAway);
-  const dead = asked["dead letters"].data ?? [];
-  const failing = failingOperations(asked.operations.data ?? [], dead);
+  const givenUp = asked["orders that were given up"].data ?? [];
+  const failing = failingOperations(asked.operations.data ?? [], givenUp);
   const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
   const drifting = (asked.backends.data ?? []).flatMap((backend) => backend.nodes.filter(({ drift }) => drift.length > 0).map((place) => ({ backend: backend.name, place })));
   const upgradable = Object.keys(asked.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
-  const isCalm = !isBusGone && [unread, pending, away, dead, failing, models, drifting, upgradable].every((found) => found.length === 0);
+  const isCalm = !isBusGone && [unread, pending, away, givenUp, failing, models, drifting, upgradable].every((found) => found.length === 0);
 
   return (
     <Card title="Needs attention">
@@ -64,16 +64,16 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
             />
           ))}
           <Rest count={failing.length} what="operations failed" to={<Link to="/activity">Show them</Link>} />
-          {dead.slice(0, MOST_LISTED).map((intent) => (
+          {givenUp.slice(0, MOST_LISTED).map((intent) => (
             <Item
               key={intent.id}
               tone="bad"
-              text={sentence(`${intent.verb} of ${intent.backend} on ${nameOf(intent.node_id)} failed for good`)}
-              detail={sentence(intent.error)}
+              text={sentence(`${intent.verb} of ${intent.backend} on ${nameOf(intent.node_id)} was given up`)}
+              detail={`${closed(intent.error)} After ${plural(intent.attempts, "attempt")} nothing more happens by itself.`}
               action={<Retry id={intent.operation_id} nodeId={intent.node_id} what={`${intent.backend} on ${nameOf(intent.node_id)}`} />}
             />
           ))}
-          <Rest count={dead.length} what="dead letters" to={<Link to="/activity" search={{ tab: "dead" }}>Show them</Link>} />
+          <Rest count={givenUp.length} what="orders were given up" to={<Link to="/activity" search={{ tab: "gave-up" }}>Show them</Link>} />
           {models.slice(0, MOST_LISTED).map(({ model, tone, text, detail }) => (
             <Item key={model} tone={tone} text={text} detail={detail} action={<Link to="/models" search={{ open: model }}>{tone === "wait" ? "Watch" : "Look"}</Link>} />
           ))}
@@ -83,7 +83,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               key={`${backend} ${place.node_id}`}
               tone="warn"
               text={`${backend} on ${place.node_name} differs from what is wanted`}
-              detail={place.drift.map(({ detail }) => closed(detail)).join(" ")}
+              detail={place.drift.map(({ detail }) => stopped(sentence(detail, backend))).join(" ")}
               action={<Link to="/backends" search={{ q: place.node_name }}>Look</Link>}
             />
           ))}

@@ -26,12 +26,12 @@ test("a failure is told node by node, and not of a whole herd", () => {
   expect(failureWord({ finished_at: "2026-01-01T00:00:00Z", retrying: false })).toBe("failed");
 });
 
-test("what dead letters tell of an operation is not told twice", () => {
-  const letter = { operation_id: "a", node_id: "1" } as Intent;
+test("what is told of an operation because a machine gave up is not told twice", () => {
+  const givenUp = { operation_id: "a", node_id: "1" } as Intent;
   const whole = operation("a", { state: "failed", error: "one: no room", nodes: [node("1", "error")] });
   const more = operation("a", { error: "one: no room", nodes: [node("1", "error"), node("2", "error")] });
-  expect(failingOperations([whole], [letter])).toEqual([]);
-  expect(failingOperations([more], [letter])).toEqual([more]);
+  expect(failingOperations([whole], [givenUp])).toEqual([]);
+  expect(failingOperations([more], [givenUp])).toEqual([more]);
 });
 
 test("a model that failed is told with its cause, each once", () => {

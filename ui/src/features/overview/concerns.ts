@@ -5,10 +5,10 @@ import { closed, stopped } from "@/format/text";
 /** Failed for good, held up, or on its way. */
 export type Tone = "bad" | "warn" | "wait";
 
-/** Operations with a failure, also one that is tried again by itself; not those that are told node by node, as dead
- * letters. */
-export function failingOperations<T extends Pick<Operation, "jobID" | "state" | "error" | "nodes">>(operations: readonly T[], dead: readonly Intent[]): T[] {
-  const told = new Set(dead.map(({ operation_id, node_id }) => `${operation_id} ${node_id}`));
+/** Operations with a failure, also one that is tried again by itself; not those that are told node by node, because
+ * they were given up. */
+export function failingOperations<T extends Pick<Operation, "jobID" | "state" | "error" | "nodes">>(operations: readonly T[], givenUp: readonly Intent[]): T[] {
+  const told = new Set(givenUp.map(({ operation_id, node_id }) => `${operation_id} ${node_id}`));
   return operations.filter((operation) => {
     if (operation.state !== "failed" && operation.error === "") return false;
     const failed = operation.nodes.filter(({ status }) => status === "error");
