@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from corral.cli.audit import tell
 from corral.cli.client import clean
 from corral.cli.operation_parts import read_operation
 from corral.cli.policies import say_exceptions
@@ -65,3 +66,9 @@ def test_a_policy_names_the_first_machines_it_does_not_hold_on_and_counts_the_re
         " n (upgrade called off 3m ago), n (it has no build for arm64) and 37 more"
     )
     assert say_exceptions({"backend": "echo"}, now_s) == ""
+
+
+def test_the_audit_log_names_machines_and_says_how_many_more_there_were() -> None:
+    entry = {"detail": {"nodes": ["id-of-a", "id-of-b"], "node_count": 39}, "names": {"id-of-a": "a"}}
+    assert tell(entry) == {"nodes": ["a (id-of-a)", "id-of-b", "and 37 more"]}
+    assert tell({"detail": {"nodes": 5}, "names": {}}) == {"nodes": 5}

@@ -356,3 +356,18 @@ async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> Non
     await stores.operations.clear_history(actor="me")
     assert await stores.operations.read_history() == []
     assert await actions(stores, "echo") == ["backend.delete"]
+
+
+async def test_the_audit_log_tells_the_machines_of_an_operation_and_only_the_first_of_many(stores: Stores) -> None:
+    nodes = [await healthy(stores, f"n{number:02}") for number in range(12)]
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, *reversed(nodes)))
+    few = await stores.admission.admit(admission(Verb.INSTALL, nodes[1], nodes[0], backend="beside"))
+    await stores.operations.cancel(few.id, actor="me")
+    await stores.operations.retry(few.id, node_id=nodes[1].id, actor="me")
+    retried, cancelled, small, large = await stores.events.read_latest(limit=4)
+    first = [node.id for node in nodes]
+    assert large.detail == {"operation": admitted.id, "cause": "request", "nodes": first[:10], "node_count": 12}
+    assert (small.action, small.detail["nodes"], small.detail["node_count"]) == ("backend.install", first[:2], 2)
+    what = {"verb": "install", "backend": "beside"}
+    assert (cancelled.action, cancelled.detail) == ("operation.cancelled", what | {"nodes": first[:2], "node_count": 2})
+    assert (retried.action, retried.detail) == ("operation.retried", what | {"nodes": first[1:2], "node_count": 1})

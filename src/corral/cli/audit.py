@@ -30,11 +30,21 @@ def audit_command(api: Api, limit: int, since: str | None) -> None:
                 entry["actor"],
                 entry["action"],
                 _name(entry["subject"], entry),
-                json.dumps(_named(entry["detail"], entry), ensure_ascii=False) if entry["detail"] else "",
+                json.dumps(tell(entry), ensure_ascii=False) if entry["detail"] else "",
             )
             for entry in entries
         ],
     )
+
+
+def tell(entry: dict[str, Any]) -> Any:
+    """What an entry says, with names."""
+    detail = dict(entry["detail"])
+    nodes = detail.get("nodes")
+    count = detail.pop("node_count", None)
+    if isinstance(nodes, list) and isinstance(count, int) and count > len(nodes):
+        detail["nodes"] = [*nodes, f"and {count - len(nodes)} more"]
+    return _named(detail, entry)
 
 
 def _name(text: str, entry: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from corral.core.operations import Admission, NodeProgressStatus, Order
 from corral.core.policies import Ensure, OnDrift, PolicyChange
 from corral.core.rivals import exclude_each_other, names_in
 from corral.store.database import Database, Row, Tx
-from corral.store.events import append_event
+from corral.store.events import append_event, tell_nodes
 from corral.store.intent_rows import (
     decode_wish,
     encode_wish,
@@ -94,7 +94,7 @@ class AdmissionStore:
             actor=admission.actor,
             action=f"backend.{admission.verb.value}",
             subject=admission.backend,
-            detail={"operation": admission.id, "nodes": len(orders), "cause": admission.cause},
+            detail={"operation": admission.id, "cause": admission.cause, **tell_nodes(_by_name(orders))},
         )
         await touch_operations(tx, replaced)
         await finish_operations(tx, [admission.id, *replaced])
@@ -130,6 +130,10 @@ class AdmissionStore:
             admission.id,
             admission.actor,
         )
+
+
+def _by_name(orders: Sequence[Order]) -> list[NodeId]:
+    return [order.node_id for order in sorted(orders, key=lambda order: order.node_name)]
 
 
 async def next_generation(tx: Tx) -> int:

@@ -1,12 +1,14 @@
 """Append-only: who did what to what, and why. The audit log, and what the live feed resumes from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from corral.store.database import Database, Row, Tx
+
+NODES_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,11 @@ async def append_event(
         subject,
         msgspec.json.encode(detail or {}).decode(),
     )
+
+
+def tell_nodes(ids: Sequence[str]) -> dict[str, Any]:
+    """For the detail of an event: of a thousand machines it names the first few."""
+    return {"nodes": list(ids[:NODES_TOLD]), "node_count": len(ids)}
 
 
 def _event(row: Row) -> Event:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.intents import Intent, IntentState, with_last_error
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress, NodeProgressStatus, Operation
 from corral.store.database import Database, Tx
-from corral.store.events import append_event
+from corral.store.events import append_event, tell_nodes
 from corral.store.intent_rows import (
     SELECT_INTENT,
     finish_operations,
@@ -42,6 +43,13 @@ class Cancelled:
 
 def _unknown(operation_id: str) -> NotFound:
     return NotFound(f"there is no operation {operation_id!r}; `corral ops list` shows the ones there are")
+
+
+def _tell(operation: Operation, intents: Iterable[Intent]) -> dict[str, Any]:
+    """For the audit log: what was called off or tried again, and on which machines, by their names."""
+    chosen = {intent.node_id for intent in intents}
+    ids = [node.node_id for node in operation.nodes if node.node_id in chosen]
+    return {"verb": operation.verb.value, "backend": operation.backend, **tell_nodes(ids)}
 
 
 class OperationStore:
@@ -199,7 +207,8 @@ class OperationStore:
                 operation_id,
                 why,
             )
-            await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id)
+            detail = _tell(operation, intents)
+            await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
             return Cancelled(
                 operation=await _read_one(tx, operation_id),
@@ -239,7 +248,7 @@ class OperationStore:
                 " AND newer.generation > backend_policies.generation)",
                 operation_id,
             )
-            detail = {"nodes": [intent.node_id for intent in chosen]}
+            detail = _tell(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)
 

@@ -5,6 +5,7 @@ import { Chip } from "@/components/Chip";
 import { Card } from "@/components/Page";
 import { formatDateTime } from "@/format/time";
 import styles from "./AuditLog.module.css";
+import { detailWords } from "./auditWords";
 import { accessQueries } from "./queries";
 
 export function AuditLog({ text }: { text: string }) {
@@ -43,24 +44,4 @@ export function AuditLog({ text }: { text: string }) {
       ) : null}
     </>
   );
-}
-
-type Names = Record<string, string>;
-
-function detailWords(detail: Record<string, unknown>, names: Names): string {
-  return Object.entries(detail)
-    .map(([key, value]) => [key, valueWords(value, names)])
-    .filter(([, words]) => words !== "")
-    .map(([key, words]) => `${key}: ${words}`)
-    .join(" · ");
-}
-
-/** Nodes by name; of a long digest its beginning: enough to know it again. */
-function valueWords(value: unknown, names: Names): string {
-  if (typeof value === "string") return names[value] ?? (/^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value);
-  if (Array.isArray(value)) return value.map((each) => valueWords(each, names)).join(", ");
-  if (typeof value !== "object" || value === null) return String(value ?? "");
-  return Object.entries(value)
-    .map(([key, each]) => `${key}=${valueWords(each, names)}`)
-    .join(", ");
 }

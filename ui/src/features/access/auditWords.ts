@@ -1,0 +1,27 @@
+type Names = Record<string, string>;
+
+/** What an entry of the audit log says beside who did what to what. */
+export function detailWords(detail: Record<string, unknown>, names: Names): string {
+  return Object.entries(withRest(detail))
+    .map(([key, value]) => [key, valueWords(value, names)])
+    .filter(([, words]) => words !== "")
+    .map(([key, words]) => `${key}: ${words}`)
+    .join(" · ");
+}
+
+/** Of many machines only the first are told, and how many there were. */
+function withRest({ node_count: count, ...detail }: Record<string, unknown>): Record<string, unknown> {
+  const { nodes } = detail;
+  if (!Array.isArray(nodes) || typeof count !== "number" || count <= nodes.length) return detail;
+  return { ...detail, nodes: [...nodes, `and ${count - nodes.length} more`] };
+}
+
+/** Nodes by name; of a long digest its beginning: enough to know it again. */
+function valueWords(value: unknown, names: Names): string {
+  if (typeof value === "string") return names[value] ?? (/^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value);
+  if (Array.isArray(value)) return value.map((each) => valueWords(each, names)).join(", ");
+  if (typeof value !== "object" || value === null) return String(value ?? "");
+  return Object.entries(value)
+    .map(([key, each]) => `${key}=${valueWords(each, names)}`)
+    .join(", ");
+}
