@@ -119,6 +119,13 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     assert nodes == {"one": third, "two": third}, "who names it means it"
     assert "delete echo: done (2 machines)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no machine has" in shell.run("backends", "list").lower()
+    choice = shell.run("ops", "show", "echo", code=1).splitlines()
+    assert choice[0].split() == ["OPERATION", "KIND", "BACKEND", "ASKED", "(UTC)", "STATE"]
+    past = shell.json("ops", "history")["operations"]
+    told = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
+    assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == told
+    assert choice[-1] == f"corral: 'echo' fits {len(told)} operations; give the id of yours, or its beginning"
+
     history = shell.run("ops", "history")
     for verb in ("install", "upgrade", "rollback", "delete"):
         assert f"{verb} echo" in history

@@ -188,11 +188,13 @@ def show_time(rfc3339: str) -> str:
     return rfc3339[:19].replace("T", " ")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = (), err: bool = False
+) -> None:
     """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
     lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    if sys.stdout.isatty():
+    if (sys.stderr if err else sys.stdout).isatty():
         cut = [at for at, column in enumerate(columns) if not may_cut or column in may_cut]
         widths = fit_widths(widths, shutil.get_terminal_size().columns, may_cut=cut)
     for line in lines:
@@ -200,4 +202,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cu
             (cell if len(cell) <= width else cell[: width - 1] + "…").ljust(width)
             for cell, width in zip(line, widths, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        click.echo("  ".join(cells).rstrip(), err=err)

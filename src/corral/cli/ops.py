@@ -17,6 +17,7 @@ from corral.core.sizes import format_bytes
 from corral.system import SystemClock
 
 JOB_ID = re.compile(r"[0-9a-fA-F-]{32,}")
+CHOICE_MOST = 10
 
 
 @click.group("ops")
@@ -33,17 +34,38 @@ def find_operation(api: Api, wanted: str) -> str:
         return str(api.call("GET", "api", "operations", wanted)["jobID"])
     for path in (("api", "operations"), ("api", "operations", "history")):
         rows = api.call("GET", *path)["operations"]
-        found = sorted({row["jobID"] for row in rows if wanted in (row["id"], row["name"])})
-        found = found or sorted({row["jobID"] for row in rows if row["jobID"].startswith(wanted)})
+        named = {row["jobID"]: row for row in rows if wanted in (row["id"], row["name"])}
+        found = named or {row["jobID"]: row for row in rows if row["jobID"].startswith(wanted)}
         if len(found) > 1:
-            raise Conflict(f"{wanted!r} fits {len(found)} operations; give the jobID of yours ({_few(found)})")
+            _show_choice(list(found.values()))
+            raise Conflict(f"{wanted!r} fits {len(found)} operations; give the id of yours, or its beginning")
         if found:
-            return str(found[0])
+            return str(next(iter(found)))
     raise NotFound(f"there is no operation {wanted!r}; `{command('ops list')}` shows the ones there are")
 
 
-def _few(ids: list[str]) -> str:
-    return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
+def _show_choice(rows: list[dict[str, Any]]) -> None:
+    """Newest first, beside the error that follows."""
+    newest = sorted(rows, key=_asked_at, reverse=True)
+    print_table(
+        ("OPERATION", "KIND", "BACKEND", "ASKED (UTC)", "STATE"),
+        [
+            (row["jobID"], row["verb"], row["name"], show_time(_asked_at(row)), _state(row))
+            for row in newest[:CHOICE_MOST]
+        ],
+        err=True,
+    )
+    if len(newest) > CHOICE_MOST:
+        click.echo(f"and {len(newest) - CHOICE_MOST} more", err=True)
+
+
+def _asked_at(row: dict[str, Any]) -> str:
+    """Of an open operation, or of one in the history."""
+    return str(row.get("created_at") or row.get("startedAt") or "")
+
+
+def _state(row: dict[str, Any]) -> str:
+    return "failed, tried again" if row.get("retrying") else str(row.get("state") or row.get("outcome") or "")
 
 
 def _finish(api: Api, answer: Any, outcome: Outcome) -> None:
