@@ -29,6 +29,7 @@ from corral.frontend.edge import Edge
 from corral.frontend.errors import install_error_handlers
 from corral.frontend.feed import LiveFeed
 from corral.frontend.fleet.backends import backend_routes
+from corral.frontend.fleet.deletes import delete_routes
 from corral.frontend.fleet.jobs import job_routes
 from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.nodes import node_backend_routes
@@ -36,6 +37,7 @@ from corral.frontend.fleet.open_operations import OpenOperations
 from corral.frontend.fleet.operations import operation_routes
 from corral.frontend.fleet.policies import policy_routes
 from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
+from corral.frontend.fleet.upgrades import upgrade_routes
 from corral.frontend.fleet.uses import BackendUses
 from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
 from corral.frontend.gallery.service import Galleries
@@ -130,7 +132,9 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of))
     api.include_router(job_routes(stores.operations, parts.progress))
     uses = BackendUses(stores, parts.fleet)
-    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades, uses))
+    api.include_router(delete_routes(parts.fleet, stores.nodes, uses))
+    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries))
+    api.include_router(upgrade_routes(parts.fleet, parts.upgrades))
     api.include_router(node_backend_routes(stores, parts.fleet, parts.listing, uses))
     api.include_router(policy_routes(stores, parts.listing, parts.hint_of))
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)

@@ -1,8 +1,8 @@
-"""Install, upgrade, roll back and delete, on every node or some: LocalAI's paths, and Corral's beside them."""
+"""Install, upgrade and roll back, on every node or some: Corral's paths, and LocalAI's for the same."""
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -12,10 +12,8 @@ from corral.core.fleet_requests import DeleteWanted, InstallWanted, RollbackWant
 from corral.core.policies import OnDrift
 from corral.core.variants import is_meta, needed_capability
 from corral.frontend.admin.principal import Actor
-from corral.frontend.answers import MsgspecJson
-from corral.frontend.fleet.service import FleetService, UpgradeChecks
+from corral.frontend.fleet.service import FleetService
 from corral.frontend.fleet.targets import IdempotencyKey, Targeted, read_target
-from corral.frontend.fleet.uses import BackendUses
 from corral.frontend.gallery.service import Galleries
 from corral.store.admission import Admitted
 from corral.store.nodes import NodeStore
@@ -55,22 +53,6 @@ class Started(BaseModel):
     statusUrl: str
 
 
-class ModelUse(BaseModel):
-    model: str
-    replicas: int
-    """That stop."""
-
-
-class Uses(BaseModel):
-    models: list[ModelUse]
-    consequence: str
-    """The same in words; empty when no model uses it."""
-
-
-class Deleting(Started, Uses):
-    pass
-
-
 class LocalAiStarted(BaseModel):
     id: str
     status_url: str
@@ -84,9 +66,7 @@ def _localai(admitted: Admitted) -> LocalAiStarted:
     return LocalAiStarted(id=admitted.id, status_url=f"/backends/jobs/{admitted.id}")
 
 
-def backend_routes(
-    fleet: FleetService, nodes: NodeStore, galleries: Galleries, checks: UpgradeChecks, uses: BackendUses
-) -> APIRouter:
+def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.post("/api/backends/install-external")
@@ -115,21 +95,6 @@ def backend_routes(
         )
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
-    @router.post("/api/backends/delete/{element:path}")
-    async def delete(
-        element: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
-    ) -> Deleting:
-        """It holds: no load brings the backend back. Answers which models that ends."""
-        request = DeleteWanted(element=element, target=await read_target(wanted, nodes))
-        ended = await uses.read(element, request.target)
-        begun = started(await fleet.delete(request, actor=actor, key=key), "backend deletion started")
-        return Deleting(**begun.model_dump(), **ended)
-
-    @router.post("/api/backends/uses/{element:path}")
-    async def show_uses(element: str, wanted: Targeted | None = None) -> Uses:
-        """Changes nothing: which models use it, and how many of their replicas its deletion would stop."""
-        return Uses(**await uses.read(element, await read_target(wanted, nodes)))
-
     @router.post("/api/backends/upgrade/{element:path}")
     async def upgrade(
         element: str, actor: Actor, wanted: UpgradeBody | None = None, key: IdempotencyKey = None
@@ -153,7 +118,6 @@ def backend_routes(
         return started(await fleet.rollback(request, actor=actor, key=key), "backend rollback started")
 
     _add_localai_routes(router, fleet, nodes, galleries)
-    _add_upgrade_routes(router, fleet, checks)
     return router
 
 
@@ -175,44 +139,6 @@ def _add_localai_routes(router: APIRouter, fleet: FleetService, nodes: NodeStore
     @router.post("/backends/upgrade/{element:path}")
     async def apply_upgrade(element: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
         return _localai(await fleet.upgrade(UpgradeWanted(element=element), actor=actor, key=key))
-
-
-def _add_upgrade_routes(router: APIRouter, fleet: FleetService, checks: UpgradeChecks) -> None:
-    async def list_upgrades() -> Response:
-        """By backend: what nodes have, and what the galleries offer."""
-        found = await checks.read()
-        return MsgspecJson(
-            {
-                name: {
-                    "backend_name": name,
-                    "installed_version": upgrade.nodes[0].version,
-                    "available_version": upgrade.nodes[0].available_version,
-                    "installed_digest": upgrade.nodes[0].digest,
-                    "available_digest": upgrade.nodes[0].available_digest,
-                    "node_drift": upgrade.nodes,
-                }
-                for name, upgrade in found.items()
-            }
-        )
-
-    async def check_upgrades() -> dict[str, str]:
-        checks.ask()
-        return {"message": "galleries and registries are being asked"}
-
-    for prefix in ("/api/backends", "/backends"):
-        router.get(f"{prefix}/upgrades")(list_upgrades)
-        router.post(f"{prefix}/upgrades/check")(check_upgrades)
-
-    @router.post("/api/backends/upgrades/apply", status_code=202)
-    async def upgrade_all(actor: Actor) -> dict[str, dict[str, str]]:
-        """Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
-        backend."""
-        jobs = {}
-        for name, upgrade in (await checks.read()).items():
-            if not all(node.rolled_back for node in upgrade.nodes):
-                wanted = UpgradeWanted(element=name, spare_rolled_back=True)
-                jobs[name] = (await fleet.upgrade(wanted, actor=actor)).id
-        return {"jobs": jobs}
 
 
 def _for_some_only(catalogue: Catalogue, element: str) -> JSONResponse | None:

@@ -22,7 +22,7 @@ from corral.frontend.fleet.operation_view import (
     with_live,
 )
 from corral.frontend.fleet.service import Progress
-from corral.store.operations import Places
+from corral.store.operations import Cancelled, OperationStore, Places
 from corral.store.stores import Stores
 
 
@@ -65,7 +65,6 @@ def operation_routes(
     stores: Stores, listed: OpenOperations, live: Progress, hint: Callable[[str], Awaitable[None]]
 ) -> APIRouter:
     router = APIRouter(tags=["operations"])
-    operations = stores.operations
 
     def show(operation: Operation) -> OperationView:
         return view_operation(with_live(operation, live.of(operation.id)))
@@ -75,6 +74,27 @@ def operation_routes(
         """What runs, and what failed and was not dismissed."""
         return Response(await listed.read(), media_type="application/json")
 
+    _add_history_routes(router, stores.operations, hint)  # before the next, which would take it for an operation
+
+    @router.get("/api/operations/{operation_id}", response_model=OperationView)
+    async def show_operation(operation_id: str) -> Response:
+        return MsgspecJson(show(await stores.operations.read_one(operation_id)))
+
+    @router.post("/api/operations/{operation_id}/retry", response_model=OperationView)
+    async def retry_operation(operation_id: str, actor: Actor, wanted: Retry | None = None) -> Response:
+        """Failed nodes, or one of them, are tried again now, with all attempts before them."""
+        node_id = None
+        if wanted is not None and wanted.node_id:
+            node_id = find_node(await stores.nodes.read_all(), wanted.node_id).id
+        operation = await stores.operations.retry(operation_id, node_id=node_id, actor=actor)
+        await hint("operations")
+        return MsgspecJson(show(operation))
+
+    _add_ending_routes(router, stores.operations, hint)
+    return router
+
+
+def _add_history_routes(router: APIRouter, operations: OperationStore, hint: Callable[[str], Awaitable[None]]) -> None:
     @router.get("/api/operations/history", response_model=History)
     async def list_history() -> Response:
         """The last fifty that ended, newest first."""
@@ -90,19 +110,9 @@ def operation_routes(
         await hint("operations")
         return {"success": True}
 
-    @router.get("/api/operations/{operation_id}", response_model=OperationView)
-    async def show_operation(operation_id: str) -> Response:
-        return MsgspecJson(show(await operations.read_one(operation_id)))
 
-    @router.post("/api/operations/{operation_id}/retry", response_model=OperationView)
-    async def retry_operation(operation_id: str, actor: Actor, wanted: Retry | None = None) -> Response:
-        """Failed nodes, or one of them, are tried again now, with all attempts before them."""
-        node_id = None
-        if wanted is not None and wanted.node_id:
-            node_id = find_node(await stores.nodes.read_all(), wanted.node_id).id
-        operation = await operations.retry(operation_id, node_id=node_id, actor=actor)
-        await hint("operations")
-        return MsgspecJson(show(operation))
+def _add_ending_routes(router: APIRouter, operations: OperationStore, hint: Callable[[str], Awaitable[None]]) -> None:
+    """Answers in LocalAI's shape, also where it fails."""
 
     async def cancel(operation_id: str, actor: str) -> Response:
         try:
@@ -110,14 +120,7 @@ def operation_routes(
         except CorralError as error:
             return _not_done(error)
         await hint("operations")
-        told = len(cancelled.running)
-        if cancelled.was_over:
-            message = f"operation has already ended ({cancelled.operation.state.value}); nothing was called off"
-        elif cancelled.operation.finished_at is not None:
-            message = f"operation {cancelled.operation.state.value}"
-        else:
-            message = f"operation is being cancelled; {told} {'node is' if told == 1 else 'nodes are'} told"
-        return JSONResponse({"success": True, "message": message})
+        return JSONResponse({"success": True, "message": _say_cancelled(cancelled)})
 
     @router.post("/api/operations/{operation_id}/cancel")
     async def cancel_operation(operation_id: str, actor: Actor) -> Response:
@@ -138,11 +141,18 @@ def operation_routes(
         await hint("operations")
         return JSONResponse({"success": True, "message": "operation dismissed"})
 
-    return router
+
+def _say_cancelled(cancelled: Cancelled) -> str:
+    state, told = cancelled.operation.state.value, len(cancelled.running)
+    if cancelled.was_over:
+        return f"operation has already ended ({state}); nothing was called off"
+    if cancelled.operation.finished_at is not None:
+        return f"operation {state}"
+    return f"operation is being cancelled; {told} {'node is' if told == 1 else 'nodes are'} told"
 
 
 def _not_done(error: CorralError) -> JSONResponse:
-    """LocalAI's shape; a job nobody knows is a bad request there."""
+    """A job nobody knows is a bad request there."""
     status = status_of(error)
     return JSONResponse({"error": str(error)}, status_code=400 if status == 404 else status)
 

@@ -1,0 +1,50 @@
+"""For which backends there is something newer, and all of it at once."""
+
+from fastapi import APIRouter, Response
+
+from corral.core.fleet_requests import UpgradeWanted
+from corral.frontend.admin.principal import Actor
+from corral.frontend.answers import MsgspecJson
+from corral.frontend.fleet.service import FleetService, UpgradeChecks
+
+
+def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
+    router = APIRouter(tags=["backends"])
+
+    async def list_upgrades() -> Response:
+        """By backend: what nodes have, and what the galleries offer."""
+        found = await checks.read()
+        return MsgspecJson(
+            {
+                name: {
+                    "backend_name": name,
+                    "installed_version": upgrade.nodes[0].version,
+                    "available_version": upgrade.nodes[0].available_version,
+                    "installed_digest": upgrade.nodes[0].digest,
+                    "available_digest": upgrade.nodes[0].available_digest,
+                    "node_drift": upgrade.nodes,
+                }
+                for name, upgrade in found.items()
+            }
+        )
+
+    async def check_upgrades() -> dict[str, str]:
+        checks.ask()
+        return {"message": "galleries and registries are being asked"}
+
+    for prefix in ("/api/backends", "/backends"):
+        router.get(f"{prefix}/upgrades")(list_upgrades)
+        router.post(f"{prefix}/upgrades/check")(check_upgrades)
+
+    @router.post("/api/backends/upgrades/apply", status_code=202)
+    async def upgrade_all(actor: Actor) -> dict[str, dict[str, str]]:
+        """Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
+        backend."""
+        jobs = {}
+        for name, upgrade in (await checks.read()).items():
+            if not all(node.rolled_back for node in upgrade.nodes):
+                wanted = UpgradeWanted(element=name, spare_rolled_back=True)
+                jobs[name] = (await fleet.upgrade(wanted, actor=actor)).id
+        return {"jobs": jobs}
+
+    return router
