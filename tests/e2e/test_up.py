@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from corral.cli import client
+from corral.cli.doctor import doctor_command
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up
 from harness.waiting import free_port, wait_until
@@ -99,6 +102,18 @@ def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
     assert [finding for finding in findings if finding["state"] == "problem"] == []
 
 
+def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"name": "vm", "listen": f"127.0.0.1:{free_port()}", "bus_port": free_port()}
+    (tmp_path / "up.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(client, "DEFAULT_URL", up.url)
+    environment = {"CORRAL_DATA_DIR": str(tmp_path), "CORRAL_API_KEY": up.admin.key}
+    said = CliRunner().invoke(doctor_command, env=environment).output
+    assert f"none runs on {tmp_path}" in said
+    assert up.url not in said
+
+
 @pytest.mark.parametrize("part", ["frontend", "worker", "nats-server"])
 def test_a_part_killed_with_9_is_started_again_with_a_word_about_it(up: Up, part: str) -> None:
     up.admin.wait_for_status("first", "healthy")
@@ -172,6 +187,10 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert f"`corral up --listen 0.0.0.0:{port}` lets others join" in output
     finally:
         again.stop()
+    doctor = run_cli("doctor", environment=local(running))
+    assert f"{port} (--listen, as in the last run) is free" in doctor.stdout
+    assert f"{running.bus_port} (--bus-port, as in the last run) is free" in doctor.stdout
+    assert f"nothing runs on 127.0.0.1:{running.bus_port}" in doctor.stdout
     pasted = run_cli("worker", "--data-dir", str(running.data), "--join", running.url, "--token", "x")
     assert (pasted.returncode, "belongs to a `corral up`" in pasted.stderr) == (2, True)
 
@@ -244,7 +263,7 @@ def test_a_start_after_kill_9_is_ready_when_its_own_worker_is_and_not_before(tmp
         again.stop()
     stopped = run_cli("status", environment=local(running))
     assert stopped.returncode == 3
-    command = f"corral up --listen 127.0.0.1:{running.port}"
+    command = f"corral up --listen 127.0.0.1:{running.port} --bus-port {running.bus_port}"
     assert f"no `corral up` runs in {running.data}; start it with: {command}" in stopped.stderr
     third = Program("up", *running.flags, log=running.log)
     try:

@@ -107,8 +107,7 @@ def _nothing_runs(data_dir: Path) -> str:
     words = ["up"]
     if data_dir != Path(data_home()).expanduser().absolute() and "CORRAL_DATA_DIR" not in os.environ:
         words += ["--data-dir", str(data_dir)]
-    if last is not None and last.listen != DEFAULT_URL.removeprefix("http://"):
-        words += ["--listen", last.listen]
+    words += last.flags() if last is not None else []
     return f"no `{command('up')}` runs in {data_dir}; start it with: {command(shlex.join(words))}"
 
 

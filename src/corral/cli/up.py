@@ -118,7 +118,7 @@ class Up:
                 say("Everything has stopped.")
 
     def _remember(self) -> None:
-        now = LastRun(name=self._name, listen=self._settings.listen)
+        now = LastRun(name=self._name, listen=self._settings.listen, bus_port=self._settings.bus_port)
         if self._last is not None:
             given = self._settings.name is not None
             for line in tell_changes(self._last, now, name_given=given, host_name=host_name()):
