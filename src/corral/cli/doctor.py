@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -69,8 +69,18 @@ def doctor_command(api: Api) -> None:
             click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
             if finding.advice:
                 click.echo(f"    {'':11} -> {finding.advice}")
+        click.echo(_sum_up(findings, running=status is not None))
     if any(finding.state == "problem" for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+def _sum_up(findings: Sequence[Finding], *, running: bool) -> str:
+    states = [finding.state for finding in findings]
+    if "problem" in states:
+        count = states.count("problem")
+        return f"\n{count} {'problem stands' if count == 1 else 'problems stand'} in the way (XX)."
+    noted = "; see what is marked !!" if "warning" in states else ""
+    return f"\nNothing stands in the way{noted}." + ("" if running else f" To start: {command('up')}")
 
 
 def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) -> Finding:
