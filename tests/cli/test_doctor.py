@@ -39,6 +39,15 @@ def test_those_of_the_last_run_on_this_data_directory(tmp_path: Path, taken: int
     assert "as in the last run" in found[0][2]
 
 
+def test_it_ends_with_how_to_start_as_the_last_time(tmp_path: Path) -> None:
+    listen, bus = free_port(), free_port()
+    remember(tmp_path, listen, bus)
+    done = run_cli("doctor", "--data-dir", str(tmp_path), environment=clean_environment(HOME=str(tmp_path)))
+    start = f"corral up --data-dir {tmp_path} --listen 127.0.0.1:{listen} --bus-port {bus}\n"
+    assert "Nothing stands in the way" in done.stdout
+    assert done.stdout.endswith(f" To start: {start}"), done.stdout
+
+
 def test_those_set_since_by_variable_or_file_go_before(tmp_path: Path, taken: int) -> None:
     listen, other, bus = free_port(), free_port(), free_port()
     remember(tmp_path, listen, bus)

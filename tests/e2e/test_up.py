@@ -71,10 +71,13 @@ def test_elsewhere_the_command_line_uses_address_and_key_from_the_environment(up
     assert run_cli("status", environment=right).returncode == 0
     wrong = run_cli("status", environment=clean_environment(**elsewhere, CORRAL_API_KEY="corral-wrong"))
     assert wrong.returncode == 1
-    assert "not accepted" in wrong.stderr
+    assert f"the key in CORRAL_API_KEY is not accepted by {up.url}" in wrong.stderr
     without = run_cli("status", environment=clean_environment(**elsewhere))
     assert without.returncode == 1
-    assert "CORRAL_API_KEY" in without.stderr
+    assert "asks for an API key: set CORRAL_API_KEY" in without.stderr
+    bus = clean_environment(CORRAL_DATA_DIR=str(tmp_path), CORRAL_URL=f"http://127.0.0.1:{up.bus_port}")
+    astray = run_cli("status", environment=bus)
+    assert (astray.returncode, "what answers there does not speak HTTP" in astray.stderr) == (3, True)
 
 
 def test_a_second_up_on_the_same_data_directory_refuses_and_names_the_first(up: Up) -> None:

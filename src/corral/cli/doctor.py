@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from corral.cli.client import Api, api_options, clean, print_json
+from corral.cli.client import Api, api_options, clean, how_to_start, print_json
 from corral.cli.last_run import LastRun, as_before, read_last_run
 from corral.cli.options import read_settings, settings_file
 from corral.cli.program import command
@@ -69,18 +69,19 @@ def doctor_command(api: Api) -> None:
             click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
             if finding.advice:
                 click.echo(f"    {'':11} -> {finding.advice}")
-        click.echo(_sum_up(findings, running=status is not None))
+        click.echo(_sum_up(findings, start=how_to_start(directory) if status is None else ""))
     if any(finding.state == "problem" for finding in findings):
         raise click.exceptions.Exit(1)
 
 
-def _sum_up(findings: Sequence[Finding], *, running: bool) -> str:
+def _sum_up(findings: Sequence[Finding], *, start: str) -> str:
+    """`start`: how to, where nothing runs."""
     states = [finding.state for finding in findings]
     if "problem" in states:
         count = states.count("problem")
         return f"\n{count} {'problem stands' if count == 1 else 'problems stand'} in the way (XX)."
     noted = "; see what is marked !!" if "warning" in states else ""
-    return f"\nNothing stands in the way{noted}." + ("" if running else f" To start: {command('up')}")
+    return f"\nNothing stands in the way{noted}." + (f" To start: {start}" if start else "")
 
 
 def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) -> Finding:

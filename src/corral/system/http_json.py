@@ -41,7 +41,9 @@ _ERRORS |= {429: Declined, 503: Declined}
 
 
 def cause_of(error: Exception) -> str:
-    """For people: without the number a system has for it."""
+    """For people: without the number a system has for it, or the words of who speaks something else."""
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+        return "what answers there does not speak HTTP"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
