@@ -34,8 +34,16 @@ def why_model(api: Api, model: str) -> None:
     for load in answer["loads"]:
         told = load.get("error") or load.get("reason") or ""
         click.echo(f"Load ({clean(load['cause'])}): {load['state']}, attempt {load['attempts'] + 1}. {clean(told)}")
+    for setback in answer.get("setbacks", ()):
+        click.echo(_setback_line(setback))
     for decision in answer["decisions"]:
         _print_decision(decision)
+
+
+def _setback_line(setback: dict[str, Any]) -> str:
+    times = "" if setback["failures"] == 1 else f" {setback['failures']} times"
+    again = f"tried again there from {show_time(setback['until'])} on" if setback["rests"] else "tried after the others"
+    return f"Failed on {clean(setback['node'])}{times}, {again}: {clean(setback['error'])}"
 
 
 def _print_decision(decision: dict[str, Any]) -> None:
@@ -65,6 +73,8 @@ def _score_words(name: str, value: int) -> str:
     if not value:
         return ""
     match name:
+        case "failed_here":
+            return f"it failed here {value} times" if value > 1 else "it failed here once"
         case "room_unknown":
             return "how much room it has is not known"
         case "in_flight":

@@ -8,7 +8,7 @@ from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_tools import LoadFailed, LoadTools, written
 from corral.controller.staging_news import telling_of_staging
-from corral.core.errors import Conflict, NoResponders
+from corral.core.errors import Conflict, NoResponders, Unavailable
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import WeightsPlan, by_configured_name, plan_weights
 from corral.core.model_config import ConfigFile
@@ -64,7 +64,7 @@ class Weights:
             return reply
         try:
             left = await stager.stage(model.name, node, names, self._headway.note_staged)
-        except Conflict as error:  # of the node or the file, not with another's load
+        except (Conflict, Unavailable) as error:  # of the node or the file, not with another's load
             raise LoadFailed(str(error)) from error
         if left is None:
             return reply

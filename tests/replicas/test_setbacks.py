@@ -1,0 +1,78 @@
+"""A machine that cannot load a model for a reason of its own, and others that can."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.databases import BOTH
+from harness.herd import ADMIN_KEY, Herd, ask
+from harness.localai_backend import write_localai_backend
+from harness.nats import Nats
+from harness.programs import Admin, clean_environment, run_cli
+from harness.waiting import wait_until
+
+CONFIG = "name: {name}\nbackend: echo\ntemplate: {{use_tokenizer_template: true}}\n"
+
+
+@pytest.fixture(params=BOTH)
+def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    running = Herd(tmp_path, nats, store)
+    yield running
+    running.stop()
+
+
+def start_worker(herd: Herd, name: str, *, dies: bool = False) -> None:
+    """One that `dies` has a backend whose every process ends as soon as it was started."""
+    backends = herd.directory / f"{name}-system"
+    write_localai_backend(backends / "echo")
+    if dies:
+        run = backends / "echo" / "run.sh"
+        run.write_text("#!/bin/sh\necho 'no such device' >&2\nexit 3\n")
+    herd.start_worker(name, "--system-backends-dir", str(backends), "--backend-restarts", "0")
+
+
+def add(admin: Admin, *names: str) -> None:
+    for name in names:
+        added = admin.call("POST", "/api/models", body={"config": CONFIG.format(name=name)})
+        assert added.status == 201, added.body
+
+
+def cli(admin: Admin, *words: str) -> str:
+    done = run_cli(*words, environment=clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY))
+    return done.stdout + done.stderr
+
+
+def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_worker(herd, "good")
+    add(admin, "first", "horse")
+    assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
+    start_worker(herd, "bad", dies=True)
+    answer = ask(admin, "horse")
+    assert answer.status == 200, answer.body
+    why = admin.call("GET", "/api/why/models/horse").json()
+    [setback] = why["setbacks"]
+    assert (setback["node"], setback["failures"], setback["rests"]) == ("bad", 1, True)
+    second, first = why["decisions"]
+    assert [one["node"] for one in first["candidates"] if one["verdict"] == "chosen"] == ["bad"]
+    [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
+    assert bad["reason"].startswith("it failed here and is tried here again from"), bad
+    assert "Failed on bad, tried again there from" in cli(admin, "why", "model", "horse")
+    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
+
+
+def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tried_in_haste(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    for name in ("bad", "worse"):
+        start_worker(herd, name, dies=True)
+    add(admin, "horse")
+    answer = ask(admin, "horse")
+    assert answer.status == 503, answer.body
+    for name in ("bad", "worse"):
+        assert f"{name} could not start horse" in answer.message
+    assert ask(admin, "horse").status == 503
+    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
+    start_worker(herd, "good")
+    wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
