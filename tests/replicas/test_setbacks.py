@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from harness.databases import BOTH
+from harness.echo_herd import add_echo_models, start_echo_worker
 from harness.herd import ADMIN_KEY, Herd, ask
-from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
 from harness.waiting import wait_until
-
-CONFIG = "name: {name}\nbackend: echo\ntemplate: {{use_tokenizer_template: true}}\n"
 
 
 @pytest.fixture(params=BOTH)
@@ -23,22 +21,6 @@ def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator
     running.stop()
 
 
-def start_worker(herd: Herd, name: str, *, dies: bool = False) -> None:
-    """One that `dies` has a backend whose every process ends as soon as it was started."""
-    backends = herd.directory / f"{name}-system"
-    write_localai_backend(backends / "echo")
-    if dies:
-        run = backends / "echo" / "run.sh"
-        run.write_text("#!/bin/sh\necho 'no such device' >&2\nexit 3\n")
-    herd.start_worker(name, "--system-backends-dir", str(backends), "--backend-restarts", "0")
-
-
-def add(admin: Admin, *names: str) -> None:
-    for name in names:
-        added = admin.call("POST", "/api/models", body={"config": CONFIG.format(name=name)})
-        assert added.status == 201, added.body
-
-
 def cli(admin: Admin, *words: str) -> str:
     done = run_cli(*words, environment=clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY))
     return done.stdout + done.stderr
@@ -46,10 +28,10 @@ def cli(admin: Admin, *words: str) -> str:
 
 def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(herd: Herd) -> None:
     admin = herd.start_frontend()
-    start_worker(herd, "good")
-    add(admin, "first", "horse")
+    start_echo_worker(herd, "good")
+    add_echo_models(admin, "first", "horse")
     assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
-    start_worker(herd, "bad", dies=True)
+    start_echo_worker(herd, "bad", dies=True)
     answer = ask(admin, "horse")
     assert answer.status == 200, answer.body
     why = admin.call("GET", "/api/why/models/horse").json()
@@ -66,13 +48,13 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
 def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tried_in_haste(herd: Herd) -> None:
     admin = herd.start_frontend()
     for name in ("bad", "worse"):
-        start_worker(herd, name, dies=True)
-    add(admin, "horse")
+        start_echo_worker(herd, name, dies=True)
+    add_echo_models(admin, "horse")
     answer = ask(admin, "horse")
     assert answer.status == 503, answer.body
     for name in ("bad", "worse"):
         assert f"{name} could not start horse" in answer.message
     assert ask(admin, "horse").status == 503
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
-    start_worker(herd, "good")
+    start_echo_worker(herd, "good")
     wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")

@@ -298,17 +298,19 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @models_group.command("load")
 @client_command
 @click.argument("model")
+@click.option("--node", default="", help="Load it on this node, by name or id, whether or not others serve it.")
 @click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
 @click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
               metavar="SECONDS", help="How long to wait. The load itself goes on after that.")  # fmt: skip
-def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
+def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
     name = _served_name(api, model)
+    on = {"node": api.find_node(node)["id"]} if node else {}
     told, clock = "", SystemClock()
     give_up_s = clock.monotonic_s() + within_s
     while True:
         left_s = max(0.0, give_up_s - clock.monotonic_s())
-        asked = {"wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
+        asked = {**on, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
         answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
         loading = answer.get("loading")
         if not wait or not loading:
@@ -323,7 +325,8 @@ def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
     if api.as_json:
         print_json(answer)
     else:
-        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded")
+        where = f" on {clean(node)}" if node else ""
+        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded{where}")
 
 
 @models_group.command("unload")

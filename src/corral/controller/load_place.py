@@ -15,6 +15,7 @@ from corral.core.room import device_class
 from corral.core.setbacks import cause_of
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
+from corral.store.replicas import FleetView
 
 log = structlog.get_logger()
 
@@ -48,6 +49,11 @@ class Placing:
             self._need, self._headway.weights_bytes = need, need.weights_bytes
             decision = place(need, fleet.rooms)
             outcome = decision.outcome
+            if isinstance(outcome, Waiting) and job.target_node is not None and not _is_spread(fleet, job.model):
+                why = outcome.reason
+                log.info("load.refused", model=job.model, node=job.target_node, why=why)
+                await stores.load_claims.give_up(job, why)
+                return None
             if isinstance(outcome, Waiting) and outcome.until_ms is not None:
                 why = cause_of(need.setbacks.values())
                 log.warning("load.failed", model=job.model, error=why, why=outcome.reason)
@@ -114,3 +120,10 @@ class Placing:
         rows = await stores.replicas.want_stopped(outcome.evict, why=f"it makes room for {self._job.model}")
         await self._tools.hint()
         await self._tools.stop_replicas(rows)
+
+
+def _is_spread(fleet: FleetView, model: str) -> bool:
+    """One for each node is wanted for good; else a load for one node is a person's, who is told at once that it
+    cannot."""
+    wanted = fleet.scheduling.get(model)
+    return wanted is not None and wanted.spread_all

@@ -2173,6 +2173,11 @@ export interface components {
              * @default 0
              */
             wait_s: number;
+            /**
+             * Node
+             * @default
+             */
+            node: string;
         };
         /** LocalAiStarted */
         LocalAiStarted: {
