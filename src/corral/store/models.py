@@ -171,7 +171,7 @@ class ModelStore:
             if before is not None and before.text == config_yaml:
                 return before
             _check_names(config, models.values())
-            _check_files(config, models.values())
+            _check_files(config, models.values(), before)
             await _write(tx, config, config_yaml, actor)
             await bump_version(tx, MODELS)
             if before is None or before.config.document != config.document:
@@ -256,8 +256,9 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
         raise InvalidInput(f"{', '.join(pointing)} points to {config.name!r}, which therefore cannot be an alias")
 
 
-def _check_files(config: ModelConfig, models: Iterable[StoredModel]) -> None:
-    clash = find_clash(config, (model.config for model in models if model.name != config.name))
+def _check_files(config: ModelConfig, models: Iterable[StoredModel], before: StoredModel | None) -> None:
+    others = (model.config for model in models if model.name != config.name)
+    clash = find_clash(config, others, before.config if before is not None else None)
     if clash:
         raise Conflict(clash)
 
