@@ -154,7 +154,7 @@ def install_models(
         return
     for model in added:
         click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
-        _warn_of_unknown(model)
+        _warn_of_config(model)
         _warn_of_no_place(api, model)
     if imported is not None:
         _show_import(imported)
@@ -172,7 +172,9 @@ def _read_text(name: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _warn_of_unknown(model: dict[str, Any]) -> None:
+def _warn_of_config(model: dict[str, Any]) -> None:
+    for warning in model.get("warnings", ()):
+        click.echo(clean(warning), err=True)
     if model["unknown_fields"]:
         names = ", ".join(clean(name) for name in model["unknown_fields"])
         click.echo(f"kept, but not known to Corral: {names}", err=True)
@@ -274,7 +276,7 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
         click.echo(f"{after['name']}: saved; it means the same as before, so replicas go on")
     else:
         click.echo(f"{after['name']}: now revision {after['revision'][:12]}; replicas are loaded anew when needed")
-        _warn_of_unknown(after)
+        _warn_of_config(after)
 
 
 @models_group.command("delete")

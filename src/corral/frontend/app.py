@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from corral import __version__
+from corral.artifacts.settings import NetworkPolicy
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
 from corral.frontend.admin.loads import Desk, load_routes
@@ -42,6 +43,7 @@ from corral.frontend.gallery.service import Galleries
 from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_downloads import Downloads
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.refusals import Refusals
@@ -133,15 +135,21 @@ def build_api(parts: Parts) -> FastAPI:
     api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades, uses))
     api.include_router(node_backend_routes(stores, parts.fleet, parts.listing, uses))
     api.include_router(policy_routes(stores, parts.hint_of))
+    downloads = Downloads(
+        NetworkPolicy(
+            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+        )
+    )
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
     api.include_router(gallery_routes(desk))
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
     api.include_router(
         model_source_routes(
-            stores.models, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes
+            stores.models, parts.model_gallery, downloads, parts.disk, settings.models_directory, parts.hint_routes
         )
     )
-    api.include_router(model_routes(stores, parts.hint_routes))
+    api.include_router(model_routes(stores, downloads, parts.hint_routes))
     return api
 
 

@@ -2252,6 +2252,8 @@ export interface components {
             }[];
             /** Unknown Fields */
             unknown_fields: string[];
+            /** Warnings */
+            warnings: string[];
         };
         /** ModelUse */
         ModelUse: {
