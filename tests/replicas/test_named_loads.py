@@ -70,3 +70,24 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
     assert (drained.status, "good cannot take pony: it is draining" in drained.message) == (409, True), drained.body
     missing = admin.call("POST", "/api/models/pony/load", body={"node": "nowhere"})
     assert missing.status == 404
+
+
+@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
+def test_why_finds_out_by_itself_what_is_asked_about(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "stable")
+    start_echo_worker(herd, "both")
+    add_echo_models(admin, "horse", "both")
+    request = ask(admin, "horse").headers["x-request-id"]
+    environment = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY)
+
+    def why(*words: str) -> str:
+        done = run_cli("why", *words, environment=environment)
+        return done.stdout + done.stderr
+
+    assert why("horse") == why("model", "horse")
+    assert why("stable") == why("node", "stable")
+    assert why(request) == why("request", request)
+    assert "'both' is the name of a model and node; say which is meant: `corral why model both` or" in why("both")
+    assert "Did you mean horse?" in why("hoarse")
+    assert "Write `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")
