@@ -58,3 +58,21 @@ def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tri
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
     start_echo_worker(herd, "good")
     wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
+
+
+def test_the_listing_says_why_fewer_run_than_are_wanted(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "good")
+    add_echo_models(admin, "horse")
+    assert ask(admin, "horse").status == 200
+    scheduling = {"model_name": "horse", "min_replicas": 2, "max_replicas": 2}
+    assert admin.call("POST", "/api/nodes/scheduling", body=scheduling).status == 200
+
+    def note() -> str:
+        return cli(admin, "models", "list").splitlines()[1]
+
+    wait_until(lambda: "good: it runs 1 of this model already" in note(), what="it waits for a place", within_s=20)
+    assert "(tried again from " in note()
+    start_echo_worker(herd, "bad", dies=True)
+    wait_until(lambda: "bad could not start horse" in note(), what="it backs off", within_s=40)
+    wait_until(lambda: "(tried again from " in note(), what="it is told until when")

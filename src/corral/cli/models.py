@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
+from corral.cli.loading import loading_line
 from corral.cli.program import command
-from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
+from corral.cli.running import NOTHING, Running, notes, places, read_running, state_words, wanted_words
 from corral.cli.weights_config import config_for, is_location
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
@@ -79,7 +79,7 @@ def _list_usable(api: Api) -> None:
 def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
         return f"leads to {model['alias_of']}"
-    return "; ".join((["disabled"] if model["disabled"] else []) + problems(running))
+    return "; ".join((["disabled"] if model["disabled"] else []) + notes(running))
 
 
 @models_group.command("available")
@@ -229,8 +229,8 @@ def show_model(api: Api, model: str, history: bool) -> None:
     click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
-    for problem in problems(running):
-        click.echo(f"# {problem}")
+    for note in notes(running):
+        click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
 
 
