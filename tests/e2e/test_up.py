@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
