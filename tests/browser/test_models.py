@@ -58,6 +58,24 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(code.get_by_label("As Python")).to_contain_text('model="smollm2"')
 
 
+def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> None:
+    admin = corral.admin
+    assert admin.call("POST", "/api/models", body={"config": "name: gpt-small\nalias: smollm2\n"}).status in (200, 201)
+    try:
+        page = open_page("#/chat?model=gpt-small")
+        picker = page.get_by_label("Model", exact=True)
+        expect(picker.locator("option:checked")).to_have_text("gpt-small")
+        expect(page.get_by_text("What you write goes to one of its replicas")).to_be_visible()
+        go(page, "models?open=gpt-small")
+        panel = page.get_by_role("complementary", name="Model details")
+        expect(panel).to_contain_text("Alias of smollm2")
+        expect(panel.get_by_role("button", name="Load", exact=True)).to_have_count(0)
+        panel.get_by_role("link", name="Show smollm2").click()
+        expect(panel).to_contain_text("Ready")
+    finally:
+        admin.call("DELETE", "/api/models/gpt-small")
+
+
 def test_the_overview_tells_of_a_model_that_is_not_as_wanted(open_page, corral) -> None:
     admin = corral.admin
     config = "name: ghost\nbackend: no-such-backend\nparameters:\n  model: nowhere.gguf\n"

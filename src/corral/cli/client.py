@@ -104,12 +104,14 @@ def _local(data_dir: Path) -> tuple[str | None, str | None]:
 
 def _nothing_runs(data_dir: Path) -> str:
     last = read_last_run(SystemDisk(), data_dir)
-    words = ["up"]
-    if data_dir != Path(data_home()).expanduser().absolute() and "CORRAL_DATA_DIR" not in os.environ:
-        words += ["--data-dir", str(data_dir)]
-    if last is not None and last.listen != DEFAULT_URL.removeprefix("http://"):
-        words += ["--listen", last.listen]
-    return f"no `{command('up')}` runs in {data_dir}; start it with: {command(shlex.join(words))}"
+    start = " ".join([command_on("up", data_dir), *(last.flags() if last is not None else [])])
+    return f"no `{command('up')}` runs in {data_dir}; start it with: {start}"
+
+
+def command_on(words: str, data_dir: Path) -> str:
+    """A command to be typed here that finds this data directory: by a flag, where neither default nor variable does."""
+    usual = Path(os.environ.get("CORRAL_DATA_DIR") or data_home()).expanduser().absolute()
+    return command(words if data_dir == usual else f"{words} --data-dir {shlex.quote(str(data_dir))}")
 
 
 def local_data_dir(data_dir: Path | None) -> Path:

@@ -1,6 +1,7 @@
 """The command line. Each noun has a module, imported when its command is used: every command starts fast."""
 
 import ast
+import difflib
 import gc
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "artifacts": ("corral.cli.artifacts", "artifacts_group"),
 }
 
+INSTEAD = {"help": "--help", "version": "--version"}
+"""For what other programs have commands."""
+
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_UNREACHABLE = 1, 2, 3
 
 
@@ -51,6 +55,15 @@ class LazyGroup(click.Group):
         with _lean():
             command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        near = [INSTEAD[name]] if name in INSTEAD else difflib.get_close_matches(name, COMMANDS, n=3)
+        if near and name not in COMMANDS:
+            raise click.UsageError(f"No such command {name!r}. Did you mean {' or '.join(map(repr, near))}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, COMMANDS))

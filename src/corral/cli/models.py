@@ -155,7 +155,7 @@ def install_models(
     for model in added:
         click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
         _warn_of_config(model)
-        _warn_of_no_place(api, model)
+        _say_what_next(api, model)
     if imported is not None:
         _show_import(imported)
 
@@ -180,13 +180,16 @@ def _warn_of_config(model: dict[str, Any]) -> None:
         click.echo(f"kept, but not known to Corral: {names}", err=True)
 
 
-def _warn_of_no_place(api: Api, model: dict[str, Any]) -> None:
+def _say_what_next(api: Api, model: dict[str, Any]) -> None:
     """A backend that nobody has or offers, labels that no machine has: better said now than at the first request."""
-    if model["alias_of"] or model["disabled"]:
+    if model["disabled"]:
         return
-    fit = api.call("GET", "api", "models", model["name"], "fit")
-    if not fit["fits"]:
+    fit = None if model["alias_of"] else api.call("GET", "api", "models", model["name"], "fit")
+    if fit is not None and not fit["fits"]:
         click.echo(f"nothing can serve it now: {clean(fit['reason'])}", err=True)
+    elif not model["embeddings"] and "chat" in (model["known_usecases"] or ["chat"]):
+        chat = command(f"chat {clean(model['name'])}")
+        click.echo(f"Talk to it: {chat} (the first answer waits until it is loaded)")
 
 
 def _show_import(imported: dict[str, Any]) -> None:
@@ -371,15 +374,19 @@ def scale_model(
     if not everywhere:
         body |= {"min_replicas": low, "max_replicas": high}
     answer = api.call("POST", "api", "nodes", "scheduling", body=body)
-    if everywhere:
-        wanted = "one replica on every node that fits"
-    else:
-        wanted = f"at least {low} and {f'at most {high}' if high else 'as many as needed'}"
+    wanted = "one replica on every node that fits" if everywhere else _count_words(low, high)
     _say(api, answer, f"{clean(name)}: {wanted}")
     possible = answer.get("possible_replicas")
     if possible is not None and possible < low and not api.as_json:
         click.echo(f"{possible} of {low} fit now; {clean(answer['possible_reason'])}")
         click.echo("The others wait for room: another machine, or a higher --max-replicas-per-model of a worker.")
+
+
+def _count_words(low: int, high: int) -> str:
+    if low == high:
+        return f"{low} {'replica' if low == 1 else 'replicas'}, always" if low else "comes and goes with requests"
+    least = f"at least {low}" if low else "none without requests"
+    return f"{least}, {f'at most {high}' if high else 'as many as needed'}"
 
 
 def _served_name(api: Api, model: str) -> str:

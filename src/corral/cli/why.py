@@ -69,7 +69,7 @@ def _print_decision(decision: dict[str, Any]) -> None:
     outcome = decision["outcome"]
     placed = outcome.get("placed")
     head = "placed" if placed else f"waiting: {clean(outcome['waiting'])}"
-    click.echo(f"\n{show_time(decision['at'])}  {head}, because {clean(decision['cause'])}")
+    click.echo(f"\n{show_time(decision['at'])}  {head} (cause: {clean(decision['cause'])})")
     if placed and placed.get("evict"):
         click.echo(f"  made room by ending {len(placed['evict'])} idle replicas")
     for names, verdict, because in _grouped(decision["candidates"]):
@@ -137,7 +137,10 @@ def tell_node(api: Api, node_id: str) -> None:
     if api.as_json:
         print_json(answer)
         return
-    click.echo(f"{clean(answer['node'])} is {answer['status']}. {clean(answer['reason'])}")
+    reason = f" ({clean(answer['reason'])})" if answer["reason"] else ""
+    click.echo(f"{clean(answer['node'])} is {answer['status']}{reason}")
+    if not answer["replicas"] and not answer["decisions"]:
+        click.echo("It runs no model, and none was to be placed lately.")
     for replica in answer["replicas"]:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
     for (model, verdict, because), told in groupby(answer["decisions"], key=_said_of_node):

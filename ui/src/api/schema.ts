@@ -681,7 +681,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Session */
+        /**
+         * Show Session
+         * @description Null where nobody is signed in, which a page may ask; a key that is sent and not known is refused.
+         */
         get: operations["show_session_api_session_get"];
         put?: never;
         /** Sign In */
@@ -4289,7 +4292,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SessionView"];
+                    "application/json": components["schemas"]["SessionView"] | null;
                 };
             };
         };

@@ -84,7 +84,7 @@ def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None
         if kept is not None and (kept.min_replicas or kept.spread_all):
             raise Conflict(
                 f"{model.name} is scheduled to run, so it would be loaded again at once; change its scheduling first:"
-                f" corral models scale {model.name} --min 0"
+                f" `corral models scale {model.name} --min 0`"
             )
         await stores.load_jobs.cancel(model.name, why=f"unloaded by {actor}")
         rows = await stores.replicas.read_of_model(model.name)
