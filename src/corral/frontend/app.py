@@ -137,7 +137,7 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
     uses = BackendUses(stores, parts.fleet)
     yield backend_routes(parts.fleet, stores.nodes, parts.galleries, parts.upgrades, uses)
     yield node_backend_routes(stores, parts.fleet, parts.listing, uses)
-    yield policy_routes(stores, parts.hint_of)
+    yield policy_routes(stores, parts.listing, parts.hint_of)
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
     yield gallery_routes(desk)
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
