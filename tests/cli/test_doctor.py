@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.ports import free_port
 from harness.programs import clean_environment, run_cli
-from harness.waiting import free_port
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """What is said of a machine's part of an operation, and how commands are named to whoever types them."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from corral.cli.client import clean
 from corral.cli.operation_parts import read_operation
+from corral.cli.policies import say_exceptions
 from corral.cli.progress import count_words
 from harness.programs import clean_environment, run_cli
 
@@ -42,3 +44,24 @@ def test_commands_in_what_a_frontend_says_can_be_typed_here(monkeypatch: pytest.
     assert clean(said) == said
     monkeypatch.setenv("CORRAL_PROGRAM", "./corral")
     assert clean(said) == "there is no model 'a'; `./corral models list` shows the ones there are"
+
+
+def test_a_policy_names_the_first_machines_it_does_not_hold_on_and_counts_the_rest() -> None:
+    def except_(cause: str, **fields: object) -> dict[str, object]:
+        plain = {"node_name": "n", "cause": cause, "backend": "echo", "verb": "", "done": True, "reason": ""}
+        return plain | {"at": "2026-01-01T00:00:00Z"} | fields
+
+    told = [
+        except_("deleted"),
+        except_("deleted", backend="cpu-echo", done=False),
+        except_("installed", backend="cpu-echo"),
+        except_("called_off", verb="upgrade", done=False),
+        except_("no_build", at=None, reason="it has no build for arm64"),
+        except_("deleted"),
+    ]
+    now_s = datetime(2026, 1, 1, 0, 3, tzinfo=UTC).timestamp()
+    assert say_exceptions({"backend": "echo", "exceptions": told, "exception_count": 42}, now_s) == (
+        "n (deleted 3m ago), n (cpu-echo delete asked for 3m ago), n (cpu-echo installed 3m ago),"
+        " n (upgrade called off 3m ago), n (it has no build for arm64) and 37 more"
+    )
+    assert say_exceptions({"backend": "echo"}, now_s) == ""

@@ -71,11 +71,11 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
 
 async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test"))
-    found = await resolver.resolve_for_node("ours@cpu-echo", node("a"))
+    found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
     assert found.digest == DIGEST
     with pytest.raises(SourceUnavailable):
-        await resolver.resolve_for_node("cuda12-echo", node("gpu", capability="nvidia"))
+        await resolver.resolve("cuda12-echo", [node("gpu", capability="nvidia")])
 
 
 async def test_what_a_localai_worker_cannot_start_is_not_sent_to_one() -> None:

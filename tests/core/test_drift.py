@@ -13,6 +13,8 @@ from corral.core.observed import ObservedBackend, ObservedProcess
 from corral.core.orders import NodeState
 from corral.core.policies import Ensure, OnDrift, Policy
 from corral.core.presence import Presence
+from corral.core.variants import Unfit
+from corral.core.wants import find_open_questions
 
 NEW, OLD = "sha256:new", "sha256:old"
 
@@ -200,3 +202,47 @@ def test_the_newest_wish_holds_under_whichever_name(
     planned = plan_heal([node], policies, now_ms=100_000, settle_ms=3000)
     assert [(heal.backend, heal.verb) for heal in planned] == heals
     assert {drift.backend for drift in find_drift([node], policies, {})} == {backend for backend, _ in heals}
+
+
+def test_of_wishes_for_one_build_under_two_names_the_newest_says_which_version() -> None:
+    """Both are to be there, and neither mends what the other has changed."""
+    older = replace(BUILD, generation=20)
+    newer = replace(DONE, generation=30, wish=replace(DONE.wish, digest=OLD, uris=("y",)))
+    as_wanted = both(replace(HAS_BUILD, digest=OLD), build=older, family=newer)
+    assert find_drift([as_wanted], [], {}) == []
+    assert plan_heal([as_wanted], [], now_ms=100_000, settle_ms=3000) == []
+    changed = both(HAS_BUILD, build=older, family=newer)
+    assert [drift.backend for drift in find_drift([changed], [], {})] == ["echo"]
+    wiped = plan_heal([both(build=older, family=newer)], [], now_ms=100_000, settle_ms=3000)
+    assert [(heal.backend, heal.wish.element, heal.wish.digest) for heal in wiped] == [
+        ("cpu-echo", "cpu-echo", OLD),
+        ("echo", "echo", OLD),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prospect", "deletes", "missing"),
+    [
+        pytest.param(None, [ABSENT], ["cpu-echo"], id="nobody-knows-yet"),
+        pytest.param(frozenset({"cpu-echo", "echo"}), [ABSENT], [], id="a-build-of-a-family-deleted-since"),
+        pytest.param(frozenset({"cpu-echo"}), [ABSENT], ["cpu-echo"], id="a-build-of-another"),
+        pytest.param(
+            frozenset({"cpu-echo", "echo"}), [replace(ABSENT, generation=3)], ["cpu-echo"], id="deleted-before-that"
+        ),
+        pytest.param(Unfit("arm only"), [], [], id="no-build-fits-the-node"),
+    ],
+)
+def test_what_a_policy_rightly_does_not_bring_is_not_missing(
+    prospect: frozenset[str] | Unfit | None, deletes: list[Policy], missing: list[str]
+) -> None:
+    wanted = policy(backend="cpu-echo", wish=Wish(element="cpu-echo"))
+    (question,) = find_open_questions([state()], [wanted, *deletes])
+    assert (question.backend, question.node.id) == ("cpu-echo", "n")
+    known = {} if prospect is None else {(question.backend, question.node.id): prospect}
+    assert [drift.backend for drift in find_drift([state()], [wanted, *deletes], {}, known)] == missing
+
+
+def test_only_what_a_policy_wants_and_the_node_lacks_is_an_open_question() -> None:
+    asked = [state(HAS_ECHO), state(wish=replace(DONE, generation=10)), state(approved=False)]
+    assert find_open_questions(asked, [policy()]) == []
+    assert find_open_questions([state()], [policy(Ensure.ABSENT)]) == []

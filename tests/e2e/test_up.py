@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from corral.cli import client
 from corral.cli.doctor import doctor_command
+from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

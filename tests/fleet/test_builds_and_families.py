@@ -42,6 +42,13 @@ def drift(admin: Admin) -> list[Any]:
     return [drift for backend in listed for node in backend["nodes"] for drift in node["drift"]]
 
 
+def exceptions(admin: Admin, backend: str) -> list[tuple[str, str, str, bool]]:
+    (policy,) = [one for one in admin.call("GET", "/api/policies").json() if one["backend"] == backend]
+    assert policy["exception_count"] == len(policy["exceptions"])
+    assert all(one["by"] == "key admin" and one["at"] for one in policy["exceptions"])
+    return [(one["node_name"], one["cause"], one["backend"], one["done"]) for one in policy["exceptions"]]
+
+
 def let_desired_state_look(fleet: OperationFleet, *, sign_installed_by: str) -> None:
     """It heals the sign only when what ended before that was installed has settled, and all else before the sign."""
     fleet.ask_worker("one", "backend.delete", backend="sign")
@@ -71,6 +78,10 @@ def test_a_build_installed_after_its_family_was_deleted_stays(
     assert orders(admin) == done
     assert set(fleet.digests(name)) == {"one"}
     assert drift(admin) == []
+    if everywhere:
+        assert exceptions(admin, "echo") == [("one", "installed", name, True)]
+    else:
+        assert exceptions(admin, "echo") == [], "something that goes by this name is there as wanted"
 
 
 def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: OperationFleet, admin: Admin) -> None:
@@ -121,3 +132,61 @@ def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(
     fleet.wait_for(lambda: "two" in fleet.digests("sign"), "the machine that came has got what is to be everywhere")
     rows = admin.call("GET", f"/api/intents?node_id={two['id']}").json()
     assert [(row["verb"], row["backend"]) for row in rows] == [("install", "sign")]
+    assert drift(admin) == [], "what is rightly not there is not missing"
+    assert exceptions(admin, "cpu-echo") == [("one", "deleted", "echo", True), ("two", "deleted", "echo", True)]
+    assert exceptions(admin, "echo") == exceptions(admin, "sign") == []
+
+
+def test_a_policy_tells_on_which_machines_something_else_was_asked_for_since(
+    fleet: OperationFleet, admin: Admin
+) -> None:
+    fleet.start_worker("two")
+    admin.wait_for_status("two", "healthy")
+    do(fleet, "install/echo")
+    do(fleet, "install/sign")
+    assert exceptions(admin, "echo") == exceptions(admin, "sign") == []
+    do(fleet, "delete/echo", ONE)
+    do(fleet, "delete/sign", {"nodes": ["two"]})
+    assert exceptions(admin, "echo") == [("one", "deleted", "echo", True)]
+    assert exceptions(admin, "sign") == [("two", "deleted", "sign", True)]
+    fleet.workers["two"].kill()
+    admin.wait_for_status("two", "offline")
+    fleet.begin("/api/backends/delete/cpu-echo", {"nodes": ["two"]})
+    assert exceptions(admin, "echo") == [("one", "deleted", "echo", True), ("two", "deleted", "echo", False)]
+    do(fleet, "install/echo", ONE)
+    assert exceptions(admin, "echo") == [("two", "deleted", "echo", False)]
+    assert drift(admin) == []
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(["install/echo", "install/cpu-echo"], id="beside-its-family"),
+        pytest.param(["install/echo", "delete/echo", "install/cpu-echo"], id="after-its-family"),
+        pytest.param(["install/echo", "delete/cpu-echo", "install/cpu-echo"], id="after-itself"),
+    ],
+)
+def test_a_family_is_deleted_with_a_build_that_has_no_alias_and_was_installed_by_its_own_name(
+    fleet: OperationFleet, admin: Admin, steps: list[str]
+) -> None:
+    """Once it was deleted, the worker knows of no family that the build belongs to."""
+    fleet.offer_image("cpu-echo", localai_files("1"))
+    for step in (*steps, "delete/echo"):
+        do(fleet, step, ONE)
+    assert fleet.digests("cpu-echo") == fleet.digests("echo") == {}
+    assert not (fleet.worker_dir("one") / "backends" / "cpu-echo").exists()
+    assert drift(admin) == []
+
+
+def test_a_build_that_has_no_alias_and_was_installed_by_its_own_name_is_rolled_back_with_its_family(
+    fleet: OperationFleet, admin: Admin
+) -> None:
+    first = fleet.offer_image("cpu-echo", localai_files("1"))
+    for step in ("install/echo", "delete/echo", "install/cpu-echo"):
+        do(fleet, step, ONE)
+    fleet.offer_image("cpu-echo", localai_files("2"))
+    do(fleet, "upgrade/cpu-echo", ONE)
+    assert fleet.digests("cpu-echo") != {"one": first}
+    do(fleet, "echo/rollback", ONE)
+    fleet.wait_for_digests("cpu-echo", {"one": first})
+    assert drift(admin) == []

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -88,6 +89,10 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     policies = shell.json("backends", "policies")
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
     assert "everywhere" in shell.run("backends", "policies")
+    shell.run("backends", "delete", "echo", "--node", "two", "--yes")
+    assert re.search(r"everywhere  two \(deleted \d+s ago\)  heal", shell.run("backends", "policies"))
+    shell.run("backends", "install", "echo", "--node", "two")
+    assert re.search(r"everywhere  -  +heal", shell.run("backends", "policies"))
 
     second = fleet.offer_image("echo", localai_files("2"), version="2.0")
     wait_until(lambda: "2.0" in shell.run("backends", "upgrades", "--check"), what="the upgrade is listed", within_s=30)

@@ -74,8 +74,10 @@ def test_localais_paths_and_orders_for_one_node(fleet: OperationFleet) -> None:
     deleted = fleet.post(f"/api/nodes/{node['id']}/backends/delete", {"backend": "echo"})
     assert (deleted.status, deleted.json()) == (200, {"message": "backend deleted"})
     assert fleet.digests("echo") == {}
-    policies = [(policy["backend"], policy["ensure"]) for policy in admin.call("GET", "/api/policies").json()]
-    assert policies == [("echo", "present")], "one node's delete is no wish for the others"
+    (policy,) = admin.call("GET", "/api/policies").json()
+    assert (policy["backend"], policy["ensure"]) == ("echo", "present"), "one node's delete is no wish for the others"
+    (exception,) = policy["exceptions"]
+    assert (exception["node_name"], exception["cause"], exception["by"]) == ("one", "deleted", "key admin")
 
     uri = f"{fleet.registry.host}/cpu-echo:latest"
     outside = fleet.post("/api/backends/install-external", {"uri": uri, "name": "mine", "nodes": ["one"]})

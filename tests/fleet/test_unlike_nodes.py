@@ -45,6 +45,9 @@ def test_each_node_gets_what_fits_it_now_later_or_never(fleet: OperationFleet) -
     assert fleet.statuses(job) == wanted | {"away": "success"}
     fleet.wait_for_digests("echo", dict.fromkeys(("one", "two", "away"), digest))
 
+    shown = admin.call("GET", "/api/fleet/backends").json()
+    assert {node["node_name"] for backend in shown for node in backend["nodes"]} == {"one", "two", "away"}
+
     # One that lost its disk gets it again, and so does one that is approved only now.
     fleet.workers["one"].kill()
     fleet.wipe("one")

@@ -215,7 +215,10 @@ def test_nothing_outside_the_models_directory_is_imported(frontend: Frontend, di
 
 
 def test_every_change_is_in_the_audit_log(frontend: Frontend) -> None:
+    first = add(frontend, "audited")
+    assert put(frontend, "audited", first["config"] + "threads: 2\n").status == 200
+    assert frontend.admin.call("DELETE", "/api/models/audited").status == 200
     entries = frontend.admin.call("GET", "/api/audit?limit=200").json()
-    by_model = [entry["action"] for entry in entries if entry["subject"] == "three"]
-    assert by_model == ["model.changed", "model.changed", "model.added"]
+    by_model = [entry["action"] for entry in entries if entry["subject"] == "audited"]
+    assert by_model == ["model.deleted", "model.changed", "model.added"]
     assert all(entry["actor"].startswith("key ") for entry in entries if entry["action"].startswith("model."))

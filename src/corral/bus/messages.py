@@ -62,6 +62,8 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     peers: list[BlobPeer] | None = None
     """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
     answer or wrong is done without."""
+    build: str | None = None
+    """Of a delete: what goes by the backend's name on the node, which may not know it by that name itself."""
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,6 +93,8 @@ class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     to: str | None = None
     """A digest; without it the version before the current one."""
     generation: int | None = None
+    build: str | None = None
+    """As in a delete."""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,10 +1,10 @@
-"""What can be installed, what is installed where, what is newer, and what is to hold on every machine."""
+"""What can be installed, what is installed where, and what is newer."""
 
 from typing import Any
 
 import click
 
-from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.client import Api, clean, client_command, print_json, print_table
 from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.program import command
 from corral.core.sizes import format_bytes
@@ -182,38 +182,3 @@ def _outlook(api: Api) -> list[str]:
             f"{name}: installed from {source}, not checked; `{upgrade}` fetches what is there now" for source in sources
         ]
     return notes
-
-
-@click.command("policies")
-@client_command
-@click.option("--drift", type=(str, click.Choice(["heal", "report", "freeze"])), default=None, metavar="POLICY HOW")
-@click.option("--end", default=None, metavar="POLICY", help="Let a policy hold no longer. Nothing is deleted by that.")
-def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
-    """What is to hold on every machine, also on those that join later. --drift says what to do where it does not:
-    heal it, report it, or freeze it as it is."""
-    if drift is not None:
-        api.call("PATCH", "api", "policies", drift[0], body={"on_drift": drift[1]})
-    if end is not None:
-        api.call("DELETE", "api", "policies", end)
-    policies = api.call("GET", "api", "policies")
-    if api.as_json:
-        print_json(policies)
-        return
-    if not policies:
-        click.echo("There are no policies. An install on all machines, or with --selector, makes one.")
-        return
-    print_table(
-        ("POLICY", "BACKEND", "WANTED", "WHERE", "ON DRIFT", "SINCE (UTC)", "BY"),
-        [
-            (
-                policy["id"],
-                policy["backend"],
-                policy["ensure"],
-                " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "everywhere",
-                policy["on_drift"],
-                show_time(policy["created_at"]),
-                policy["created_by"],
-            )
-            for policy in policies
-        ],
-    )

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
-from corral.cli.backend_listing import list_available, list_backends, list_upgrades, say_nothing_newer, show_policies
+from corral.cli.backend_listing import list_available, list_backends, list_upgrades, say_nothing_newer
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.operation_parts import read_operation
+from corral.cli.policies import show_policies
 from corral.cli.program import command
 from corral.cli.targets import read_target, target_options
 from corral.core.durations import parse_duration_s

@@ -11,18 +11,13 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.conversation import Answered, Loading, Message, ask, ask_when_loaded
+from corral.cli.loading import loading_line
 from corral.cli.program import command
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.system import Clock, SystemClock
 
 DEMO_MODEL = "smollm2"
 LEAVE = ("/exit", "/quit", "/bye")
-LOADING_WORDS = {
-    "pending": "waiting for a place",
-    "installing": "installing its backend",
-    "staging": "fetching weights",
-    "loading": "loading into memory",
-}
 LOOK_WITHIN_S = 10.0
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -247,22 +242,6 @@ class Chat:
         if line != self._told:
             click.echo(line, err=True)
             self._told = line
-
-
-def loading_line(model: str, what: dict[str, Any]) -> str:
-    """What is waited for: `smollm2 is being loaded on w3: fetching weights, 40 %, about 12 s left`."""
-    progress, state = what.get("progress"), str(what.get("state", "loading"))
-    parts = [LOADING_WORDS.get(state) or clean(state)]
-    if progress:
-        parts.append(f"{float(progress):.0f} %")
-    if what.get("state") == "staging" and what.get("file_index") and what.get("total_files", 0) > 1:
-        parts.append(f"file {what['file_index']} of {what['total_files']}")
-    if what.get("eta_seconds"):
-        parts.append(f"about {float(what['eta_seconds']):.0f} s left")
-    if what.get("reason"):
-        parts.append(clean(str(what["reason"])))
-    where = f" on {clean(str(what['node']))}" if what.get("node") else ""
-    return f"{clean(model)} is being loaded{where}: {', '.join(parts)}"
 
 
 def _facts(answered: Answered) -> Sequence[str]:

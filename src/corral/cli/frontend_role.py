@@ -97,7 +97,7 @@ class FrontendRole:
         self._inflight = InFlight(me.id, run=ids.uuid())
         self._fleet = self._put_fleet_together()
         self._open_operations = OpenOperations(stores.operations, self._fleet.progress)
-        self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents)
+        self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents, stores.operations)
         self._feed = self._put_feed_together()
         self._replication = self._put_replication_together(token)
         self._grpc = GrpcParts(

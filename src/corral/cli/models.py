@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
+from corral.cli.loading import loading_line
 from corral.cli.program import command
-from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
+from corral.cli.running import NOTHING, Running, notes, places, read_running, state_words, wanted_words
 from corral.cli.weights_config import config_for, is_location
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
@@ -79,7 +79,7 @@ def _list_usable(api: Api) -> None:
 def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
         return f"leads to {model['alias_of']}"
-    return "; ".join((["disabled"] if model["disabled"] else []) + problems(running))
+    return "; ".join((["disabled"] if model["disabled"] else []) + notes(running))
 
 
 @models_group.command("available")
@@ -154,7 +154,7 @@ def install_models(
         return
     for model in added:
         click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
-        _warn_of_unknown(model)
+        _warn_of_config(model)
         _say_what_next(api, model)
     if imported is not None:
         _show_import(imported)
@@ -172,7 +172,9 @@ def _read_text(name: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _warn_of_unknown(model: dict[str, Any]) -> None:
+def _warn_of_config(model: dict[str, Any]) -> None:
+    for warning in model.get("warnings", ()):
+        click.echo(clean(warning), err=True)
     if model["unknown_fields"]:
         names = ", ".join(clean(name) for name in model["unknown_fields"])
         click.echo(f"kept, but not known to Corral: {names}", err=True)
@@ -230,8 +232,8 @@ def show_model(api: Api, model: str, history: bool) -> None:
     click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
-    for problem in problems(running):
-        click.echo(f"# {problem}")
+    for note in notes(running):
+        click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
 
 
@@ -277,7 +279,7 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
         click.echo(f"{after['name']}: saved; it means the same as before, so replicas go on")
     else:
         click.echo(f"{after['name']}: now revision {after['revision'][:12]}; replicas are loaded anew when needed")
-        _warn_of_unknown(after)
+        _warn_of_config(after)
 
 
 @models_group.command("delete")
@@ -301,17 +303,19 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @models_group.command("load")
 @client_command
 @click.argument("model")
+@click.option("--node", default="", help="Load it on this node, by name or id, whether or not others serve it.")
 @click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
 @click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
               metavar="SECONDS", help="How long to wait. The load itself goes on after that.")  # fmt: skip
-def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
+def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
     name = _served_name(api, model)
+    on = {"node": api.find_node(node)["id"]} if node else {}
     told, clock = "", SystemClock()
     give_up_s = clock.monotonic_s() + within_s
     while True:
         left_s = max(0.0, give_up_s - clock.monotonic_s())
-        asked = {"wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
+        asked = {**on, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
         answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
         loading = answer.get("loading")
         if not wait or not loading:
@@ -326,7 +330,8 @@ def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
     if api.as_json:
         print_json(answer)
     else:
-        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded")
+        where = f" on {clean(node)}" if node else ""
+        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded{where}")
 
 
 @models_group.command("unload")

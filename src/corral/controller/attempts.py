@@ -184,7 +184,8 @@ class Attempts:
 
     async def _go_back(self, intent: Intent, digest: str) -> str:
         """So that whatever starts next starts from the version that serves."""
-        request = RollbackRequest(backend=intent.backend, to=digest, generation=intent.generation)
+        build = intent.wish.name or None
+        request = RollbackRequest(backend=intent.backend, to=digest, generation=intent.generation, build=build)
         subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
         try:
             answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)

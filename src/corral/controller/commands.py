@@ -37,11 +37,14 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, 
         case Verb.UPGRADE:
             return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=False))
         case Verb.DELETE:
-            extras = CommandExtras(generation=intent.generation)
+            extras = CommandExtras(generation=intent.generation, build=intent.wish.name or None)
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend, corral=extras))
         case Verb.ROLLBACK:
             request = RollbackRequest(
-                backend=intent.backend, to=intent.wish.digest or None, generation=intent.generation
+                backend=intent.backend,
+                to=intent.wish.digest or None,
+                generation=intent.generation,
+                build=intent.wish.name or None,
             )
             return BACKEND_ROLLBACK, encode(request)
 

@@ -8,8 +8,9 @@ from typing import Protocol
 import structlog
 
 from corral.controller.fleet import Fleet
+from corral.controller.prospects import ProspectReader
 from corral.controller.resolve import Resolver, wish_of
-from corral.core.drift import FleetPicture, Heal, find_rival, find_wants, plan_heal
+from corral.core.drift import FleetPicture, Heal, plan_heal
 from corral.core.errors import CorralError
 from corral.core.intents import Verb, Wish
 from corral.core.nodes import Node, NodeId
@@ -20,6 +21,7 @@ from corral.core.policies import Policy
 from corral.core.rivals import names_in
 from corral.core.targets import Target, takes_backends
 from corral.core.variants import Unfit
+from corral.core.wants import find_open_questions, find_rival, find_wants
 from corral.store.admission import Admitted
 from corral.store.leases import Lease
 from corral.system import Clock, Ids
@@ -87,6 +89,7 @@ class DesiredState:
         self._holder, self._nodes, self._processes, self._policies = holder, nodes, processes, policies
         self._fleet, self._resolver, self._admissions, self._leases = fleet, resolver, admissions, leases
         self._clock, self._ids, self._on_change, self._changes = clock, ids, on_change, changes
+        self._prospects = ProspectReader(resolver, clock)
         self._poked = asyncio.Event()
         self._lease: Lease | None = None
         self._not_before_s: dict[tuple[str, NodeId], float] = {}
@@ -103,10 +106,14 @@ class DesiredState:
         return await self._fleet.read_states(nodes)
 
     async def read_picture(self) -> FleetPicture:
+        states, policies = await self.read_states(), await self._policies.read_all()
+        # Thousands of rows: not on the loop, where requests would wait for it.
+        questions = await asyncio.to_thread(find_open_questions, states, policies)
         return FleetPicture(
-            states=await self.read_states(),
-            policies=await self._policies.read_all(),
+            states=states,
+            policies=policies,
             processes=await self._processes.read_processes(),
+            prospects=await self._prospects.read(questions),
         )
 
     async def run(self) -> None:
@@ -203,13 +210,7 @@ class DesiredState:
         try:
             if wish.galleries:
                 return wish
-            found = (
-                (await self._resolver.resolve_location(wish.uri, wish.name or heal.backend, wish.alias, [node]))[
-                    node.id
-                ]
-                if wish.uri
-                else await self._resolver.resolve_for_node(wish.element, node)
-            )
+            found = (await self._resolver.resolve_wish(wish, heal.backend, [node]))[node.id]
         except CorralError as error:
             self._later(heal, str(error))
             return None

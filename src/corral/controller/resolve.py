@@ -74,8 +74,11 @@ class Resolver:
         except (TimeoutError, CorralError) as error:
             log.info("galleries.not_refreshed", error=str(error))
 
-    async def resolve_for_node(self, element: str, node: Node) -> Resolution:
-        return (await self.resolve(element, [node]))[node.id]
+    async def resolve_wish(self, wish: Wish, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
+        """Of what a policy asks for, be it of a gallery or from a location."""
+        if wish.uri:
+            return await self.resolve_location(wish.uri, wish.name or backend, wish.alias, nodes)
+        return await self.resolve(wish.element, nodes)
 
     async def resolve(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be asked."""

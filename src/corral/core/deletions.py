@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from corral.core.drift import find_wants
 from corral.core.intents import Intent, Verb
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of
 from corral.core.orders import NodeState, newest_by_node
 from corral.core.policies import Ensure, Policy, policy_for
+from corral.core.wants import find_wants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

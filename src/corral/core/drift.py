@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.intents import Intent, IntentState, Verb, Wish, short_digest
+from corral.core.intents import IntentState, Verb, Wish, short_digest
 from corral.core.nodes import NodeId, NodeStatus
 from corral.core.observed import ObservedProcess
 from corral.core.orders import NodeState
-from corral.core.policies import Ensure, OnDrift, Policy, policy_for
-from corral.core.rivals import exclude_each_other, names_in
+from corral.core.policies import OnDrift, Policy
 from corral.core.rollout import plan_replicas
+from corral.core.wants import NO_PROSPECTS, Prospects, Wanted, find_wants
 
 
 class DriftCause(StrEnum):
@@ -38,9 +38,10 @@ class FleetPicture:
     states: Sequence[NodeState]
     policies: Sequence[Policy]
     processes: Mapping[NodeId, Sequence[ObservedProcess]]
+    prospects: Prospects
 
     def find_drift(self) -> list[Drift]:
-        return find_drift(self.states, self.policies, self.processes)
+        return find_drift(self.states, self.policies, self.processes, self.prospects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,89 +59,18 @@ class Heal:
     """Of the wish it makes true: what excludes it and was asked for later goes before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The newer of the node's last order and the policy that fits it."""
-
-    verb: Verb
-    wish: Wish
-    resolved: bool
-    intent: Intent | None
-    on_drift: OnDrift
-    generation: int
-    names: frozenset[str]
-    """All that what is to be there, or away, goes by on the node."""
-
-    def excludes(self, verb: Verb, names: frozenset[str], generation: int) -> bool:
-        """And was asked for later."""
-        return self.generation > generation and exclude_each_other((self.verb, self.names), (verb, names))
-
-
-def find_wants(state: NodeState, policies: Sequence[Policy]) -> dict[str, Wanted]:
-    """By backend. A wish that a newer one excludes, under whichever name, is none any more."""
-    found = {backend: _find_wanted(state, backend, policies) for backend in _backends_of(state, policies)}
-    wants = {backend: wanted for backend, wanted in found.items() if wanted is not None}
-    if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
-        return wants
-    taken: dict[bool, set[str]] = {True: set(), False: set()}
-    for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        presence = wanted.verb.wants_presence
-        if wanted.names.isdisjoint(taken[not presence]):
-            taken[presence] |= wanted.names
-        else:
-            del wants[backend]
-    return wants
-
-
-def find_rival(wants: Mapping[str, Wanted], verb: Verb, names: frozenset[str], generation: int) -> str | None:
-    """The backend whose wish excludes this one, and is newer."""
-    return next((backend for backend, one in wants.items() if one.excludes(verb, names, generation)), None)
-
-
-def _find_wanted(state: NodeState, backend: str, policies: Sequence[Policy]) -> Wanted | None:
-    intent = state.newest.get(backend)
-    policy = policy_for(state.node, backend, policies)
-    on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
-    if policy is not None and (intent is None or intent.generation < policy.generation):
-        verb = Verb.INSTALL if policy.ensure is Ensure.PRESENT else Verb.DELETE
-        wish, generation, resolved = policy.wish, policy.generation, False
-    elif intent is None or intent.state in (IntentState.CANCELLED, IntentState.SUPERSEDED):
-        return None
-    else:
-        verb, wish, generation = intent.verb, intent.wish, intent.generation
-        resolved = bool(wish.uris or wish.galleries or wish.uri)
-    return Wanted(
-        verb=verb,
-        wish=wish,
-        resolved=resolved,
-        intent=intent,
-        on_drift=on_drift,
-        generation=generation,
-        names=names_in(backend, wish) | _names_there(state, backend, verb),
-    )
-
-
-def _names_there(state: NodeState, backend: str, verb: Verb) -> frozenset[str]:
-    """A delete of one build says nothing of others that share its alias."""
-    found = state.find(backend)
-    if found is None:
-        return frozenset()
-    return frozenset({found.name, found.alias} - {""}) if verb.wants_presence else frozenset({found.name})
-
-
-def _backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
-    return sorted({*state.newest, *(policy.backend for policy in policies)})
-
-
 def find_drift(
-    states: Iterable[NodeState], policies: Sequence[Policy], processes: Mapping[NodeId, Sequence[ObservedProcess]]
+    states: Iterable[NodeState],
+    policies: Sequence[Policy],
+    processes: Mapping[NodeId, Sequence[ObservedProcess]],
+    prospects: Prospects = NO_PROSPECTS,
 ) -> list[Drift]:
     """Only of nodes that have told what they have, and of orders that are not being carried out."""
     found: list[Drift] = []
     for state in states:
         if state.backends is None:
             continue
-        for backend, wanted in find_wants(state, policies).items():
+        for backend, wanted in find_wants(state, policies, prospects).items():
             if wanted.intent is not None and wanted.intent.state.live:
                 continue
             found += _compare(state, backend, wanted, processes.get(state.node.id, ()))
@@ -165,7 +95,7 @@ def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence
         return [drift(DriftCause.MISSING, f"{wanted.wish.name or backend} is not on the node")]
     drifts = []
     digest = wanted.wish.digest
-    if digest and found.digest and found.digest != digest:
+    if wanted.says_version and digest and found.digest and found.digest != digest:
         if wanted.wish.name and found.name != wanted.wish.name:
             drifts.append(drift(DriftCause.WRONG_VARIANT, f"it has {found.name}, not {wanted.wish.name}"))
         else:
@@ -217,7 +147,6 @@ def _may_heal(wanted: Wanted, now_ms: int, settle_ms: int) -> bool:
         return True
     if intent.state.live:
         return False
-    by_policy = intent.wish is not wanted.wish
-    if by_policy:
+    if wanted.by_policy:
         return True
     return intent.state is IntentState.SUCCEEDED and now_ms - (intent.finished_at or 0) >= settle_ms

@@ -24,6 +24,7 @@ from corral.store.intent_rows import (
     touch_operations,
 )
 from corral.store.observed import read_node_backends
+from corral.store.operation_rows import read_asker_rows
 from corral.store.prune import has_prunable, prune_intents
 from corral.store.rows import in_list, places
 
@@ -167,16 +168,7 @@ class IntentStore:
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND (verb = 'delete'{also})", *absent)
             intents = [read_intent_row(row) for row in rows]
             intents += await _read_asked_since(tx, intents, policies)
-            operations = in_list({intent.operation_id for intent in intents if intent.verb is Verb.DELETE})
-            asked = (
-                await tx.fetch(
-                    f"SELECT id, actor, created_at FROM operations WHERE id IN ({places(len(operations))})",  # noqa: S608
-                    *operations,
-                )
-                if operations
-                else []
-            )
-            askers = {row["id"]: (row["actor"], row["created_at"]) for row in asked}
+            askers = await read_asker_rows(tx, {one.operation_id for one in intents if one.verb is Verb.DELETE})
             return Deletes(policies=policies, intents=intents, askers=askers)
 
         return await self._database.read(body)

@@ -11,7 +11,7 @@ from corral.core.intents import Verb
 from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
 from corral.core.targets import Target
 from corral.store.database import Row, Tx
-from corral.store.rows import places
+from corral.store.rows import in_list, places
 
 PROGRESS_COLUMNS = tuple(field.name for field in fields(NodeProgress))
 _COLUMNS = tuple(field.name for field in fields(Operation) if field.name != "nodes")
@@ -52,6 +52,18 @@ async def read_progress_rows(tx: Tx, ids: Iterable[str]) -> Mapping[str, tuple[N
     for row in rows:
         found.setdefault(row["operation_id"], []).append(read_progress_row(row))
     return {operation_id: tuple(nodes) for operation_id, nodes in found.items()}
+
+
+async def read_asker_rows(tx: Tx, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """By operation: who asked for it, and when."""
+    ordered = in_list(ids)
+    if not ordered:
+        return {}
+    rows = await tx.fetch(
+        f"SELECT id, actor, created_at FROM operations WHERE id IN ({places(len(ordered))})",  # noqa: S608
+        *ordered,
+    )
+    return {row["id"]: (row["actor"], row["created_at"]) for row in rows}
 
 
 def read_operation_row(row: Row, nodes: tuple[NodeProgress, ...] = ()) -> Operation:

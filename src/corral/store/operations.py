@@ -17,7 +17,7 @@ from corral.store.intent_rows import (
     show_ended,
     touch_operations,
 )
-from corral.store.operation_rows import SELECT_OPERATION, read_operation_row, read_progress_rows
+from corral.store.operation_rows import SELECT_OPERATION, read_asker_rows, read_operation_row, read_progress_rows
 from corral.store.rows import places
 
 HISTORY_MOST = 50
@@ -102,6 +102,15 @@ class OperationStore:
                 before = found.get(row["operation_id"], Places())
                 found[row["operation_id"]] = Places((*before.names, row["node_name"]), row["total"])
             return found
+
+        return await self._database.read(body)
+
+    async def read_askers(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """By operation: who asked for it, and when."""
+        wanted = set(ids)
+
+        async def body(tx: Tx) -> dict[str, tuple[str, int]]:
+            return await read_asker_rows(tx, wanted)
 
         return await self._database.read(body)
 

@@ -181,9 +181,9 @@ class Backends:
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
         """A switch of the pointer. What runs goes on until it is told otherwise."""
         await self._ledger.accept(plain_name(request.backend), request.generation)
-        async with self.held(request.backend):
+        async with self.held(request.build or request.backend):
             await self._ledger.accept(plain_name(request.backend), request.generation)
-            name = self._installed_name(request.backend)
+            name = self._installed_name(request.backend, request.build)
             version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
             await self._note_applied(request.backend, request.generation)
@@ -191,18 +191,24 @@ class Backends:
 
     async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
         """Deleting what is not there is done already."""
-        generation = request.corral.generation if request.corral is not None else None
-        await self._ledger.accept(plain_name(request.backend), generation)
-        self._jobs.cancel(backend=self._lock_name(request.backend))
-        async with self.held(request.backend):
-            await self._ledger.accept(plain_name(request.backend), generation)
-            await self.refresh()
-            backend = self.find(request.backend)
-            self._refuse_system(backend)
-            if backend is not None:
-                await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
-                await self._remove(backend)
-            await self._note_applied(request.backend, generation)
+        extras = request.corral or CommandExtras()
+        ordered = plain_name(request.backend)
+        await self._ledger.accept(ordered, extras.generation)
+        for name in dict.fromkeys((extras.build or request.backend, request.backend)):
+            self._jobs.cancel(backend=self._lock_name(name))
+            async with self.held(name):
+                await self._ledger.accept(ordered, extras.generation)
+                await self._delete_named(name, stopped)
+                if name == request.backend:
+                    await self._note_applied(ordered, extras.generation)
+
+    async def _delete_named(self, name: str, stopped: Stopped) -> None:
+        await self.refresh()
+        backend = self.find(name)
+        self._refuse_system(backend)
+        if backend is not None:
+            await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
+            await self._remove(backend)
 
     async def _remove(self, backend: InstalledBackend) -> None:
         meta = backend.current.metadata.meta_backend_for if backend.current is not None else ""
@@ -286,8 +292,8 @@ class Backends:
         if backend is not None and backend.current is not None and is_system(backend):
             raise SystemBackend(backend.name, backend.current.path)
 
-    def _installed_name(self, name: str) -> str:
-        backend = self.find(name)
+    def _installed_name(self, name: str, build: str | None) -> str:
+        backend = self.find(build or name) or self.find(name)
         if backend is None:
             raise NotInstalled(f"Backend {name} is not installed here.")
         return backend.name

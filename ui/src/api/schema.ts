@@ -349,7 +349,7 @@ export interface paths {
         };
         /**
          * Why Model
-         * @description Decisions, newest first; loads that wait or failed; what runs; what is wanted.
+         * @description Decisions, newest first; loads that wait or failed, and where; what runs; what is wanted.
          */
         get: operations["why_model_api_why_models__name__get"];
         put?: never;
@@ -1426,7 +1426,8 @@ export interface paths {
         };
         /**
          * List Policies
-         * @description What must be on, or off, every node a selector fits, now and for machines that come later.
+         * @description What must be on, or off, every node a selector fits, now and for machines that come later; and the machines
+         *     on which something else was asked for since.
          */
         get: operations["list_policies_api_policies_get"];
         put?: never;
@@ -1928,6 +1929,36 @@ export interface components {
             /** Statusurl */
             statusUrl: string;
         };
+        /**
+         * ExceptionCause
+         * @enum {string}
+         */
+        ExceptionCause: "deleted" | "installed" | "called_off" | "no_build";
+        /**
+         * ExceptionView
+         * @description A machine the policy is for and does not hold on.
+         */
+        ExceptionView: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            cause: components["schemas"]["ExceptionCause"];
+            /** Backend */
+            backend: string;
+            /** Verb */
+            verb: string;
+            /** Done */
+            done: boolean;
+            /** By */
+            by: string;
+            /** At */
+            at: string | null;
+            /** Operation Id */
+            operation_id: string;
+            /** Reason */
+            reason: string;
+        };
         /** ExternalBody */
         ExternalBody: {
             /**
@@ -2176,6 +2207,11 @@ export interface components {
              * @default 0
              */
             wait_s: number;
+            /**
+             * Node
+             * @default
+             */
+            node: string;
         };
         /** LocalAiStarted */
         LocalAiStarted: {
@@ -2250,6 +2286,8 @@ export interface components {
             }[];
             /** Unknown Fields */
             unknown_fields: string[];
+            /** Warnings */
+            warnings: string[];
         };
         /** ModelUse */
         ModelUse: {
@@ -2624,6 +2662,10 @@ export interface components {
             created_by: string;
             /** Created At */
             created_at: string | null;
+            /** Exceptions */
+            exceptions: components["schemas"]["ExceptionView"][];
+            /** Exception Count */
+            exception_count: number;
         };
         /** RefusedImport */
         RefusedImport: {

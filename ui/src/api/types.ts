@@ -17,6 +17,7 @@ export type History = Schemas["History"];
 export type HistoryEntry = Schemas["HistoryEntry"];
 export type Intent = Schemas["IntentView"];
 export type Policy = Schemas["PolicyView"];
+export type PolicyException = Schemas["ExceptionView"];
 export type Available = Schemas["AvailableBackends"];
 export type Gallery = Schemas["GalleryView"];
 export type BackendOffer = Schemas["BackendOffer"];

@@ -1,7 +1,9 @@
-"""Which node has which version of what: put together when something has changed, once for all who ask."""
+"""Which node has which version of what, and where policies do not hold: put together when something has changed, once
+for all who ask."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -10,12 +12,16 @@ from corral.core.drift import Drift, FleetPicture
 from corral.core.intents import IntentState, Verb
 from corral.core.nodes import NodeId
 from corral.core.orders import NodeState
+from corral.core.policy_exceptions import PolicyException, find_exceptions
 from corral.core.upgrades import Offered, find_upgrades, installed_names
 from corral.core.variants import Unfit
 from corral.frontend.fleet.service import UpgradeChecks
 
 KEPT_MOST_S = 5.0
 """A transaction may commit a little after the time it wrote, unseen by the mark."""
+
+EXCEPTIONS_MOST = 100
+"""Of a thousand machines nobody reads more."""
 
 
 class PictureSource(Protocol):
@@ -26,16 +32,43 @@ class Marks(Protocol):
     async def read_mark(self) -> tuple[int, ...]: ...
 
 
+class Askers(Protocol):
+    async def read_askers(self, ids: Iterable[str]) -> Mapping[str, tuple[str, int]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exceptions:
+    """Of one policy."""
+
+    first: Sequence[PolicyException] = ()
+    count: int = 0
+    askers: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """By operation: who asked for what is otherwise there, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    backends: Mapping[str, bytes] = field(default_factory=dict)
+    exceptions: Mapping[str, Exceptions] = field(default_factory=dict)
+
+
 class FleetListing:
-    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: Marks) -> None:
-        self._source, self._upgrades, self._marks = source, upgrades, marks
+    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: Marks, askers: Askers) -> None:
+        self._source, self._upgrades, self._marks, self._askers = source, upgrades, marks, askers
         self._making = asyncio.Lock()
-        self._kept: Mapping[str, bytes] = {}
+        self._kept = _Kept()
         self._mark: tuple[int, ...] = ()
         self._kept_until_s = 0.0
 
     async def read(self) -> Mapping[str, bytes]:
         """By backend, as JSON; the same object as long as nothing has changed."""
+        return (await self._read()).backends
+
+    async def read_exceptions(self) -> Mapping[str, Exceptions]:
+        """By policy that has any."""
+        return (await self._read()).exceptions
+
+    async def _read(self) -> _Kept:
         async with self._making:
             mark = (*await self._marks.read_mark(), self._upgrades.looks)
             now_s = asyncio.get_running_loop().time()
@@ -44,16 +77,23 @@ class FleetListing:
                 self._mark, self._kept_until_s = mark, now_s + KEPT_MOST_S
             return self._kept
 
-    async def _make(self) -> Mapping[str, bytes]:
+    async def _make(self) -> _Kept:
         picture = await self._source.read_picture()
         offers = await self._upgrades.read_offers(picture.states)
 
-        def show() -> dict[str, bytes]:
+        def show() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
             fleet = view_fleet(picture.states, picture.find_drift(), offers)
-            return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}
+            excepted = find_exceptions(picture.states, picture.policies, picture.prospects)
+            return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}, excepted
 
         # Thousands of rows: not on the loop, where requests would wait for it.
-        return await asyncio.to_thread(show)
+        backends, excepted = await asyncio.to_thread(show)
+        first = {policy: found[:EXCEPTIONS_MOST] for policy, found in excepted.items()}
+        asked = {one.operation_id for found in first.values() for one in found if one.operation_id}
+        askers = await self._askers.read_askers(asked) if asked else {}
+        return _Kept(
+            backends, {policy: Exceptions(found, len(excepted[policy]), askers) for policy, found in first.items()}
+        )
 
 
 def view_fleet(

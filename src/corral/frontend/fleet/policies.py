@@ -10,10 +10,31 @@ from pydantic import BaseModel
 
 from corral.core.intents import Intent
 from corral.core.policies import OnDrift, Policy
+from corral.core.policy_exceptions import ExceptionCause, PolicyException
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
+from corral.frontend.fleet.listing import Exceptions, FleetListing
 from corral.frontend.fleet.operation_view import time_of
 from corral.store.stores import Stores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionView:
+    """A machine the policy is for and does not hold on."""
+
+    node_id: str
+    node_name: str
+    cause: ExceptionCause
+    backend: str
+    """As it was deleted or installed there: a family, or one build."""
+    verb: str
+    """Of the order that was called off."""
+    done: bool
+    """What was asked for was also carried out."""
+    by: str
+    at: datetime | None
+    operation_id: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +49,9 @@ class PolicyView:
     operation_id: str
     created_by: str
     created_at: datetime | None
+    exceptions: list[ExceptionView]
+    """The first hundred, by name."""
+    exception_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +76,24 @@ class PolicyBody(BaseModel):
     on_drift: OnDrift
 
 
-def policy_routes(stores: Stores, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+def policy_routes(stores: Stores, listing: FleetListing, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
     router = APIRouter(tags=["backends"])
+
+    async def show(*policies: Policy) -> list[PolicyView]:
+        excepted = await listing.read_exceptions()
+        return [_policy(policy, excepted.get(policy.id, Exceptions())) for policy in policies]
 
     @router.get("/api/policies", response_model=list[PolicyView])
     async def list_policies() -> Response:
-        """What must be on, or off, every node a selector fits, now and for machines that come later."""
-        return MsgspecJson([_policy(policy) for policy in await stores.policies.read_all()])
+        """What must be on, or off, every node a selector fits, now and for machines that come later; and the machines
+        on which something else was asked for since."""
+        return MsgspecJson(await show(*await stores.policies.read_all()))
 
     @router.patch("/api/policies/{policy_id}", response_model=PolicyView)
     async def change_policy(policy_id: str, wanted: PolicyBody, actor: Actor) -> Response:
         policy = await stores.policies.set_on_drift(policy_id, wanted.on_drift, actor=actor)
         await hint("backends")
-        return MsgspecJson(_policy(policy))
+        return MsgspecJson((await show(policy))[0])
 
     @router.delete("/api/policies/{policy_id}")
     async def end_policy(policy_id: str, actor: Actor) -> dict[str, str]:
@@ -87,7 +116,7 @@ def policy_routes(stores: Stores, hint: Callable[[str], Awaitable[None]]) -> API
     return router
 
 
-def _policy(policy: Policy) -> PolicyView:
+def _policy(policy: Policy, excepted: Exceptions) -> PolicyView:
     return PolicyView(
         id=policy.id,
         backend=policy.backend,
@@ -99,6 +128,24 @@ def _policy(policy: Policy) -> PolicyView:
         operation_id=policy.operation_id,
         created_by=policy.created_by,
         created_at=time_of(policy.created_at),
+        exceptions=[_exception(one, *excepted.askers.get(one.operation_id, ("", None))) for one in excepted.first],
+        exception_count=excepted.count,
+    )
+
+
+def _exception(one: PolicyException, asked_by: str, asked_at: int | None) -> ExceptionView:
+    called_off = one.cause is ExceptionCause.CALLED_OFF
+    return ExceptionView(
+        node_id=one.node_id,
+        node_name=one.node_name,
+        cause=one.cause,
+        backend=one.backend,
+        verb=one.verb.value if one.verb is not None else "",
+        done=one.done,
+        by="" if called_off else asked_by,
+        at=time_of(one.ended_at if called_off else asked_at),
+        operation_id=one.operation_id,
+        reason=one.reason,
     )
 
 

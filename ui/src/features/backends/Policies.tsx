@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { Link } from "@tanstack/react-router";
+import { Fragment, useState } from "react";
 import { api } from "@/api/client";
 import type { Policy } from "@/api/types";
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
@@ -9,8 +10,10 @@ import { ConfirmDialog } from "@/components/ConfirmDialog";
 import { Card } from "@/components/Page";
 import { Pill } from "@/components/Pill";
 import { useAnnounce } from "@/components/Toasts";
+import { useNow } from "@/components/useNow";
 import { formatSelector } from "@/format/selector";
 import { formatDateTime } from "@/format/time";
+import { exceptionWords } from "./exceptions";
 import styles from "./Policies.module.css";
 import { galleryQueries, useOrder } from "./queries";
 
@@ -81,6 +84,7 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
           since {formatDateTime(policy.created_at)}, by {policy.created_by}
           {policy.uri === "" ? "" : `, from ${policy.uri}`}
         </p>
+        {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
       </div>
       <Select
         label={`When a node differs: ${policy.backend} on ${where(policy)}`}
@@ -93,5 +97,30 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
         End…
       </Button>
     </li>
+  );
+}
+
+const MOST_EXCEPTIONS = 5;
+
+function Exceptions({ policy }: { policy: Policy }) {
+  const now = useNow();
+  const shown = policy.exceptions.slice(0, MOST_EXCEPTIONS);
+  const more = policy.exception_count - shown.length;
+  return (
+    <p className={styles.except}>
+      except{" "}
+      {shown.map((exception, at) => (
+        <Fragment key={exception.node_id}>
+          {at === 0 ? "" : ", "}
+          <Link to="/nodes/$nodeId" params={{ nodeId: exception.node_id }}>
+            {exception.node_name}
+          </Link>{" "}
+          <span title={exception.at === null ? undefined : `${formatDateTime(exception.at)}${exception.by === "" ? "" : `, by ${exception.by}`}`}>
+            ({exceptionWords(exception, policy.backend, now)})
+          </span>
+        </Fragment>
+      ))}
+      {more > 0 ? ` and ${more} more` : ""}
+    </p>
   );
 }

@@ -1,0 +1,62 @@
+"""What a policy would bring to a node: told by galleries and registries, and not asked for again with every look."""
+
+from controller.test_resolve import Galleries, Registry, node
+from corral.controller.prospects import KEPT_S, ProspectReader
+from corral.controller.resolve import Resolver
+from corral.core.intents import Wish
+from corral.core.nodes import Node
+from corral.core.variants import Unfit
+from corral.core.wants import OpenQuestion
+
+ECHO = Wish(element="echo")
+
+
+class StandingClock:
+    """Until a test moves it."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.at_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+    def since_boot_s(self) -> float:
+        return self.at_s
+
+
+def question(node: Node, backend: str = "echo", wish: Wish = ECHO) -> OpenQuestion:
+    return OpenQuestion(backend=backend, wish=wish, node=node)
+
+
+async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
+    reader = ProspectReader(Resolver(Galleries(), Registry()), StandingClock())
+    here, arm = node("here"), node("arm", platform="linux/arm64")
+    outside = Wish(element="mine", uri="registry.test/mine:1", alias="echo")
+    found = await reader.read([question(here), question(arm), question(here, "mine", outside)])
+    assert found["echo", here.id] == {"echo", "cpu-echo"}
+    assert isinstance(found["echo", arm.id], Unfit)
+    assert found["mine", here.id] == {"mine", "echo"}
+
+
+async def test_registries_are_asked_again_only_after_a_while() -> None:
+    clock, registry = StandingClock(), Registry()
+    reader = ProspectReader(Resolver(Galleries(), registry), clock)
+    here = node("here")
+    first = await reader.read([question(here)])
+    assert await reader.read([question(here)]) == first
+    assert len(registry.asked) == 1
+    clock.at_s += KEPT_S
+    await reader.read([question(here)])
+    assert len(registry.asked) == 2
+
+
+async def test_what_nobody_can_tell_is_left_out_and_not_waited_for_with_every_look() -> None:
+    registry = Registry(away="registry.test")
+    reader = ProspectReader(Resolver(Galleries(), registry), StandingClock())
+    wanted = [question(node("gpu", capability="nvidia")), question(node("here"), "gone", Wish(element="gone"))]
+    assert await reader.read(wanted) == {}
+    assert await reader.read(wanted) == {}
+    assert len(registry.asked) == 1
