@@ -349,7 +349,7 @@ export interface paths {
         };
         /**
          * Why Model
-         * @description Decisions, newest first; loads that wait or failed; what runs; what is wanted.
+         * @description Decisions, newest first; loads that wait or failed, and where; what runs; what is wanted.
          */
         get: operations["why_model_api_why_models__name__get"];
         put?: never;
