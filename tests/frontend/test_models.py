@@ -189,6 +189,16 @@ def test_what_no_gallery_has_or_what_is_broken_there_is_told(frontend: Frontend)
     assert frontend.admin.call("GET", "/api/models/broken").status == 404
 
 
+def test_of_a_directory_what_is_downloaded_comes_before_what_names_it(frontend: Frontend, models_dir: Path) -> None:
+    below = models_dir / "lent"
+    below.mkdir()
+    (below / "a.yaml").write_text("name: borrower\nbackend: b\nparameters: {model: lent.gguf}\n")
+    listed = "download_files: [{filename: lent.gguf, uri: 'https://host/lent.gguf'}]\n"
+    (below / "b.yaml").write_text(f"name: lender\nbackend: b\nparameters: {{model: lent.gguf}}\n{listed}")
+    answer = frontend.admin.call("POST", "/api/models/import", body={"directory": "lent"}).json()
+    assert (answer["saved"], answer["refused"]) == (["lender", "borrower"], [])
+
+
 def test_a_directory_of_configurations_is_imported(frontend: Frontend, models_dir: Path) -> None:
     (models_dir / "a-alias.yaml").write_text("name: nick\nalias: imported\n")
     (models_dir / "imported.yaml").write_text(

@@ -7,6 +7,7 @@ import pytest
 
 from harness.databases import BOTH
 from harness.echo_herd import add_echo_models, start_echo_worker
+from harness.gated_files import GatedFiles
 from harness.herd import ADMIN_KEY, Herd, ask
 from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
@@ -43,6 +44,26 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
     assert bad["reason"].startswith("it failed here and is tried here again from"), bad
     assert "Failed on bad, tried again there from" in cli(admin, "why", "model", "horse")
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
+
+
+@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
+def test_a_download_that_one_machine_cannot_make_is_made_by_another(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "good")
+    add_echo_models(admin, "first")
+    assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
+    start_echo_worker(herd, "bad", "--trusted-hosts", "nowhere.example")
+    web = GatedFiles({"weights": b"the weights"})
+    web.let_go("weights")
+    try:
+        add_echo_models(admin, "horse", more=f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
+        answer = ask(admin, "horse")
+    finally:
+        web.stop()
+    assert answer.status == 200, answer.body
+    [setback] = admin.call("GET", "/api/why/models/horse").json()["setbacks"]
+    assert setback["node"] == "bad"
+    assert setback["error"].startswith("bad could not get the weights of horse: 127.0.0.1 is this machine")
 
 
 def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tried_in_haste(herd: Herd) -> None:

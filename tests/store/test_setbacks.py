@@ -2,6 +2,7 @@
 
 from corral.core.load_jobs import LoadState
 from corral.core.placement import Need
+from corral.core.scaling import Add
 from corral.store.load_job_rows import LoadJob
 from corral.store.stores import Stores
 from harness.databases import Rig
@@ -84,3 +85,16 @@ async def test_setbacks_go_with_an_unload_a_delete_and_time(stores: Stores, rig:
     await fail_here(stores, await start(stores))
     await rig.advance(2 * 3600)
     assert await stores.setbacks.read("tiny", job.revision) == {}
+
+
+async def test_a_late_failure_of_an_old_revision_leaves_the_new_ones_alone(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    old = await start(stores)
+    replica = await reserve(stores, old)
+    fresh = (await stores.models.save(TINY + "threads: 2\n", "ann")).revision
+    await stores.load_jobs.ask_more("tiny", fresh, [Add(why="w")], ids=IDS)
+    new = await claim(stores)
+    failed = await fail_here(stores, new)
+    await stores.load_claims.fail_here(old, "late", draw=0.0, stop=False)
+    assert set(await stores.setbacks.read("tiny", fresh)) == {failed}
+    assert set(await stores.setbacks.read("tiny", old.revision)) == {replica.node_id}

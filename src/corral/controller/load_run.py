@@ -12,16 +12,13 @@ from corral.controller.load_place import Placing
 from corral.controller.load_start import Starting
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools, NodeLost, written
 from corral.controller.load_weights import Weights
-from corral.core.errors import Conflict, CorralError, Fenced, NotFound, TimedOut, Unavailable
+from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.system.loops import until_poked
 
 log = structlog.get_logger()
-
-MACHINES_OWN = (LoadFailed, TimedOut)
-"""What another machine may do better."""
 
 
 class LoadRun:
@@ -109,7 +106,7 @@ class LoadRun:
             why = str(error)
             log.info("load.overtaken", model=job.model, why=why)
             await written(job.model, lambda: jobs.give_up(job, why))
-        except MACHINES_OWN as error:
+        except LoadFailed as error:  # what another machine may do better
             await self._fail_here(error, started=started)
         except CorralError as error:
             await self._fail(error, started=started)

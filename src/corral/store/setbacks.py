@@ -37,7 +37,6 @@ class SetbackStore:
 async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float) -> None:
     assert job.node_id is not None
     await tx.execute("DELETE FROM load_setbacks WHERE until_at + $1 <= now_ms()", FORGOTTEN_AFTER_MS)
-    await tx.execute("DELETE FROM load_setbacks WHERE model = $1 AND revision <> $2", job.model, job.revision)
     before = await tx.fetch_one(
         "SELECT failures FROM load_setbacks WHERE model = $1 AND revision = $2 AND node_id = $3",
         job.model,
