@@ -30,9 +30,10 @@ from corral.system import SystemClock, SystemIds
 from fanout_parts.watcher import Seen, watch
 from fanout_parts.workers import DIGEST, Place, run
 from harness.nats import Nats
+from harness.ports import free_port
 from harness.postgres import Postgres
 from harness.programs import Admin, Program, call, clean_environment
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 from heartbeats import TOKEN
 
 ADMIN_KEY = "corral-bench-key"

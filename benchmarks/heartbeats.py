@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from corral.bus.client import BusMessage, connect_bus
 from harness.nats import Nats
+from harness.ports import free_port
 from harness.postgres import Postgres
 from harness.programs import Admin, Program, call, clean_environment
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 WORKERS = 1000
 BEAT_EVERY_S = 10.0

@@ -146,6 +146,13 @@ def test_what_is_not_an_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"), [("80", "127.0.0.1:80"), (":80", "0.0.0.0:80"), ("[::1]:80", "[::1]:80"), ("a:80", "a:80")]
+)
+def test_one_address_is_written_in_one_way(text: str, meant: str) -> None:
+    assert load_settings(UpSettings, flags={"listen": text}, environ={}).listen == meant
+
+
+@pytest.mark.parametrize(
     ("host", "loopback"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
      ("10.0.0.1", False), ("localhost.example.com", False)],

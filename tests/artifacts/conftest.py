@@ -22,6 +22,7 @@ from corral.artifacts.oci import OciPlatform
 from corral.artifacts.settings import ArtifactSettings
 from corral.artifacts.workshop import build_installer
 from corral.system import SystemClock, SystemIds
+from harness.ports import free_port
 
 AMD64 = OciPlatform(os="linux", architecture="amd64")
 
@@ -70,9 +71,7 @@ def real_registry(tmp_path: Path) -> Iterator[str]:
     """Debian's docker-registry, empty."""
     if shutil.which("docker-registry") is None:
         pytest.skip("docker-registry missing")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     config = tmp_path / "registry.yml"
     config.write_text(
         f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\n"

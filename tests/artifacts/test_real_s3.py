@@ -20,15 +20,10 @@ from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.settings import S3Settings
 from corral.artifacts.weights import install_files
 from corral.system import SystemClock, SystemIds
+from harness.ports import free_port
 
 obstore = pytest.importorskip("obstore")
 SERVER = shutil.which("weed", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

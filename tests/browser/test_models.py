@@ -58,6 +58,41 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(code.get_by_label("As Python")).to_contain_text('model="smollm2"')
 
 
+def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> None:
+    admin = corral.admin
+    assert admin.call("POST", "/api/models", body={"config": "name: gpt-small\nalias: smollm2\n"}).status in (200, 201)
+    try:
+        page = open_page("#/chat?model=gpt-small")
+        picker = page.get_by_label("Model", exact=True)
+        expect(picker.locator("option:checked")).to_have_text("gpt-small")
+        expect(page.get_by_text("What you write goes to one of its replicas")).to_be_visible()
+        go(page, "models?open=gpt-small")
+        panel = page.get_by_role("complementary", name="Model details")
+        expect(panel).to_contain_text("Alias of smollm2")
+        expect(panel.get_by_role("button", name="Load", exact=True)).to_have_count(0)
+        panel.get_by_role("link", name="Show smollm2").click()
+        expect(panel).to_contain_text("Ready")
+    finally:
+        admin.call("DELETE", "/api/models/gpt-small")
+
+
+def test_an_order_for_a_drained_machine_says_what_it_waits_for(open_page, corral) -> None:
+    admin = corral.admin
+    home = admin.nodes()["home"]["id"]
+    assert admin.call("POST", f"/api/nodes/{home}/drain").status == 200
+    started = admin.call("POST", "/api/backends/install/llama-cpp", body={}).json()["jobID"]
+    try:
+        page = open_page("#/activity")
+        bar = page.get_by_role("region", name="Operations").get_by_role("article", name="Install llama-cpp")
+        bar.get_by_role("button", name=re.compile("1 node")).click()
+        expect(bar).to_contain_text("The machine is drained; this goes on when it is resumed.")
+    finally:
+        admin.call("POST", f"/api/nodes/{home}/resume")
+    expect(bar).to_contain_text("1 of 1 node done")
+    assert admin.call("GET", f"/api/operations/{started}").json()["state"] == "completed"
+    admin.wait_for_status("home", "healthy")
+
+
 def test_the_overview_tells_of_a_model_that_is_not_as_wanted(open_page, corral) -> None:
     admin = corral.admin
     config = "name: ghost\nbackend: no-such-backend\nparameters:\n  model: nowhere.gguf\n"

@@ -199,3 +199,16 @@ def test_without_any_model_the_demo_model_is_offered(
     other.type("n\n")
     assert other.process.wait(60) == 130
     assert upstream.models == []
+
+
+def test_a_model_that_is_not_there_is_told_before_anything_is_asked(
+    upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
+) -> None:
+    wrong = terminals(upstream.url, "tiyn")
+    wrong.expect("there is no model 'tiyn', or this key may not use it. Did you mean tiny?")
+    assert wrong.process.wait(60) == 1
+    upstream.offered = ["smollm2"]
+    offered = terminals(upstream.url, "smollm2")
+    offered.expect("a gallery has it: corral models install smollm2")
+    assert offered.process.wait(60) == 1
+    assert upstream.requests == []

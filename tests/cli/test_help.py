@@ -5,8 +5,9 @@ import sys
 from importlib import import_module
 
 import pytest
+from click.testing import CliRunner
 
-from corral.cli.main import COMMANDS, short_help
+from corral.cli.main import COMMANDS, cli, short_help
 
 LIST = """
 import sys
@@ -29,3 +30,17 @@ def test_it_is_what_the_command_says_of_itself(name: str) -> None:
 def test_no_command_is_imported_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("statsu", "status"), ("node", "nodes"), ("help", "--help"), ("version", "--version")]
+)
+def test_a_command_that_is_none_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
+    refused = CliRunner().invoke(cli, [typed])
+    assert refused.exit_code == 2
+    assert f"Did you mean {meant!r}" in refused.output
+
+
+def test_a_command_like_no_other_is_refused_as_it_is() -> None:
+    refused = CliRunner().invoke(cli, ["xyzzy"])
+    assert (refused.exit_code, "No such command 'xyzzy'." in refused.output) == (2, True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.running import is_as_wanted, problems
+from corral.cli.running import is_as_wanted, notes, problems
 
 
 def running(*loads: dict[str, Any], ready: int = 1, wanted: int | None = None) -> dict[str, Any]:
@@ -28,3 +28,40 @@ def test_a_model_is_as_wanted_when_enough_is_ready_and_nothing_stands_in_the_way
 ) -> None:
     assert is_as_wanted(found) is expected
     assert problems(found) == told
+
+
+AT = "2026-01-02T03:04:05.678000Z"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        pytest.param(running(ready=2, wanted=2), [], id="as-wanted"),
+        pytest.param(
+            running({"state": "staging", "node": "b", "progress": 40.0}, wanted=2),
+            ["another is being loaded on b: fetching weights, 40 %"],
+            id="starting",
+        ),
+        pytest.param(
+            running({"state": "pending"}, wanted=2), ["another is being loaded: waiting for a place"], id="new"
+        ),
+        pytest.param(
+            running({"state": "pending", "reason": "no room", "next_attempt_at": AT}, wanted=2),
+            ["no room (tried again from 03:04:05 UTC on)"],
+            id="waiting-for-a-place",
+        ),
+        pytest.param(
+            running({"state": "failed", "error": "no disk", "next_attempt_at": AT}, wanted=2),
+            ["no disk (tried again from 03:04:05 UTC on)"],
+            id="backing-off",
+        ),
+        pytest.param(
+            {**running(wanted=2), "replicas": [{"node": "b", "slot": 0, "state": "away", "reason": "b is unhealthy"}]},
+            ["the one on b is away: b is unhealthy"],
+            id="away",
+        ),
+        pytest.param(running(wanted=3), ["2 more are wanted and will be loaded in a moment"], id="not-begun"),
+    ],
+)
+def test_fewer_than_wanted_is_never_left_without_a_word(found: dict[str, Any], told: list[str]) -> None:
+    assert notes(found) == told

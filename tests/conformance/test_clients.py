@@ -160,7 +160,7 @@ def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: Oper
         return done.returncode, done.stdout + done.stderr
 
     assert models("load", "echo-openai-model") == (0, "echo-openai-model: loaded\n")
-    assert models("scale", "echo-openai-model", "1") == (0, "echo-openai-model: at least 1 and at most 1\n")
+    assert models("scale", "echo-openai-model", "1") == (0, "echo-openai-model: 1 replica, always\n")
     code, said = models("unload", "echo-openai-model")
     assert (code, "corral models scale echo-openai-model --min 0" in said) == (1, True)
     assert models("scale", "echo-openai-model", "--min", "0")[0] == 0

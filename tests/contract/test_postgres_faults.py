@@ -12,10 +12,11 @@ from corral.store.database import CONFLICT_TRIES, Database, StoreConflict, Tx
 from corral.store.postgres import PostgresDatabase
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
+from harness.ports import free_port
 from harness.postgres import Postgres
 from harness.proxy import Proxy
 from harness.things import count_up, read_thing, write_thing
-from harness.waiting import free_port, wait_until_async
+from harness.waiting import wait_until_async
 from harness.yardstick import promised
 
 pytestmark = pytest.mark.postgres

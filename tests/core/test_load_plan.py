@@ -6,6 +6,7 @@ from corral.core.errors import InvalidInput
 from corral.core.load_plan import (
     address_path,
     backend_of,
+    borrowed_files,
     by_configured_name,
     find_clash,
     local_name,
@@ -197,3 +198,26 @@ def test_replicas_in_a_seed(replicas: object, spread: bool) -> None:
 def test_a_wrong_seed_says_where(document: object) -> None:
     with pytest.raises(InvalidInput, match="x"):
         parse_seed(document, source="x")
+
+
+def naming(name: str, file: str) -> ModelConfig:
+    return parse_model_config({"name": name, "backend": "b", "parameters": {"model": file}})
+
+
+def test_a_new_download_does_not_take_the_name_of_a_file_that_another_model_names() -> None:
+    download = listing("new", ONE)
+    why = find_clash(download, [naming("old", "./f.gguf")])
+    assert "'old' names ./f.gguf" in why
+    assert find_clash(download, [naming("old", "other.gguf")]) == ""
+    assert find_clash(download, [naming("old", "f.gguf")], before=download) == "", "it was there before the other one"
+    third = listing("third", ONE)
+    assert find_clash(download, [naming("old", "f.gguf"), third]) == "", "it is a download already"
+    assert find_clash(naming("old", "f.gguf"), [download]) == "", "whoever names it later means the download"
+
+
+def test_a_name_that_another_model_downloads_is_fetched_from_where_that_one_gets_it() -> None:
+    lender = listing("lender", ONE)
+    [(name, (file, owner))] = borrowed_files(naming("m", "f.gguf"), [lender]).items()
+    assert (name, file.uri, owner) == ("f.gguf", ONE[1], "lender")
+    assert borrowed_files(naming("m", "other.gguf"), [lender]) == {}
+    assert borrowed_files(lender, [lender]) == {}

@@ -30,3 +30,9 @@ def stands(*statuses: str) -> list[NodeStand]:
 )  # fmt: skip
 def test_judge(state: str, statuses: list[str], away: list[str], expected: Outcome) -> None:
     assert judge(state, stands(*statuses), away=away) is expected
+
+
+def test_a_draining_node_finishes_what_it_has_begun_and_gets_nothing_new() -> None:
+    assert judge("running", stands("success", "queued"), away=[], draining=["n1"]) is Outcome.UNFINISHED
+    assert judge("running", stands("queued", "queued"), away=[], draining=["n1"]) is Outcome.GOING_ON
+    assert judge("running", stands("success", "downloading"), away=[], draining=["n1"]) is Outcome.GOING_ON

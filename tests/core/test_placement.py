@@ -19,6 +19,7 @@ from corral.core.placement import (
     count_room,
     place,
 )
+from corral.core.setbacks import Setback, cause_of
 
 
 def room(name: str = "a", **changes: object) -> NodeRoom:
@@ -307,3 +308,56 @@ def test_the_order_in_which_nodes_are_listed_does_not_matter(need: Need, nodes: 
     assert place(need, nodes).outcome == place(need, nodes[::-1]).outcome or isinstance(
         place(need, nodes).outcome, Waiting
     )
+
+
+def setback(failures: int = 1, *, rests: bool = True, until_ms: int = 60_000, at_ms: int = 0) -> Setback:
+    return Setback(failures=failures, error=f"no luck at {at_ms}", failed_at_ms=at_ms, until_ms=until_ms, rests=rests)
+
+
+def test_a_machine_that_has_just_failed_it_rests_while_others_are_tried() -> None:
+    need = replace(NEED, setbacks={"a": setback()})
+    decision = place(need, [room("a"), room("b", in_flight=9)])
+    assert chosen(decision).node_id == "b"
+    reasons = {candidate.node_id: candidate.reason for candidate in decision.candidates}
+    assert reasons["a"] == "it failed here and is tried here again from 00:01:00 UTC on: no luck at 0"
+
+
+def test_a_machine_whose_rest_is_over_comes_after_all_others_that_have_room() -> None:
+    need = replace(NEED, setbacks={"a": setback(rests=False)})
+    full = room("c", free_memory=1 * GIB, replicas=(held("1", memory_bytes=15 * GIB),))
+    assert chosen(place(need, [room("a"), room("b", in_flight=9)])).node_id == "b"
+    assert chosen(place(need, [room("a"), full])) == chosen(place(NEED, [room("a")])), "nobody has to go for it"
+
+
+def test_when_everybody_failed_it_waits_for_the_first_whose_rest_is_over() -> None:
+    need = replace(NEED, setbacks={"a": setback(until_ms=9_000), "b": setback(until_ms=5_000)})
+    outcome = place(need, [room("a"), room("b")]).outcome
+    assert isinstance(outcome, Waiting)
+    assert outcome.until_ms == 5_000
+
+
+def test_one_failure_ends_no_other_model_but_two_do() -> None:
+    full = room("b", free_memory=1 * GIB, replicas=(held("1", memory_bytes=15 * GIB),))
+    once = place(replace(NEED, setbacks={"a": setback()}), [room("a"), full]).outcome
+    assert isinstance(once, Waiting)
+    assert once.until_ms == 60_000
+    for rests in (True, False):
+        twice = chosen(place(replace(NEED, setbacks={"a": setback(2, rests=rests)}), [room("a"), full]))
+        assert (twice.node_id, twice.evict) == ("b", ("1",))
+
+
+def test_a_model_that_fails_everywhere_is_not_carried_through_a_whole_herd() -> None:
+    failed = {f"n{number}": setback(until_ms=1_000 * number) for number in range(1, 4)}
+    herd = [room(f"n{number}") for number in range(1, 9)]
+    outcome = place(replace(NEED, setbacks=failed), herd).outcome
+    assert isinstance(outcome, Waiting)
+    assert (outcome.until_ms, "3 machines in a row" in outcome.reason) == (1_000, True)
+    only = place(replace(NEED, setbacks=failed, only_node="n8"), herd)
+    assert chosen(only).node_id == "n8", "one that is wanted there has nothing to do with theirs"
+    one_is_over = {**failed, "n1": setback(rests=False)}
+    assert chosen(place(replace(NEED, setbacks=one_is_over), herd)).node_id == "n4"
+
+
+def test_the_cause_is_what_all_who_rest_said_the_latest_first() -> None:
+    found = [setback(at_ms=1), setback(at_ms=2), setback(at_ms=3, rests=False), setback(at_ms=1)]
+    assert cause_of(found) == "no luck at 2; no luck at 1"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.nats import NATS_SERVER, Nats
+from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment
-from harness.waiting import free_port, is_listening, wait_until
+from harness.waiting import is_listening, wait_until
 
 TOKEN = "test-registration-token"
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from harness.nats import Nats
+from harness.ports import free_port
 from harness.postgres import Postgres
 from harness.programs import Admin, Program, call, clean_environment
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"

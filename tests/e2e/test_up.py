@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from corral.cli import client
+from corral.cli.doctor import doctor_command
+from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,8 @@ def test_it_says_where_the_key_is_and_how_to_add_a_machine(up: Up) -> None:
     assert str(up.data / "keys" / "admin.key") in output
     token = (up.data / "keys" / "join.token").read_text().strip()
     assert f"corral worker --join {up.url} --token {token}" in output
+    assert f"corral nodes approve NAME --data-dir {up.data}" in output
+    assert f"corral chat --data-dir {up.data}\n" in output
 
 
 def test_secrets_are_readable_by_their_owner_only_and_in_no_argument_list(up: Up) -> None:
@@ -66,10 +72,13 @@ def test_elsewhere_the_command_line_uses_address_and_key_from_the_environment(up
     assert run_cli("status", environment=right).returncode == 0
     wrong = run_cli("status", environment=clean_environment(**elsewhere, CORRAL_API_KEY="corral-wrong"))
     assert wrong.returncode == 1
-    assert "not accepted" in wrong.stderr
+    assert f"the key in CORRAL_API_KEY is not accepted by {up.url}" in wrong.stderr
     without = run_cli("status", environment=clean_environment(**elsewhere))
     assert without.returncode == 1
-    assert "CORRAL_API_KEY" in without.stderr
+    assert "asks for an API key: set CORRAL_API_KEY" in without.stderr
+    bus = clean_environment(CORRAL_DATA_DIR=str(tmp_path), CORRAL_URL=f"http://127.0.0.1:{up.bus_port}")
+    astray = run_cli("status", environment=bus)
+    assert (astray.returncode, "what answers there does not speak HTTP" in astray.stderr) == (3, True)
 
 
 def test_a_second_up_on_the_same_data_directory_refuses_and_names_the_first(up: Up) -> None:
@@ -87,8 +96,21 @@ def test_a_busy_port_is_named_with_the_flag_that_changes_it(up: Up, tmp_path: Pa
     ports[taken] = f"127.0.0.1:{busy}" if taken == "--listen" else str(busy)
     refused = run_cli("up", "--data-dir", str(tmp_path), *(part for pair in ports.items() for part in pair))
     assert refused.returncode == 3
-    assert str(busy) in refused.stderr
+    owner = up.children()["frontend" if taken == "--listen" else "nats-server"].pid
+    assert f"127.0.0.1:{busy}: " in refused.stderr
+    assert f"(process {owner}) has this port" in refused.stderr
     assert taken in refused.stderr
+
+
+def test_who_adds_a_model_is_told_what_to_do_with_it(up: Up, tmp_path: Path) -> None:
+    config = tmp_path / "tiny.yaml"
+    config.write_text("name: tiny\nbackend: llama-cpp\nparameters:\n  model: tiny.gguf\n")
+    added = run_cli("models", "install", "--file", str(config), environment=local(up))
+    assert added.returncode == 0, added.stderr
+    assert "Talk to it: corral chat tiny" in added.stdout
+    for number, said in (("1", "1 replica, always"), ("0", "comes and goes with requests")):
+        assert said in run_cli("models", "scale", "tiny", number, environment=local(up)).stdout
+    assert run_cli("models", "delete", "tiny", "--yes", environment=local(up)).returncode == 0
 
 
 def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
@@ -97,6 +119,19 @@ def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
     checks = {finding["check"] for finding in findings}
     assert checks == {"python", "disk", "frontend", "port", "gpu", "store", "bus", "bus program", "clock"}
     assert [finding for finding in findings if finding["state"] == "problem"] == []
+    assert "Nothing stands in the way" in run_cli("doctor", environment=environment).stdout
+
+
+def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"name": "vm", "listen": f"127.0.0.1:{free_port()}", "bus_port": free_port()}
+    (tmp_path / "up.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(client, "DEFAULT_URL", up.url)
+    environment = {"CORRAL_DATA_DIR": str(tmp_path), "CORRAL_API_KEY": up.admin.key}
+    said = CliRunner().invoke(doctor_command, env=environment).output
+    assert f"none runs on {tmp_path}" in said
+    assert up.url not in said
 
 
 @pytest.mark.parametrize("part", ["frontend", "worker", "nats-server"])
@@ -172,6 +207,10 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert f"`corral up --listen 0.0.0.0:{port}` lets others join" in output
     finally:
         again.stop()
+    doctor = run_cli("doctor", environment=local(running))
+    assert f"{port} (--listen, as in the last run) is free" in doctor.stdout
+    assert f"{running.bus_port} (--bus-port, as in the last run) is free" in doctor.stdout
+    assert f"nothing runs on 127.0.0.1:{running.bus_port}" in doctor.stdout
     pasted = run_cli("worker", "--data-dir", str(running.data), "--join", running.url, "--token", "x")
     assert (pasted.returncode, "belongs to a `corral up`" in pasted.stderr) == (2, True)
 
@@ -244,7 +283,7 @@ def test_a_start_after_kill_9_is_ready_when_its_own_worker_is_and_not_before(tmp
         again.stop()
     stopped = run_cli("status", environment=local(running))
     assert stopped.returncode == 3
-    command = f"corral up --listen 127.0.0.1:{running.port}"
+    command = f"corral up --listen 127.0.0.1:{running.port} --bus-port {running.bus_port}"
     assert f"no `corral up` runs in {running.data}; start it with: {command}" in stopped.stderr
     third = Program("up", *running.flags, log=running.log)
     try:

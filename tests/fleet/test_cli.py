@@ -202,6 +202,19 @@ def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFl
     assert "away: done" in output
 
 
+def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet: OperationFleet) -> None:
+    fleet.offer_image("echo", localai_files("1"))
+    _, shell = start(fleet, "here", "resting")
+    assert "until `corral nodes resume resting`" in shell.run("nodes", "drain", "resting")
+    told = shell.run("backends", "install", "echo", code=4)
+    assert "here: done" in told
+    assert "resting: drained; it is done after `corral nodes resume resting`" in told
+    (open_one,) = shell.json("ops", "list")["operations"]
+    assert "nodes resume resting" in shell.run("ops", "show", open_one["jobID"])
+    shell.run("nodes", "resume", "resting")
+    assert "resting: done" in shell.run("ops", "watch", open_one["jobID"])
+
+
 def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: OperationFleet) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "good")

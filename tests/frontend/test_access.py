@@ -10,14 +10,20 @@ from harness.programs import Admin, call
 from harness.routes import admin_routes, fill
 from harness.waiting import wait_until
 
-OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/session"), ("DELETE", "/api/session")}
+OPEN = {
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/api/session"),
+    ("POST", "/api/session"),
+    ("DELETE", "/api/session"),
+}
 
 
 def test_no_route_answers_an_anonymous_caller_but_the_open_ones(frontend: Any) -> None:
     routes = admin_routes(frontend.admin)
     assert len(routes) > 25
     answered = {(m, p) for m, p in routes if call(m, frontend.url + fill(p), body={}).status not in (401, 403)}
-    # A sign-in without a key is malformed, not refused; signing out has nothing to protect.
+    # A sign-in without a key is malformed, not refused; that nobody is signed in, and signing out, protect nothing.
     assert answered == {(method, path) for method, path in OPEN if path.startswith("/api")}
 
 
@@ -97,6 +103,17 @@ def test_a_browser_session_needs_the_client_header_to_change_anything(frontend: 
     assert meant.status == 201
     assert call("DELETE", f"{frontend.url}/api/session", headers=jar).status == 204
     assert call("GET", f"{frontend.url}/api/nodes", headers=jar).status == 401
+
+
+def test_whether_somebody_is_signed_in_may_be_asked_and_a_dead_session_is_forgotten(frontend: Any) -> None:
+    address = f"{frontend.url}/api/session"
+    nobody = call("GET", address)
+    assert (nobody.status, nobody.json(), "set-cookie" in nobody.headers) == (200, None, False)
+    assert frontend.admin.call("GET", "/api/session").json()["scope"] == "admin"
+    assert call("GET", address, headers={"Authorization": "Bearer nope"}).status == 401
+    dead = call("GET", address, headers={"Cookie": "corral_session=dead; corral_signed_in=yes"})
+    assert (dead.status, dead.json()) == (200, None)
+    assert 'corral_session=""; ' in dead.headers["set-cookie"]
 
 
 def test_a_wrong_key_does_not_sign_in(frontend: Any) -> None:

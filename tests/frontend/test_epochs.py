@@ -9,28 +9,27 @@ from typing import Any
 from corral.bus.client import BusMessage, connect_bus
 from harness.programs import call
 
-KEY = "e" * 43
-
 
 class Node:
     """Beats over HTTP, and answers on the bus as the process it is told to be."""
 
     def __init__(self, frontend: Any, name: str, *, instance: str | None) -> None:
         self.frontend, self.name = frontend, name
+        self.key = f"{name:e<43}"
         self.answers_as: int | None = None
         self.answered = 0
         self.register(instance)
 
     def register(self, instance: str | None) -> None:
         self.instance = instance
-        claim = {"node_key": KEY, "instance": instance} if instance else None
+        claim = {"node_key": self.key, "instance": instance} if instance else None
         reply = self.frontend.register(name=self.name, corral=claim)
         assert reply.status == 201, reply.body
         self.id = reply.json()["id"]
 
     def beat(self) -> None:
         body = {"corral": {"instance": self.instance}} if self.instance else {}
-        bearer = KEY if self.instance else "test-registration-token"
+        bearer = self.key if self.instance else "test-registration-token"
         assert call("POST", f"{self.frontend.url}/api/node/{self.id}/heartbeat", key=bearer, body=body).status == 200
 
     async def running(self, _message: BusMessage) -> bytes:

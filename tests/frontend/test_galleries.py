@@ -10,8 +10,9 @@ import pytest
 from harness.frontend import Frontend
 from harness.http_files import HttpFiles
 from harness.nats import Nats
+from harness.ports import free_port
 from harness.programs import call, clean_environment, run_cli
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 GALLERY = b"""
 - &engine

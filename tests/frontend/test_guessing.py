@@ -150,7 +150,8 @@ def test_the_audit_log_is_asked_for_since_a_time(frontend: Any, since: str, stat
 
 
 def test_the_command_line_shows_the_audit_log(frontend: Any) -> None:
-    frontend.admin.call("POST", "/api/keys", body={"name": "for-the-log", "scope": "user"})
+    for name in ("before-the-log", "for-the-log"):
+        frontend.admin.call("POST", "/api/keys", body={"name": name, "scope": "user"})
     where = ("--url", frontend.url, "--data-dir", str(frontend.data))
     shown = run_cli("audit", "--limit", "1000", *where)
     assert shown.returncode == 0, shown.stderr

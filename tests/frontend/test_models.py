@@ -189,6 +189,16 @@ def test_what_no_gallery_has_or_what_is_broken_there_is_told(frontend: Frontend)
     assert frontend.admin.call("GET", "/api/models/broken").status == 404
 
 
+def test_of_a_directory_what_is_downloaded_comes_before_what_names_it(frontend: Frontend, models_dir: Path) -> None:
+    below = models_dir / "lent"
+    below.mkdir()
+    (below / "a.yaml").write_text("name: borrower\nbackend: b\nparameters: {model: lent.gguf}\n")
+    listed = "download_files: [{filename: lent.gguf, uri: 'https://host/lent.gguf'}]\n"
+    (below / "b.yaml").write_text(f"name: lender\nbackend: b\nparameters: {{model: lent.gguf}}\n{listed}")
+    answer = frontend.admin.call("POST", "/api/models/import", body={"directory": "lent"}).json()
+    assert (answer["saved"], answer["refused"]) == (["lender", "borrower"], [])
+
+
 def test_a_directory_of_configurations_is_imported(frontend: Frontend, models_dir: Path) -> None:
     (models_dir / "a-alias.yaml").write_text("name: nick\nalias: imported\n")
     (models_dir / "imported.yaml").write_text(
@@ -215,7 +225,10 @@ def test_nothing_outside_the_models_directory_is_imported(frontend: Frontend, di
 
 
 def test_every_change_is_in_the_audit_log(frontend: Frontend) -> None:
+    first = add(frontend, "audited")
+    assert put(frontend, "audited", first["config"] + "threads: 2\n").status == 200
+    assert frontend.admin.call("DELETE", "/api/models/audited").status == 200
     entries = frontend.admin.call("GET", "/api/audit?limit=200").json()
-    by_model = [entry["action"] for entry in entries if entry["subject"] == "three"]
-    assert by_model == ["model.changed", "model.changed", "model.added"]
+    by_model = [entry["action"] for entry in entries if entry["subject"] == "audited"]
+    assert by_model == ["model.deleted", "model.changed", "model.added"]
     assert all(entry["actor"].startswith("key ") for entry in entries if entry["action"].startswith("model."))

@@ -9,8 +9,8 @@ from corral.bus.client import connect_bus
 from corral.bus.credentials import make_key
 from corral.core.errors import Unavailable
 from corral.system import SystemIds
+from harness.ports import free_port
 from harness.programs import Program, clean_environment
-from harness.waiting import free_port
 
 
 def test_a_node_goes_by_its_name_too(frontend: Any) -> None:

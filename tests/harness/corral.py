@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.ports import free_port
 from harness.programs import Admin, Program, clean_environment
-from harness.waiting import free_port
 
 SURROUNDINGS = {
     "CORRAL_PROGRAM": "./corral",

@@ -13,8 +13,9 @@ from corral.worker.processes.logs import ProcessLogs
 from corral.worker.web.access import Keys
 from corral.worker.web.app import build_worker_app
 from corral.worker.web.files import FileAreas
+from harness.ports import free_port
 from harness.programs import Answer, call
-from harness.waiting import free_port, is_listening, wait_until
+from harness.waiting import is_listening, wait_until
 
 TOKEN, BLOB_TOKEN = "files-token", "blobs-token"
 

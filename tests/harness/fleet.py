@@ -14,9 +14,9 @@ from corral.bus.subjects import frontend_inbox
 from corral.worker.processes.tree import find_marked
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
-from harness.ports import take_ports
+from harness.ports import free_port, take_ports
 from harness.programs import Admin, Answer, Program, call, clean_environment
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.nats import Nats
+from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 TOKEN = "test-registration-token"
 

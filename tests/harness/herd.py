@@ -17,10 +17,10 @@ from corral.worker.processes.tree import find_marked
 from harness.engine import give_engine
 from harness.fleet_worker import end_marked
 from harness.nats import Nats
-from harness.ports import take_ports
+from harness.ports import free_port, take_ports
 from harness.programs import Admin, Answer, Program, call, clean_environment
 from harness.proxy import ProxyThread
-from harness.waiting import free_port, wait_until
+from harness.waiting import wait_until
 
 ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"

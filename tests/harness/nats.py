@@ -7,11 +7,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from corral.bus.client import BusOptions, Credentials
 from corral.bus.credentials import KeyPair, Permissions, make_key, read_key, user_jwt
 from corral.bus.embedded import BusFiles, prepare_bus
 from corral.system import SystemClock, SystemDisk, SystemIds
-from harness.waiting import free_port, is_listening, wait_until
+from harness.ports import free_port
+from harness.waiting import is_listening, wait_until
 
 NATS_SERVER = Path(sys.executable).parent / "nats-server"
 
@@ -40,7 +43,14 @@ class Nats:
     def start(self) -> None:
         with (self.directory / "nats.log").open("ab") as log:
             self._process = subprocess.Popen([str(NATS_SERVER), "-c", str(self.files.config)], stdout=log, stderr=log)
-        wait_until(lambda: is_listening(self.port), what="nats-server listens")
+        wait_until(self._is_up, what="nats-server listens")
+
+    def _is_up(self) -> bool:
+        """That somebody listens is not enough: another's server would take our keys for forged."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            pytest.fail(f"nats-server ended: {(self.directory / 'nats.log').read_text()[-2000:]}")
+        return is_listening(self.port)
 
     def stop(self) -> None:
         if self._process is not None:

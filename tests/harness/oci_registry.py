@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.waiting import free_port, is_listening, wait_until
+from harness.ports import free_port
+from harness.waiting import is_listening, wait_until
 
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

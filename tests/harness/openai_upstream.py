@@ -30,6 +30,7 @@ class OpenAiUpstream:
         """`loading`: this many chat requests are first answered as a frontend does while a model is loaded."""
         upstream = self
         self.models = list(models)
+        self.offered: list[str] = []
         self.token = token
         self.loading = loading
         self.requests: list[tuple[str, Any]] = []
@@ -77,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             data = [{"id": name, "object": "model", "created": 1, "owned_by": "me"} for name in self.server_of.models]
             self._answer(200, {"object": "list", "data": data})
+        elif self.path.startswith("/api/models/available?"):
+            self._answer(200, {"models": [{"name": name, "installed": False} for name in self.server_of.offered]})
         else:
             self._answer(404, {"error": {"message": f"nothing at {self.path}"}})
 

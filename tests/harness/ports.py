@@ -1,35 +1,66 @@
-"""Ports for workers under test: below the ephemeral range, above what workers take by themselves, and apart from those
-of other test processes, of other runs on this machine too. Each taker gets a block of its own: the ports of the test
-before still hold closed connections, which a worker would skip."""
+"""Ports for what tests start: below the range from which the kernel takes ports for outgoing connections, which could
+otherwise be given one between our look and the start; and apart from those of other test processes, of other runs on
+this machine too."""
 
 import fcntl
 import os
+import socket
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from harness.waiting import is_listening
 
 SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
-_SPAN = 2000
-_UNIT = 10
-_FIRST = 24000 + _SPAN * SLOT
-_taken = os.getpid() * 100 % _SPAN
+_SPAN = 2000  # of each test process
+_UNIT = 10  # claimed together
+
+
+@dataclass
+class Block:
+    """The ports of one test process. It begins somewhere in them and goes round: the ports of the test before still
+    hold closed connections, which a worker would skip."""
+
+    first: int
+    taken: int
+
+    def take(self, count: int) -> int:
+        """The first of `count` ports in a row. Where others have claimed all there are, any that nobody listens on."""
+        for is_mine in (_claim, lambda _unit: True):
+            for _ in range(_SPAN // count):
+                if self.taken + count > _SPAN:
+                    self.taken = 0
+                first = self.first + self.taken
+                self.taken += count
+                units = range(first - first % _UNIT, first + count, _UNIT)
+                if all(map(is_mine, units)) and _is_free(first):
+                    return first
+        raise AssertionError(f"every port from {self.first} to {self.first + _SPAN - 1} is in use")
+
+
+_SERVERS = Block(10000 + _SPAN * SLOT, os.getpid() * 100 % _SPAN)
+_WORKERS = Block(24000 + _SPAN * SLOT, os.getpid() * 100 % _SPAN)  # above what workers take by themselves
+
+
+def free_port() -> int:
+    """For one server."""
+    return _SERVERS.take(1)
 
 
 def take_ports(count: int) -> int:
-    """The first of `count` ports in a row. Where others have claimed all there are, any that nobody listens on."""
-    global _taken
-    size = -(-count // _UNIT) * _UNIT
-    for is_mine in (_claim, lambda _unit: True):
-        for _ in range(_SPAN // size):
-            if _taken + size > _SPAN:
-                _taken = 0
-            first = _FIRST + _taken
-            _taken += size
-            if all(map(is_mine, range(first, first + size, _UNIT))) and not is_listening(first):
-                return first
-    raise AssertionError(f"every port from {_FIRST} to {_FIRST + _SPAN - 1} is in use")
+    """The first of `count` for the backends of one worker: whole units, so that two workers never share one."""
+    return _WORKERS.take(-(-count // _UNIT) * _UNIT)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return not is_listening(port)
 
 
 @cache

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.waiting import free_port, is_listening, wait_until
+from harness.ports import free_port
+from harness.waiting import is_listening, wait_until
 
 FLAGS = ("fsync=off", "full_page_writes=off", "max_connections=200")
 

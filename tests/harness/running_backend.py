@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 from harness.localai_backend import write_localai_backend
-from harness.waiting import free_port, wait_until
+from harness.ports import free_port
+from harness.waiting import wait_until
 
 
 class RunningBackend:

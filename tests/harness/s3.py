@@ -17,7 +17,8 @@ from obstore.store import S3Store
 
 from corral.artifacts.s3 import sign
 from corral.artifacts.settings import S3Settings
-from harness.waiting import free_port, is_listening, wait_until
+from harness.ports import free_port
+from harness.waiting import is_listening, wait_until
 
 ACCESS_KEY, SECRET_KEY = "corral", "secret-of-corral"
 

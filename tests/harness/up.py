@@ -4,8 +4,8 @@ from pathlib import Path
 
 import psutil
 
+from harness.ports import free_port
 from harness.programs import Admin, Program
-from harness.waiting import free_port
 
 
 class Up:

@@ -49,13 +49,6 @@ async def until(condition: Callable[[], object], what: str, within_s: float = 20
     await wait_until_async(look, what=what, within_s=within_s)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def is_listening(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -302,7 +302,7 @@ async def test_a_successor_takes_the_place_of_the_one_it_replaces(stores: Stores
     first = await serve(stores)
     await stores.load_jobs.ask_more("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
-    await reserve(stores, job, Need(model="tiny", avoid=frozenset({first.node_id})))
+    await reserve(stores, job, Need(model="tiny", variant_problems={first.node_id: "not here"}))
     assert await routed(stores) == [first.node_id]
     await stores.load_claims.finish(job, loaded())
     [now] = await routed(stores)

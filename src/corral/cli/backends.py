@@ -26,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 AGAIN_AFTER_S = 1.0
 WAITING = (
     "Exit code: 0 when every machine is done, 1 when one failed, 4 when the rest follows later by itself (a machine is"
-    " away, or its worker needs longer), 2 for a bad request, 3 when the frontend cannot be reached."
+    " away or drained, or its worker needs longer), 2 for a bad request, 3 when the frontend cannot be reached."
 )
 
 

@@ -1,7 +1,9 @@
 """`corral chat`: talk to a model."""
 
+import difflib
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,18 +11,14 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json
 from corral.cli.conversation import Answered, Loading, Message, ask, ask_when_loaded
+from corral.cli.loading import loading_line
 from corral.cli.program import command
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.system import Clock, SystemClock
 
 DEMO_MODEL = "smollm2"
 LEAVE = ("/exit", "/quit", "/bye")
-LOADING_WORDS = {
-    "pending": "waiting for a place",
-    "installing": "installing its backend",
-    "staging": "fetching weights",
-    "loading": "loading into memory",
-}
+LOOK_WITHIN_S = 10.0
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -72,7 +70,7 @@ def _read_input() -> str | None:
 
 
 def _choose_model(api: Api) -> str:
-    names = [str(model["id"]) for model in api.call("GET", "v1", "models")["data"]]
+    names = _list_models(api)
     if len(names) == 1:
         return names[0]
     if names:
@@ -85,6 +83,10 @@ def _choose_model(api: Api) -> str:
     )
     api.call("POST", "api", "models", "install", body={"name": DEMO_MODEL})
     return DEMO_MODEL
+
+
+def _list_models(api: Api) -> list[str]:
+    return [str(model["id"]) for model in api.call("GET", "v1", "models")["data"]]
 
 
 def visible(text: str) -> str:
@@ -122,6 +124,7 @@ class Chat:
             raise click.exceptions.Exit(130)
 
     def converse(self) -> None:
+        self._check_there()
         click.echo(f"{clean(self.model)} listens. Ctrl-C stops an answer, Ctrl-D or /exit ends.", err=True)
         _prepare_line_editing()
         while True:
@@ -138,6 +141,28 @@ class Chat:
             if question.strip():
                 self._turn(question)
 
+    def _check_there(self) -> None:
+        """Before somebody writes a long question to nobody. Not every server lists its models."""
+        names = [self.model]
+        with suppress(NotFound):
+            names = _list_models(self.api)
+        if self.model not in names:
+            near = difflib.get_close_matches(self.model, names, n=3)
+            hint = (
+                f"Did you mean {' or '.join(near)}?" if near else f"`{command('models list')}` lists those you may use."
+            )
+            raise self._not_there(NotFound(f"there is no model {self.model!r}, or this key may not use it. {hint}"))
+
+    def _not_there(self, refused: NotFound) -> NotFound:
+        """With how to get it, where a gallery has it."""
+        query = [("term", self.model), ("limit", "50")]
+        with suppress(CorralError):
+            found = self.api.call("GET", "api", "models", "available", query=query, within_s=LOOK_WITHIN_S)
+            if any(model["name"] == self.model and not model["installed"] for model in found["models"]):
+                install = command(f"models install {self.model}")
+                return NotFound(f"there is no model {self.model!r} here yet, but a gallery has it: {install}")
+        return refused
+
     def _turn(self, question: str) -> None:
         """An error is told, and the conversation goes on as if that had not been asked."""
         try:
@@ -153,14 +178,17 @@ class Chat:
             "stream_options": {"include_usage": True},
             **self.options,
         }
-        answered = ask_when_loaded(
-            lambda left_s: ask(
-                self.api, self.clock, body, on_text=self._say, on_reasoning=self._think, load_wait_s=left_s
-            ),
-            self.clock,
-            within_s=self.wait_s,
-            on_loading=self._tell_loading,
-        )
+        try:
+            answered = ask_when_loaded(
+                lambda left_s: ask(
+                    self.api, self.clock, body, on_text=self._say, on_reasoning=self._think, load_wait_s=left_s
+                ),
+                self.clock,
+                within_s=self.wait_s,
+                on_loading=self._tell_loading,
+            )
+        except NotFound as error:
+            raise self._not_there(error) from error
         self._end_line(answered)
         self.messages = [*asked, {"role": "assistant", "content": answered.text}]
         return answered
@@ -214,22 +242,6 @@ class Chat:
         if line != self._told:
             click.echo(line, err=True)
             self._told = line
-
-
-def loading_line(model: str, what: dict[str, Any]) -> str:
-    """What is waited for: `smollm2 is being loaded on w3: fetching weights, 40 %, about 12 s left`."""
-    progress, state = what.get("progress"), str(what.get("state", "loading"))
-    parts = [LOADING_WORDS.get(state) or clean(state)]
-    if progress:
-        parts.append(f"{float(progress):.0f} %")
-    if what.get("state") == "staging" and what.get("file_index") and what.get("total_files", 0) > 1:
-        parts.append(f"file {what['file_index']} of {what['total_files']}")
-    if what.get("eta_seconds"):
-        parts.append(f"about {float(what['eta_seconds']):.0f} s left")
-    if what.get("reason"):
-        parts.append(clean(str(what["reason"])))
-    where = f" on {clean(str(what['node']))}" if what.get("node") else ""
-    return f"{clean(model)} is being loaded{where}: {', '.join(parts)}"
 
 
 def _facts(answered: Answered) -> Sequence[str]:

@@ -70,9 +70,12 @@ class Api:
             if self.guessed:
                 return Unreachable(f"{error}, and {_nothing_runs(self.data_dir)}, or name a frontend with --url")
             return Unreachable(f"{error}. Is `{command('up')}` (or `{command('frontend')}`) running there?")
+        if isinstance(error, Unauthenticated) and self.key is None:
+            return Unauthenticated(f"{self.url} asks for an API key: set CORRAL_API_KEY")
         if isinstance(error, Unauthenticated):
-            hint = "set CORRAL_API_KEY" if self.key is None else "the key that was used is not accepted"
-            return Unauthenticated(f"{error} ({hint})")
+            given = self.key == os.environ.get("CORRAL_API_KEY")
+            place = "CORRAL_API_KEY" if given else str(self.data_dir / "keys" / "admin.key")
+            return Unauthenticated(f"the key in {place} is not accepted by {self.url}; it is wrong, or was revoked")
         return error
 
     def find_node(self, name_or_id: str) -> Any:
@@ -103,13 +106,19 @@ def _local(data_dir: Path) -> tuple[str | None, str | None]:
 
 
 def _nothing_runs(data_dir: Path) -> str:
+    return f"no `{command('up')}` runs in {data_dir}; start it with: {how_to_start(data_dir)}"
+
+
+def how_to_start(data_dir: Path) -> str:
+    """As the last time, if there was one."""
     last = read_last_run(SystemDisk(), data_dir)
-    words = ["up"]
-    if data_dir != Path(data_home()).expanduser().absolute() and "CORRAL_DATA_DIR" not in os.environ:
-        words += ["--data-dir", str(data_dir)]
-    if last is not None and last.listen != DEFAULT_URL.removeprefix("http://"):
-        words += ["--listen", last.listen]
-    return f"no `{command('up')}` runs in {data_dir}; start it with: {command(shlex.join(words))}"
+    return " ".join([command_on("up", data_dir), *(last.flags() if last is not None else [])])
+
+
+def command_on(words: str, data_dir: Path) -> str:
+    """A command to be typed here that finds this data directory: by a flag, where neither default nor variable does."""
+    usual = Path(os.environ.get("CORRAL_DATA_DIR") or data_home()).expanduser().absolute()
+    return command(words if data_dir == usual else f"{words} --data-dir {shlex.quote(str(data_dir))}")
 
 
 def local_data_dir(data_dir: Path | None) -> Path:

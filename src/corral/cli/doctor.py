@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import click
 
-from corral.cli.client import Api, api_options, clean, print_json
+from corral.cli.client import Api, api_options, clean, how_to_start, print_json
+from corral.cli.last_run import LastRun, as_before, read_last_run
+from corral.cli.options import read_settings, settings_file
 from corral.cli.program import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
@@ -45,16 +47,18 @@ def doctor_command(api: Api) -> None:
     """Check ports, disk, GPU driver, store, bus and clock, and say what to do."""
     directory = api.data_dir
     status = _read_status(api)
-    settings = load_settings(UpSettings, flags={"data_dir": str(directory)})
+    last = read_last_run(disk, directory)
+    planned = as_before(read_settings(UpSettings, {"data_dir": str(directory)}), last)
+    alone = load_settings(FrontendSettings, flags={}, file=settings_file())
     findings = [
         _check_python(),
         _check_disk(directory),
         _check_frontend(api, directory, status),
-        *_check_ports(settings, running=disk.is_held(directory, "up")),
+        *_check_ports(planned, last, running=disk.is_held(directory, "up")),
         *_check_gpus(directory),
         _check_bus_program(),
-        _check_store(status, directory),
-        _check_bus(status),
+        _check_store(status, alone, directory),
+        _check_bus(status, alone, planned),
         _check_clock(api, running=status is not None),
     ]
     if api.as_json:
@@ -65,8 +69,19 @@ def doctor_command(api: Api) -> None:
             click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
             if finding.advice:
                 click.echo(f"    {'':11} -> {finding.advice}")
+        click.echo(_sum_up(findings, start=how_to_start(directory) if status is None else ""))
     if any(finding.state == "problem" for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+def _sum_up(findings: Sequence[Finding], *, start: str) -> str:
+    """`start`: how to, where nothing runs."""
+    states = [finding.state for finding in findings]
+    if "problem" in states:
+        count = states.count("problem")
+        return f"\n{count} {'problem stands' if count == 1 else 'problems stand'} in the way (XX)."
+    noted = "; see what is marked !!" if "warning" in states else ""
+    return f"\nNothing stands in the way{noted}." + (f" To start: {start}" if start else "")
 
 
 def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) -> Finding:
@@ -83,6 +98,7 @@ def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) ->
 
 def _read_status(api: Api) -> dict[str, Any] | None:
     try:
+        api.check_meant()
         status: dict[str, Any] = api.call("GET", "api", "status")
         return status
     except CorralError:
@@ -112,20 +128,27 @@ def _check_disk(directory: Path) -> Finding:
     return Finding("disk", "ok", text)
 
 
-def _check_ports(settings: UpSettings, *, running: bool) -> list[Finding]:
-    """Of the ports `corral up` would take now; one that runs has its own already."""
+def _check_ports(planned: UpSettings, last: LastRun | None, *, running: bool) -> list[Finding]:
+    """Of the ports `corral up` would take if it went on as before; one that runs has its own already."""
     if running:
         return [Finding("port", "ok", "Corral is running and has its ports")]
-    host, listen_port = split_host_port(settings.listen)
-    found = []
-    for port, flag in ((listen_port, "--listen"), (settings.bus_port, "--bus-port")):
-        if is_port_free(host, port):
-            found.append(Finding("port", "ok", f"{port} is free"))
-        else:
-            owner = find_port_owner(port) or "another program"
-            advice = f"stop it, or start with another port: {command(f'up {flag} ...')}"
-            found.append(Finding("port", "problem", f"{port} is taken by {owner}", advice))
-    return found
+    host, listen_port = split_host_port(planned.listen)
+    as_last = last is not None and planned.listen == last.listen
+    return [
+        _check_port(host, listen_port, "--listen", as_last=as_last),
+        _check_port(
+            host, planned.bus_port, "--bus-port", as_last=last is not None and planned.bus_port == last.bus_port
+        ),
+    ]
+
+
+def _check_port(host: str, port: int, flag: str, *, as_last: bool) -> Finding:
+    which = f"{port} ({flag}{', as in the last run' if as_last else ''})"
+    if is_port_free(host, port):
+        return Finding("port", "ok", f"{which} is free")
+    owner = find_port_owner(port) or "another program"
+    advice = f"stop it, or start with another port: {command(f'up {flag} ...')}"
+    return Finding("port", "problem", f"{which} is taken by {owner}", advice)
 
 
 def _check_gpus(directory: Path) -> list[Finding]:
@@ -154,10 +177,9 @@ def _guard(check: str, advice: str, look: Callable[[], str]) -> Finding:
         return Finding(check, "problem", str(error), advice)
 
 
-def _check_store(status: dict[str, Any] | None, directory: Path) -> Finding:
+def _check_store(status: dict[str, Any] | None, settings: FrontendSettings, directory: Path) -> Finding:
     if status is not None:
         return Finding("store", "ok", f"{status['store']['kind']} {status['store']['location']}, in use")
-    settings = load_settings(FrontendSettings, flags={})
     database = directory / "corral.db"
     if settings.store is None and not database.exists():
         return Finding("store", "ok", "no database yet; the first start makes one")
@@ -179,14 +201,16 @@ async def _open_store(url: str) -> str:
         await database.close()
 
 
-def _check_bus(status: dict[str, Any] | None) -> Finding:
+def _check_bus(status: dict[str, Any] | None, settings: FrontendSettings, planned: UpSettings) -> Finding:
     if status is not None:
         bus = status["bus"]
         if bus["connected"]:
             return Finding("bus", "ok", f"{bus['url']} connected")
         return Finding("bus", "problem", f"{bus['url']}: {bus['problem']}", "see the bus's log in the data directory")
-    settings = load_settings(FrontendSettings, flags={})
-    host, port = split_host_port(settings.bus.split(",")[0].partition("://")[2].rpartition("@")[2])
+    if "bus" in settings.model_fields_set:
+        host, port = split_host_port(settings.bus.split(",")[0].partition("://")[2].rpartition("@")[2])
+    else:
+        host, port = split_host_port(planned.listen)[0], planned.bus_port
     if can_connect(host, port):
         return Finding("bus", "ok", f"something listens on {host}:{port}")
     return Finding("bus", "ok", f"nothing runs on {host}:{port}; `{command('up')}` starts a bus of its own")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from corral.cli.client import Api, clean
-from corral.cli.operation_parts import OperationPart, read_operation
+from corral.cli.operation_parts import OperationPart, how_held, read_operation
 from corral.cli.program import command
 from corral.cli.progress import Display, count_words, open_display
 from corral.core.errors import CorralError, Unavailable
@@ -34,7 +34,7 @@ class Follower:
 
     def __init__(self, api: Api, operation_id: str, display: Display, clock: Clock) -> None:
         self._api, self._id, self._display, self._clock = api, operation_id, display, clock
-        self._away: set[str] = set()
+        self._held: dict[str, str] = {}
         self._stream: EventStream | None = None
         self._opened = ExitStack()
         self._stream_due_s = 0.0
@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def outcome(self) -> Outcome:
-        return self.operation.judge(self._away)
+        return self.operation.judge(self._held)
 
     def step(self) -> None:
         """Waits a little for news, and takes it in."""
@@ -74,7 +74,7 @@ class Follower:
             self._ask_patiently()
 
     def show(self) -> None:
-        self._display.show(self.operation, self._away)
+        self._display.show(self.operation, self._held)
 
     def _open_stream(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -103,8 +103,11 @@ class Follower:
 
     def _note_nodes(self, nodes: list[dict[str, Any]]) -> None:
         for node in nodes:
-            there = node["status"] in ("healthy", "draining")
-            (self._away.discard if there else self._away.add)(node["id"])
+            how = how_held(node)
+            if how is None:
+                self._held.pop(node["id"], None)
+            else:
+                self._held[node["id"]] = how
 
     def _ask(self) -> None:
         self.answer = self._api.call("GET", "api", "operations", self._id)

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from corral.cli.chat import loading_line
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.gallery_warnings import warn_of_galleries
+from corral.cli.loading import loading_line
 from corral.cli.program import command
-from corral.cli.running import NOTHING, Running, places, problems, read_running, state_words, wanted_words
+from corral.cli.running import NOTHING, Running, notes, places, read_running, state_words, wanted_words
 from corral.cli.weights_config import config_for, is_location
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
@@ -79,7 +79,7 @@ def _list_usable(api: Api) -> None:
 def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
         return f"leads to {model['alias_of']}"
-    return "; ".join((["disabled"] if model["disabled"] else []) + problems(running))
+    return "; ".join((["disabled"] if model["disabled"] else []) + notes(running))
 
 
 @models_group.command("available")
@@ -154,8 +154,8 @@ def install_models(
         return
     for model in added:
         click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
-        _warn_of_unknown(model)
-        _warn_of_no_place(api, model)
+        _warn_of_config(model)
+        _say_what_next(api, model)
     if imported is not None:
         _show_import(imported)
 
@@ -172,19 +172,24 @@ def _read_text(name: str) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _warn_of_unknown(model: dict[str, Any]) -> None:
+def _warn_of_config(model: dict[str, Any]) -> None:
+    for warning in model.get("warnings", ()):
+        click.echo(clean(warning), err=True)
     if model["unknown_fields"]:
         names = ", ".join(clean(name) for name in model["unknown_fields"])
         click.echo(f"kept, but not known to Corral: {names}", err=True)
 
 
-def _warn_of_no_place(api: Api, model: dict[str, Any]) -> None:
+def _say_what_next(api: Api, model: dict[str, Any]) -> None:
     """A backend that nobody has or offers, labels that no machine has: better said now than at the first request."""
-    if model["alias_of"] or model["disabled"]:
+    if model["disabled"]:
         return
-    fit = api.call("GET", "api", "models", model["name"], "fit")
-    if not fit["fits"]:
+    fit = None if model["alias_of"] else api.call("GET", "api", "models", model["name"], "fit")
+    if fit is not None and not fit["fits"]:
         click.echo(f"nothing can serve it now: {clean(fit['reason'])}", err=True)
+    elif not model["embeddings"] and "chat" in (model["known_usecases"] or ["chat"]):
+        chat = command(f"chat {clean(model['name'])}")
+        click.echo(f"Talk to it: {chat} (the first answer waits until it is loaded)")
 
 
 def _show_import(imported: dict[str, Any]) -> None:
@@ -227,8 +232,8 @@ def show_model(api: Api, model: str, history: bool) -> None:
     click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
-    for problem in problems(running):
-        click.echo(f"# {problem}")
+    for note in notes(running):
+        click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
 
 
@@ -274,7 +279,7 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
         click.echo(f"{after['name']}: saved; it means the same as before, so replicas go on")
     else:
         click.echo(f"{after['name']}: now revision {after['revision'][:12]}; replicas are loaded anew when needed")
-        _warn_of_unknown(after)
+        _warn_of_config(after)
 
 
 @models_group.command("delete")
@@ -298,17 +303,19 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @models_group.command("load")
 @client_command
 @click.argument("model")
+@click.option("--node", default="", help="Load it on this node, by name or id, whether or not others serve it.")
 @click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
 @click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
               metavar="SECONDS", help="How long to wait. The load itself goes on after that.")  # fmt: skip
-def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
+def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
     name = _served_name(api, model)
+    on = {"node": api.find_node(node)["id"]} if node else {}
     told, clock = "", SystemClock()
     give_up_s = clock.monotonic_s() + within_s
     while True:
         left_s = max(0.0, give_up_s - clock.monotonic_s())
-        asked = {"wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
+        asked = {**on, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
         answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
         loading = answer.get("loading")
         if not wait or not loading:
@@ -323,7 +330,8 @@ def load_model(api: Api, model: str, wait: bool, within_s: float) -> None:
     if api.as_json:
         print_json(answer)
     else:
-        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded")
+        where = f" on {clean(node)}" if node else ""
+        click.echo(loading_line(name, loading) if loading else f"{clean(name)}: loaded{where}")
 
 
 @models_group.command("unload")
@@ -366,15 +374,19 @@ def scale_model(
     if not everywhere:
         body |= {"min_replicas": low, "max_replicas": high}
     answer = api.call("POST", "api", "nodes", "scheduling", body=body)
-    if everywhere:
-        wanted = "one replica on every node that fits"
-    else:
-        wanted = f"at least {low} and {f'at most {high}' if high else 'as many as needed'}"
+    wanted = "one replica on every node that fits" if everywhere else _count_words(low, high)
     _say(api, answer, f"{clean(name)}: {wanted}")
     possible = answer.get("possible_replicas")
     if possible is not None and possible < low and not api.as_json:
         click.echo(f"{possible} of {low} fit now; {clean(answer['possible_reason'])}")
         click.echo("The others wait for room: another machine, or a higher --max-replicas-per-model of a worker.")
+
+
+def _count_words(low: int, high: int) -> str:
+    if low == high:
+        return f"{low} {'replica' if low == 1 else 'replicas'}, always" if low else "comes and goes with requests"
+    least = f"at least {low}" if low else "none without requests"
+    return f"{least}, {f'at most {high}' if high else 'as many as needed'}"
 
 
 def _served_name(api: Api, model: str) -> str:

@@ -161,7 +161,7 @@ def approve_node(api: Api, node: str) -> None:
 @click.argument("node")
 def drain_node(api: Api, node: str) -> None:
     """Give a machine no new work."""
-    _act(api, node, "drain", f"draining; it gets no new work until `{command('nodes resume')}`")
+    _act(api, node, "drain", f"draining; it gets no new work until `{command(f'nodes resume {node}')}`")
 
 
 @nodes_group.command("resume")

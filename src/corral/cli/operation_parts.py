@@ -1,5 +1,6 @@
 """What the command line reads of an operation. Fields it does not know are none of its business."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -7,6 +8,20 @@ import msgspec
 
 from corral.core.outcomes import NodeStand, Outcome, judge
 from corral.core.sizes import format_bytes
+
+AWAY, DRAINED, LEAVING = "away", "drained", "leaving"
+
+Held = Mapping[str, str]
+"""Ids of nodes that get no orders now, with how: away, drained by an administrator, leaving by itself."""
+
+
+def how_held(node: Mapping[str, Any]) -> str | None:
+    """Of a node as the API tells it; None where it takes orders."""
+    if node["status"] == "healthy":
+        return None
+    if node["status"] != "draining":
+        return AWAY
+    return DRAINED if node.get("drain_wanted", True) else LEAVING
 
 
 class NodePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +59,10 @@ class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
     retrying: bool = False
     next_attempt_at: datetime | None = None
 
-    def judge(self, away: set[str]) -> Outcome:
-        return judge(self.state, [NodeStand(node.node_id, node.status) for node in self.nodes], away=away)
+    def judge(self, held: Held) -> Outcome:
+        stands = [NodeStand(node.node_id, node.status) for node in self.nodes]
+        away = {node for node, how in held.items() if how == AWAY}
+        return judge(self.state, stands, away=away, draining=held.keys() - away)
 
 
 def read_operation(answer: Any) -> OperationPart:

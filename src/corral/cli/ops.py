@@ -8,7 +8,7 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
-from corral.cli.operation_parts import NodePart, read_operation
+from corral.cli.operation_parts import NodePart, how_held, read_operation
 from corral.cli.program import command
 from corral.cli.progress import count_words, say_status, status_word
 from corral.core.errors import Conflict, NotFound
@@ -139,6 +139,7 @@ def show_operation(api: Api, operation: str) -> None:
     if not found.nodes:
         click.echo("No machine is affected.")
         return
+    held = {node["id"]: how_held(node) for node in api.call("GET", "api", "nodes")}
     print_table(
         ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
         [
@@ -147,16 +148,16 @@ def show_operation(api: Api, operation: str) -> None:
                 status_word(node.status, found.verb),
                 f"{node.percentage:.0f} %",
                 _amount(node),
-                _say(node),
+                _say(node, held.get(node.node_id)),
             )
             for node in found.nodes
         ],
     )
 
 
-def _say(node: NodePart) -> str:
+def _say(node: NodePart, held: str | None) -> str:
     tried = f" (attempt {node.attempts} failed, {_next_attempt(node.next_attempt_at)})" if node.attempts else ""
-    return say_status(node, away=False) + (tried if node.status in ("error", "downloading") else "")
+    return say_status(node, held) + (tried if node.status in ("error", "downloading") else "")
 
 
 def _amount(node: NodePart) -> str:

@@ -1,5 +1,6 @@
 """Command-line flags from a settings class: one source for flags, help, environment and file."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,10 +61,12 @@ def _show(default: Any, field: str) -> str:
 
 
 def read_settings(cls: type[Role], flags: dict[str, Any]) -> Role:
-    import os
-
     for name, near in find_unknown_variables(os.environ).items():
         hint = f"; did you mean {near}?" if near else ""
         click.echo(f"corral: the environment variable {name} means nothing to Corral and is ignored{hint}", err=True)
-    config = flags.pop("config", None) or os.environ.get("CORRAL_CONFIG")
-    return load_settings(cls, flags=flags, file=Path(config) if config else None)
+    return load_settings(cls, flags=flags, file=settings_file(flags.pop("config", None)))
+
+
+def settings_file(given: Path | None = None) -> Path | None:
+    named = given or os.environ.get("CORRAL_CONFIG")
+    return Path(named) if named else None

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import click
 
 from corral.cli.client import clean
-from corral.cli.operation_parts import NodePart, OperationPart
+from corral.cli.operation_parts import DRAINED, Held, NodePart, OperationPart
+from corral.cli.program import command
 from corral.core.operations import say_under_way
 
 STEP = 10
@@ -35,7 +36,7 @@ _RANKS = {status: rank for rank, status in enumerate(_ORDER)}
 
 
 class Display(Protocol):
-    def show(self, operation: OperationPart, away: set[str]) -> None: ...
+    def show(self, operation: OperationPart, held: Held) -> None: ...
 
     def note(self, text: str) -> None: ...
 
@@ -60,9 +61,11 @@ def status_word(status: str, verb: str) -> str:
     return WORDS.get(status, status).lower()
 
 
-def say_status(node: NodePart, *, away: bool) -> str:
-    if node.status == "queued" and away:
-        return f"away; it is done when it is back{_because(node)}"
+def say_status(node: NodePart, held: str | None) -> str:
+    if node.status == "queued" and held == DRAINED:
+        return f"drained; it is done after `{command(f'nodes resume {clean(node.node_name)}')}`{_because(node)}"
+    if node.status == "queued" and held is not None:
+        return f"{held}; it is done when it is back{_because(node)}"
     if node.status == "downloading" and node.phase:
         return node.phase
     return WORDS.get(node.status, node.status) + _because(node)
@@ -73,7 +76,7 @@ def _because(node: NodePart) -> str:
 
 
 class Silence:
-    def show(self, operation: OperationPart, away: set[str]) -> None:
+    def show(self, operation: OperationPart, held: Held) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -89,9 +92,9 @@ class Lines:
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, int]] = {}
 
-    def show(self, operation: OperationPart, away: set[str]) -> None:
+    def show(self, operation: OperationPart, held: Held) -> None:
         for node in operation.nodes:
-            said = say_status(node, away=node.node_id in away)
+            said = say_status(node, held.get(node.node_id))
             step = int(node.percentage) // STEP if node.status == "downloading" else 0
             if self._told.get(node.node_id) == (said, step):
                 continue
@@ -118,10 +121,10 @@ class Bars:
         self._live = Live(console=self._console, refresh_per_second=8, transient=False)
         self._live.start()
 
-    def show(self, operation: OperationPart, away: set[str]) -> None:
-        self._live.update(self._table(operation, away))
+    def show(self, operation: OperationPart, held: Held) -> None:
+        self._live.update(self._table(operation, held))
 
-    def _table(self, operation: OperationPart, away: set[str]) -> Any:
+    def _table(self, operation: OperationPart, held: Held) -> Any:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -130,7 +133,7 @@ class Bars:
         nodes = sorted(operation.nodes, key=lambda node: (_RANKS.get(node.status, 0), node.node_name))
         table = Table.grid(padding=(0, 2))
         for node in sorted(nodes[:room], key=lambda node: node.node_name):
-            said = say_status(node, away=node.node_id in away)
+            said = say_status(node, held.get(node.node_id))
             done = 100.0 if node.status == "success" else node.percentage
             eta = f", {node.eta_s:.0f} s left" if node.eta_s and node.status == "downloading" else ""
             amount = f"{node.amount}{eta}" if node.status in ("downloading", "running_on_worker") else ""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from corral.cli.client import Api, clean
+from corral.cli.loading import loading_line
 
 Running = dict[str, Any]
 NOTHING: Running = {"ready": 0, "replicas": [], "loads": []}
@@ -48,7 +49,35 @@ def problems(running: Running) -> list[str]:
     return list(dict.fromkeys(clean(why) for why in told if why))
 
 
+def notes(running: Running) -> list[str]:
+    """What stands between what runs and what is wanted: loads under way, waiting or failed, replicas that are away."""
+    told = [_load_note(load, more=bool(running["ready"])) for load in running["loads"]]
+    told += [_replica_note(one) for one in running["replicas"] if one["state"] in ("away", "failed")]
+    missing = _least(running) - running["ready"]
+    if missing > 0 and not told:
+        told = [f"{missing} more {'is' if missing == 1 else 'are'} wanted and will be loaded in a moment"]
+    return list(dict.fromkeys(told))
+
+
+def _load_note(load: dict[str, Any], *, more: bool) -> str:
+    again = f" (tried again from {load['next_attempt_at'][11:19]} UTC on)" if load.get("next_attempt_at") else ""
+    if load.get("error"):
+        return f"{clean(load['error'])}{again}"
+    if load["state"] == "pending" and load.get("reason"):
+        return f"{clean(load['reason'])}{again}"
+    return loading_line("another" if more else "it", load)
+
+
+def _replica_note(replica: dict[str, Any]) -> str:
+    why = f": {clean(replica['reason'])}" if replica.get("reason") else ""
+    return f"the one on {clean(replica['node'])} is {replica['state']}{why}"
+
+
+def _least(running: Running) -> int:
+    wanted = running.get("wanted")
+    return int(wanted["min_replicas"]) if wanted else 0
+
+
 def is_as_wanted(running: Running) -> bool:
     """Nothing failed or waits, and as many replicas are ready as are wanted at least."""
-    wanted = running.get("wanted")
-    return not problems(running) and running["ready"] >= (wanted["min_replicas"] if wanted else 0)
+    return not problems(running) and running["ready"] >= _least(running)

@@ -132,6 +132,13 @@ class FrontendStager:
             raise several.exceptions[0] from several
         return [left for task in running if (left := task.result()) is not None]
 
+    async def sha256_of(self, name: str) -> str | None:
+        found = await asyncio.to_thread(self._list, [name])
+        if not found:
+            return None
+        alone = len(found) == 1 and found[0].path == self._models_dir / name
+        return await self._hashes.sha256(found[0].path) if alone else ""
+
     async def changed_since(self, names: Sequence[str], at_ms: int) -> Sequence[str]:
         return await asyncio.to_thread(self._changed_since, names, at_ms - CLOCKS_APART_MS)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import click
 
 from corral import __version__
+from corral.cli.client import command_on
 from corral.cli.exposure import check_exposure, public_url
 from corral.cli.last_run import LastRun, read_last_run, tell_changes, write_last_run
 from corral.cli.options import read_settings, settings_options
@@ -118,7 +119,7 @@ class Up:
                 say("Everything has stopped.")
 
     def _remember(self) -> None:
-        now = LastRun(name=self._name, listen=self._settings.listen)
+        now = LastRun(name=self._name, listen=self._settings.listen, bus_port=self._settings.bus_port)
         if self._last is not None:
             given = self._settings.name is not None
             for line in tell_changes(self._last, now, name_given=given, host_name=host_name()):
@@ -174,7 +175,7 @@ class Up:
         url = public_url(self._settings.public_url, self._settings.listen)
         say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({_describe(node)})")
         if node["drain_wanted"]:
-            resume = command(f"nodes resume {node['name']}")
+            resume = command_on(f"nodes resume {node['name']}", self._data)
             say(f"  An administrator drained it, so it gets no work until: {resume}")
         say()
         say(f"  Web UI and API  {url}")
@@ -185,7 +186,10 @@ class Up:
             wider = command(f"up --listen 0.0.0.0:{self._port}")
             say(f"                  (from this machine only, with a --data-dir of its own; `{wider}` lets others join)")
         if not self._settings.auto_approve:
-            say(f"                  and then here: {command('nodes approve NAME')}")
+            say(f"                  and then here: {command_on('nodes approve NAME', self._data)}")
+        if not await get_json(f"{self._local_url}/api/models", bearer=read_secret(self._disk, key_path)):
+            say(f"  Talk to a model {command_on('chat', self._data)}")
+            say("                  (in another terminal; it offers a small one to begin with)")
         say("\nCtrl-C stops everything.")
 
     async def _wait_for_node(self, key_path: Path) -> dict[str, Any]:

@@ -1,17 +1,32 @@
 """`corral why`: the recorded decision behind what runs where."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import click
 
 from corral.cli.client import Api, clean, client_command, print_json, show_time
+from corral.cli.why_guess import GUESS, WhyGroup, guess_kind
 from corral.core.sizes import format_bytes
 
+NAMES_MOST = 4
 
-@click.group("why")
+
+@click.group("why", cls=WhyGroup)
 def why_group() -> None:
-    """Say why a model is where it is, and why not elsewhere; and why a request went where it went."""
+    """Say why a model is where it is, and why not elsewhere; and why a request went where it went.
+
+    `corral why NAME` finds out by itself whether NAME is a model, a node or a request."""
+
+
+@why_group.command(GUESS, hidden=True)
+@client_command
+@click.argument("name")
+def why_any(api: Api, name: str) -> None:
+    """What there is of that name."""
+    kind, found = guess_kind(api, name)
+    {"model": tell_model, "node": tell_node, "request": tell_request}[kind](api, found)
 
 
 @why_group.command("model")
@@ -19,6 +34,10 @@ def why_group() -> None:
 @click.argument("model")
 def why_model(api: Api, model: str) -> None:
     """Candidates, scores and what ruled each out, for the latest decisions about MODEL."""
+    tell_model(api, model)
+
+
+def tell_model(api: Api, model: str) -> None:
     answer = api.call("GET", "api", "why", "models", model)
     if api.as_json:
         print_json(answer)
@@ -34,23 +53,45 @@ def why_model(api: Api, model: str) -> None:
     for load in answer["loads"]:
         told = load.get("error") or load.get("reason") or ""
         click.echo(f"Load ({clean(load['cause'])}): {load['state']}, attempt {load['attempts'] + 1}. {clean(told)}")
+    for setback in answer.get("setbacks", ()):
+        click.echo(_setback_line(setback))
     for decision in answer["decisions"]:
         _print_decision(decision)
+
+
+def _setback_line(setback: dict[str, Any]) -> str:
+    times = "" if setback["failures"] == 1 else f" {setback['failures']} times"
+    again = f"tried again there from {show_time(setback['until'])} on" if setback["rests"] else "tried after the others"
+    return f"Failed on {clean(setback['node'])}{times}, {again}: {clean(setback['error'])}"
 
 
 def _print_decision(decision: dict[str, Any]) -> None:
     outcome = decision["outcome"]
     placed = outcome.get("placed")
     head = "placed" if placed else f"waiting: {clean(outcome['waiting'])}"
-    click.echo(f"\n{show_time(decision['at'])}  {head}, because {clean(decision['cause'])}")
+    click.echo(f"\n{show_time(decision['at'])}  {head} (cause: {clean(decision['cause'])})")
     if placed and placed.get("evict"):
         click.echo(f"  made room by ending {len(placed['evict'])} idle replicas")
-    for candidate in decision["candidates"]:
-        mark = "*" if candidate["verdict"] == "chosen" else " "
-        click.echo(f" {mark} {clean(candidate['node']):20} {candidate['verdict']:10} {_because(candidate)}")
+    for names, verdict, because in _grouped(decision["candidates"]):
+        mark = "*" if verdict == "chosen" else " "
+        click.echo(f" {mark} {_few(names):20} {verdict.replace('_', ' '):10} {because}")
     hidden = decision["nodes"] - len(decision["candidates"])
     if hidden > 0:
         click.echo(f"   and {hidden} more nodes")
+
+
+def _grouped(candidates: list[dict[str, Any]]) -> list[tuple[list[str], str, str]]:
+    """Machines of which the same can be said, together; in the order of the first of them."""
+    names_of: dict[tuple[str, str], list[str]] = {}
+    for candidate in candidates:
+        names_of.setdefault((candidate["verdict"], _because(candidate)), []).append(clean(candidate["node"]))
+    return [(names, verdict, because) for (verdict, because), names in names_of.items()]
+
+
+def _few(names: list[str]) -> str:
+    if len(names) <= NAMES_MOST:
+        return ", ".join(names)
+    return f"{', '.join(names[: NAMES_MOST - 1])} and {len(names) - NAMES_MOST + 1} more"
 
 
 def _because(candidate: dict[str, Any]) -> str:
@@ -65,6 +106,8 @@ def _score_words(name: str, value: int) -> str:
     if not value:
         return ""
     match name:
+        case "failed_here":
+            return f"it failed here {value} times" if value > 1 else "it failed here once"
         case "room_unknown":
             return "how much room it has is not known"
         case "in_flight":
@@ -86,17 +129,28 @@ def _score_words(name: str, value: int) -> str:
 @click.argument("node")
 def why_node(api: Api, node: str) -> None:
     """What NODE was chosen for lately, and what it was passed over for."""
-    answer = api.call("GET", "api", "why", "nodes", api.find_node(node)["id"])
+    tell_node(api, api.find_node(node)["id"])
+
+
+def tell_node(api: Api, node_id: str) -> None:
+    answer = api.call("GET", "api", "why", "nodes", node_id)
     if api.as_json:
         print_json(answer)
         return
-    click.echo(f"{clean(answer['node'])} is {answer['status']}. {clean(answer['reason'])}")
+    reason = f" ({clean(answer['reason'])})" if answer["reason"] else ""
+    click.echo(f"{clean(answer['node'])} is {answer['status']}{reason}")
+    if not answer["replicas"] and not answer["decisions"]:
+        click.echo("It runs no model, and none was to be placed lately.")
     for replica in answer["replicas"]:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
-    for decision in answer["decisions"]:
-        click.echo(
-            f"{show_time(decision['at'])}  {clean(decision['model'])}: {decision['verdict']}. {_because(decision)}"
-        )
+    for (model, verdict, because), told in groupby(answer["decisions"], key=_said_of_node):
+        times = [show_time(decision["at"]) for decision in told]  # the latest first
+        often = f" ({len(times)} times since {times[-1]})" if len(times) > 1 else ""
+        click.echo(f"{times[0]}  {model}: {verdict}.{f' {because}' if because else ''}{often}")
+
+
+def _said_of_node(decision: dict[str, Any]) -> tuple[str, str, str]:
+    return clean(decision["model"]), decision["verdict"].replace("_", " "), _because(decision)
 
 
 @why_group.command("request")
@@ -104,6 +158,10 @@ def why_node(api: Api, node: str) -> None:
 @click.argument("request_id", metavar="ID")
 def why_request(api: Api, request_id: str) -> None:
     """Where the request went whose answer had ID in its header x-request-id, and why."""
+    tell_request(api, request_id)
+
+
+def tell_request(api: Api, request_id: str) -> None:
     answer = api.call("GET", "api", "why", "requests", request_id)
     if api.as_json:
         print_json(answer)

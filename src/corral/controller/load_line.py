@@ -7,8 +7,8 @@ import structlog
 from corral.bus.messages import CancelRequest, encode
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
 from corral.controller.load_headway import Headway
-from corral.controller.load_tools import LoadTools, NodeLost
-from corral.core.errors import CorralError, NoResponders, NotFound, OutcomeUnknown, TimedOut, Unavailable
+from corral.controller.load_tools import LoadFailed, LoadTools, NodeLost
+from corral.core.errors import CorralError, NoResponders, NotFound, OutcomeUnknown, Unavailable
 from corral.core.nodes import Node, NodeStatus
 
 log = structlog.get_logger()
@@ -36,7 +36,7 @@ class NodeLine:
             await self._check_node(node)
             if self._headway.is_stalled:
                 step, quiet_s = self._headway.progress.state.value, self._headway.quiet_s
-                raise TimedOut(f"{node.name} gave no sign of life for {quiet_s:.0f} s while {step}: {problem}")
+                raise LoadFailed(f"{node.name} gave no sign of life for {quiet_s:.0f} s while {step}: {problem}")
             await asyncio.sleep(ASK_AGAIN_S)
 
     async def _check_node(self, node: Node) -> None:

@@ -9,9 +9,10 @@ from corral.controller.load_tools import LoadTools, written
 from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LoadState, retry_delay_s
 from corral.core.nodes import Node, NodeStatus
-from corral.core.placement import Decision, Need, Placed, Waiting, place
+from corral.core.placement import Need, Placed, Waiting, place
 from corral.core.replicas import COMING, Replica
 from corral.core.room import device_class
+from corral.core.setbacks import cause_of
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -44,9 +45,20 @@ class Placing:
                 # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
                 surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
             )
+            need = replace(need, setbacks=await stores.setbacks.read(job.model, job.revision))
             self._need, self._headway.weights_bytes = need, need.weights_bytes
-            decision = self._decide(need, fleet)
+            decision = place(need, fleet.rooms)
             outcome = decision.outcome
+            if isinstance(outcome, Waiting) and job.target_node is not None and not _is_spread(fleet, job.model):
+                why = outcome.reason
+                log.info("load.refused", model=job.model, node=job.target_node, why=why)
+                await stores.load_claims.give_up(job, why)
+                return None
+            if isinstance(outcome, Waiting) and outcome.until_ms is not None:
+                why = cause_of(need.setbacks.values())
+                log.warning("load.failed", model=job.model, error=why, why=outcome.reason)
+                await stores.load_claims.rest(job, decision, why, until_ms=outcome.until_ms)
+                return None
             if isinstance(outcome, Waiting):
                 delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
                 log.info("load.waits", model=job.model, why=outcome.reason, again_in_s=delay_s)
@@ -89,15 +101,6 @@ class Placing:
             await written(job.model, lambda: jobs.unplace(job, again_in_s=0.0))
         return not why
 
-    def _decide(self, need: Need, fleet: FleetView) -> Decision:
-        """A node on which it has just failed only if there is no other."""
-        last = self._job.node_id
-        if self._job.attempts and last is not None:
-            elsewhere = place(replace(need, avoid=frozenset({last})), fleet.rooms)
-            if isinstance(elsewhere.outcome, Placed) and not elsewhere.outcome.evict:
-                return elsewhere
-        return place(need, fleet.rooms)
-
     async def _kept_place(self) -> tuple[Replica, Node] | None:
         """What an earlier owner of the job reserved, if it still stands."""
         job, stores = self._job, self._tools.stores
@@ -117,3 +120,10 @@ class Placing:
         rows = await stores.replicas.want_stopped(outcome.evict, why=f"it makes room for {self._job.model}")
         await self._tools.hint()
         await self._tools.stop_replicas(rows)
+
+
+def _is_spread(fleet: FleetView, model: str) -> bool:
+    """One for each node is wanted for good; else a load for one node is a person's, who is told at once that it
+    cannot."""
+    wanted = fleet.scheduling.get(model)
+    return wanted is not None and wanted.spread_all

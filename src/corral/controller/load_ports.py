@@ -82,6 +82,10 @@ class Stager(Protocol):
         to fetch. None when no such file is here."""
         ...
 
+    async def sha256_of(self, name: str) -> str | None:
+        """Of the file here, as hexadecimal digits; None when there is none, empty for a directory."""
+        ...
+
     async def changed_since(self, names: Sequence[str], at_ms: int) -> Sequence[str]:
         """Those of the files here that may not be what they were at that time."""
         ...

@@ -10,7 +10,7 @@ from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_place import Placing
 from corral.controller.load_start import Starting
-from corral.controller.load_tools import BackendDeleted, LoadTools, NodeLost, written
+from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools, NodeLost, written
 from corral.controller.load_weights import Weights
 from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
@@ -106,11 +106,21 @@ class LoadRun:
             why = str(error)
             log.info("load.overtaken", model=job.model, why=why)
             await written(job.model, lambda: jobs.give_up(job, why))
+        except LoadFailed as error:  # what another machine may do better
+            await self._fail_here(error, started=started)
         except CorralError as error:
             await self._fail(error, started=started)
         except Exception as error:
             log.exception("load.crashed", model=job.model)
             await self._fail(Unavailable(f"an error of Corral's own, see the log: {error!r}"), started=started)
+
+    async def _fail_here(self, error: CorralError, *, started: bool) -> None:
+        job, draw = self._job, self._tools.ids.draw()
+        log.warning("load.failed_here", model=job.model, node=self._headway.progress.node, error=str(error))
+        await self._line.call_off(job.id)
+        await written(
+            job.model, lambda: self._tools.stores.load_claims.fail_here(job, str(error), draw=draw, stop=started)
+        )
 
     async def _fail(self, error: CorralError, *, started: bool) -> None:
         job = self._job

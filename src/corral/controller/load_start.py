@@ -21,6 +21,7 @@ from corral.controller.load_headway import STARTING, Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_ports import Build
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
+from corral.core.errors import CorralError, InvalidInput
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import EngineStart, backend_of, plan_engine
 from corral.core.nodes import Node, NodeId
@@ -61,7 +62,7 @@ class Starting:
         running = replace(replica, address=reply.address or node.address, protocol=protocol, token=process.token or "")
         if protocol == LOCALAI_GRPC:
             self._headway.show(LoadState.LOADING, node)
-            await self._load_grpc(model, running, found)
+            await self._load_grpc(model, running, node, found)
         return Loaded(
             address=running.address,
             protocol=protocol,
@@ -77,10 +78,15 @@ class Starting:
             device=device_class(node),
         )
 
-    async def _load_grpc(self, model: StoredModel, replica: Replica, found: Mapping[str, str]) -> None:
+    async def _load_grpc(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> None:
         if self._tools.grpc is None:
             raise LoadFailed(f"{model.name} needs a backend that speaks gRPC, and this frontend cannot load such")
-        await self._tools.grpc.load(model.config, replica, paths=found, within_s=self._headway.window_s)
+        try:
+            await self._tools.grpc.load(model.config, replica, paths=found, within_s=self._headway.window_s)
+        except InvalidInput:
+            raise
+        except CorralError as error:
+            raise LoadFailed(f"{node.name} could not load {model.name}: {error}") from error
 
     async def _refuse_deleted(self, backend: str, node: Node) -> None:
         """The delete is newer than the place: the load neither brings the backend back, nor fails by its own fault."""

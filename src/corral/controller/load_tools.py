@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class LoadFailed(Unavailable):
-    """A worker or backend said why it cannot."""
+    """The machine it was on, or its backend, said why it cannot, or nothing at all."""
 
     code = "model_load_failed"
 

@@ -1,6 +1,8 @@
 """How the files that one load needs come to its node."""
 
+import posixpath
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from corral.bus.messages import BlobPeer, ModelFetchReply, ModelFetchRequest, WeightsFile, decode, encode
 from corral.bus.subjects import MODEL_FETCH
@@ -8,9 +10,9 @@ from corral.controller.load_headway import Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_tools import LoadFailed, LoadTools, written
 from corral.controller.staging_news import telling_of_staging
-from corral.core.errors import Conflict, NoResponders
+from corral.core.errors import Conflict, InvalidInput, NoResponders, Unavailable
 from corral.core.load_jobs import LoadState
-from corral.core.load_plan import WeightsPlan, by_configured_name, plan_weights
+from corral.core.load_plan import WeightsPlan, borrowed_files, by_configured_name, plan_weights
 from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node
 from corral.core.staging import Lot
@@ -26,6 +28,8 @@ class Weights:
         plan = plan_weights(model.config)
         if not plan.files and not plan.names:
             return {}
+        borrowed = await self._borrowed(model)
+        plan = replace(plan, files=(*plan.files, *{file: None for file, _ in borrowed.values()}))
         files = () if self._tools.shared_models else plan.files
         self._headway.show(LoadState.STAGING, node)
         async with telling_of_staging(self._headway, self._tools.bus, self._tools.clock):
@@ -35,6 +39,7 @@ class Weights:
             if self._tools.shared_models:
                 _check_shared(plan, reply, node)
             else:
+                await self._check_namesakes(model, borrowed, reply)
                 reply = await self._send(model, node, plan, reply)
         self._headway.weights_bytes = _size_of(plan, reply)
         names = sorted({*(file.filename for file in plan.files), *reply.found})
@@ -45,6 +50,25 @@ class Weights:
             ),
         )
         return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
+
+    async def _borrowed(self, model: StoredModel) -> Mapping[str, tuple[ConfigFile, str]]:
+        if self._tools.shared_models:
+            return {}
+        return borrowed_files(model.config, [one.config for one in await self._tools.stores.models.read_all()])
+
+    async def _check_namesakes(
+        self, model: StoredModel, borrowed: Mapping[str, tuple[ConfigFile, str]], reply: ModelFetchReply
+    ) -> None:
+        """Where a file lies here under the name of another model's download, nobody can say which of them is meant."""
+        fetched = {file.filename: file.digest.removeprefix("sha256:") for file in reply.files}
+        for name, (file, owner) in borrowed.items():
+            here = await self._tools.stager.sha256_of(name) if self._tools.stager is not None else None
+            if here is not None and here != fetched.get(posixpath.normpath(name), here):
+                raise InvalidInput(
+                    f"{name} in the frontend's models directory is not what {owner!r} downloads under that name"
+                    f" ({file.uri}), and {model.name!r} may mean either. Rename the file there and in {model.name!r};"
+                    " or delete it, if the download is meant"
+                )
 
     async def _send(self, model: StoredModel, node: Node, plan: WeightsPlan, reply: ModelFetchReply) -> ModelFetchReply:
         """What lies on this frontend's machine. A directory may have come only in part, so it is looked through; a file
@@ -64,7 +88,7 @@ class Weights:
             return reply
         try:
             left = await stager.stage(model.name, node, names, self._headway.note_staged)
-        except Conflict as error:  # of the node or the file, not with another's load
+        except (Conflict, Unavailable) as error:  # of the node or the file, not with another's load
             raise LoadFailed(str(error)) from error
         if left is None:
             return reply

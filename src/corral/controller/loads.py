@@ -7,13 +7,14 @@ import structlog
 
 from corral.bus.client import BusMessage
 from corral.bus.messages import InstallProgress, decode
+from corral.controller.load_on_node import NamedLoads
 from corral.controller.load_run import LoadRun
 from corral.controller.load_tools import LoadTools
 from corral.controller.staging_news import StagingMirrors
 from corral.core.errors import CorralError
 from corral.core.load_jobs import ACTIVE, LEASE_S, LoadProgress, LoadState
 from corral.core.load_plan import backend_of
-from corral.core.nodes import NodeStatus
+from corral.core.nodes import Node, NodeStatus
 from corral.core.placement import count_room
 from corral.core.replicas import COMING, ReplicaState
 from corral.core.routing import RouteSnapshot
@@ -132,6 +133,19 @@ class LoadDesk:
             return Settled(progress=watch.progress)
         finally:
             watch.waiters -= 1
+
+    async def ask_on(self, name: str, node: Node, *, within_s: float) -> Settled:
+        """The same for one node that somebody chose. Raises Conflict when it cannot take the model."""
+        stores = self._tools.stores
+        named = NamedLoads(stores=stores, needs=self._tools.needs, traffic=self._tools.traffic, ids=self._tools.ids)
+        model = await stores.models.read(name)
+        progress = await named.step(model, node)
+        self._runner.poke()
+        give_up_s = self._tools.clock.monotonic_s() + within_s
+        while progress is not None and (left_s := give_up_s - self._tools.clock.monotonic_s()) > 0:
+            await asyncio.sleep(min(WATCH_EVERY_S, left_s))
+            progress = await named.step(await stores.models.read(name), node)
+        return Settled(progress=progress)
 
     async def fit(self, name: str, wanted: int) -> Fit:
         """How many of `wanted` the machines that are there can serve at the same time."""

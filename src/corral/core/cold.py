@@ -30,3 +30,15 @@ def plan_cold(revision: str, rows: Iterable[Replica], wanted: Scheduling, around
         return ColdPlan(wait=f"no more than {wanted.max_replicas} may run, and {why}")
     old = [row.id for row in kept if row.revision != revision and row.state is ReplicaState.READY]
     return ColdPlan(replaces=min(old, default=None))
+
+
+def plan_named(revision: str, rows: Iterable[Replica], wanted: Scheduling) -> str:
+    """Why no more of it may be loaded wherever that is; empty when more may."""
+    kept = [row for row in rows if row.state is ReplicaState.READY or row.state in COMING]
+    current = sum(row.revision == revision for row in kept)
+    if wanted.max_replicas and current >= wanted.max_replicas:
+        return (
+            f"{current} run or are being loaded, and max_replicas is {wanted.max_replicas}; raise it with"
+            f" `corral models scale {wanted.model} --max {current + 1}`, or unload one elsewhere"
+        )
+    return ""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corral.core.config_fields import numbers, text, whole
@@ -112,8 +112,46 @@ def address_path(address: str) -> str:
     return f"{hashlib.sha256(address.encode()).hexdigest()[:16]}/{kept}"
 
 
-def find_clash(config: ModelConfig, others: Iterable[ModelConfig]) -> str:
-    """Why two downloads cannot both have the name they are to be kept under; empty when all can."""
+def borrowed_files(config: ModelConfig, others: Iterable[ModelConfig]) -> dict[str, tuple[ConfigFile, str]]:
+    """Downloads of other models that this one names without having them itself, by name, and whose they are. A name
+    that one model downloads is that download for all."""
+    plan = plan_weights(config)
+    plain = [name for name in plan.names if not plan.is_fetched(name)]
+    return {
+        name: (file, other.name)
+        for other in others
+        for file in plan_weights(other).files
+        for name in plain
+        if other.name != config.name and _is_within(name, file.filename)
+    }
+
+
+def find_clash(config: ModelConfig, others: Iterable[ModelConfig], before: ModelConfig | None = None) -> str:
+    """Why a download cannot have the name it is to be kept under; empty when all can. `before`: the configuration that
+    this one takes the place of."""
+    known = tuple(others)
+    return _clash_of_downloads(config, known) or _clash_with_plain_names(config, known, before)
+
+
+def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], before: ModelConfig | None) -> str:
+    """Whoever named the file first meant another one, which lies in a frontend's models directory or on a node."""
+    downloads = [file for one in (*others, *([before] if before else [])) for file in plan_weights(one).files]
+    there = {posixpath.normpath(file.filename) for file in downloads}
+    news = [file for file in plan_weights(config).files if posixpath.normpath(file.filename) not in there]
+    for other in others:
+        plan = plan_weights(other)
+        for file in news:
+            name = next((name for name in plan.names if _is_within(name, file.filename)), None)
+            if name is not None and not plan.is_fetched(name):
+                return (
+                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {other.name!r} names {name} as a file"
+                    " that it does not download: one would be served with the weights of the other. Give it another"
+                    f" filename; if both are the same file, add this download to {other.name!r} first"
+                )
+    return ""
+
+
+def _clash_of_downloads(config: ModelConfig, others: Sequence[ModelConfig]) -> str:
     taken: dict[str, tuple[ConfigFile, str]] = {}
     for one in (*others, config):
         for file in plan_weights(one).files:

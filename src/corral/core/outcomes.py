@@ -18,19 +18,20 @@ class Outcome(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     UNFINISHED = "unfinished"
-    """Nothing failed, but some node will only be done later: it is away, or its worker needs longer."""
+    """Nothing failed, but some node will only be done later: it is away or draining, or its worker needs longer."""
 
 
 _AT_IT = frozenset({"downloading", "queued"})
 _LATER = _AT_IT | {"running_on_worker"}
 
 
-def judge(state: str, nodes: Sequence[NodeStand], *, away: Collection[str]) -> Outcome:
+def judge(state: str, nodes: Sequence[NodeStand], *, away: Collection[str], draining: Collection[str] = ()) -> Outcome:
     """What to tell somebody who waits. `away`: ids of nodes that cannot be reached now; an order for one of them is
-    kept until it is back, which may be never, so nobody waits for it. A node that failed is tried again by itself,
-    later and later; nobody waits for that either."""
+    kept until it is back, which may be never, so nobody waits for it. `draining`: those that finish what they began and
+    get nothing new. A node that failed is tried again by itself, later and later; nobody waits for that either."""
     ended = state != "running"
-    if not ended and any(node.status in _AT_IT and node.node_id not in away for node in nodes):
+    held = {"downloading": away, "queued": {*away, *draining}}
+    if not ended and any(node.status in _AT_IT and node.node_id not in held[node.status] for node in nodes):
         return Outcome.GOING_ON
     statuses = {node.status for node in nodes}
     if state == "failed" or "error" in statuses:

@@ -5,11 +5,12 @@ the GPUs' where a node has some, else the machine's.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from corral.core.nodes import NodeStatus
+from corral.core.setbacks import IN_A_ROW, STUBBORN_AFTER, Setback, clock_words
 from corral.core.sizes import format_bytes
 
 GIB = 1 << 30
@@ -43,8 +44,12 @@ class Need:
     surge_on: str | None = None
     """It takes over from another one, which runs on this node: only there one more than the limit may run for the
     while."""
-    avoid: frozenset[str] = frozenset()
-    """Nodes where the same load has just failed, or that are being emptied."""
+    setbacks: Mapping[str, Setback] = field(default_factory=dict)
+    """By node: how the same load failed there. It comes after all others, and not before its rest is over."""
+
+    def failures_on(self, node_id: str) -> int:
+        setback = self.setbacks.get(node_id) if self.setbacks else None
+        return setback.failures if setback is not None else 0
 
     def memory_bytes(self, device: str) -> int | None:
         measured = self.measured_bytes.get(device)
@@ -108,8 +113,17 @@ class Verdict(StrEnum):
     RULED_OUT = "ruled_out"
 
 
-Score = tuple[int, int, int, int, int, int, int]
-SCORE_NAMES = ("room_unknown", "not_idle", "in_flight", "same_model", "replicas", "weights_missing", "free_mib_negated")
+Score = tuple[int, int, int, int, int, int, int, int]
+SCORE_NAMES = (
+    "failed_here",
+    "room_unknown",
+    "not_idle",
+    "in_flight",
+    "same_model",
+    "replicas",
+    "weights_missing",
+    "free_mib_negated",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +151,8 @@ class Waiting:
     reason: str
     by_choice: bool = False
     """Wherever it could run its backend was deleted: no patience helps, only somebody who installs it again."""
+    until_ms: int | None = None
+    """It failed on machines that could have it, and this is when the first of them is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,25 +186,58 @@ class Decision:
 def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
     judge = _Judge(need)
     verdicts: list[Score | str | None] = [None] * len(rooms)
-    for positions in _by_standing(rooms):
+    unlucky = _unlucky_in_a_row(need)
+    if unlucky is not None:
+        return Decision(need=need, outcome=unlucky, rooms=rooms, verdicts=verdicts)
+    willing, stubborn = _by_standing(need, rooms)
+    for turns in (willing, stubborn):
+        found = _fit(need, rooms, verdicts, judge, turns)
+        if found is not None:
+            return _decision(need, rooms, verdicts, *found)
+    waiting = _deleted_everywhere(judge) or Waiting(
+        reason=_summary(rooms, [str(verdict) for verdict in verdicts]),
+        until_ms=min((one.until_ms for one in judge.resting), default=None),
+    )
+    return Decision(need=need, outcome=waiting, rooms=rooms, verdicts=verdicts)
+
+
+def _unlucky_in_a_row(need: Need) -> Waiting | None:
+    """A model that loads nowhere is not carried through a whole herd at once."""
+    resting = [one for one in need.setbacks.values() if one.rests]
+    if need.only_node is not None or len(resting) < IN_A_ROW:
+        return None
+    until_ms = min(one.until_ms for one in resting)
+    reason = f"it failed on {len(resting)} machines in a row; the next is tried from {clock_words(until_ms)} on"
+    return Waiting(reason=reason, until_ms=until_ms)
+
+
+def _by_standing(need: Need, rooms: Sequence[NodeRoom]) -> tuple[list[list[int]], list[list[int]]]:
+    """Positions of rooms that begin alike in their scores, the best first; by themselves those that failed it again and
+    again."""
+    groups: dict[tuple[int, tuple[int, int, int]], list[int]] = {}
+    for position, room in enumerate(rooms):
+        groups.setdefault((need.failures_on(room.id), room.standing), []).append(position)
+    willing = [groups[key] for key in sorted(groups) if key[0] < STUBBORN_AFTER]
+    return willing, [groups[key] for key in sorted(groups) if key[0] >= STUBBORN_AFTER]
+
+
+def _fit(
+    need: Need,
+    rooms: Sequence[NodeRoom],
+    verdicts: list["Score | str | None"],
+    judge: "_Judge",
+    turns: Sequence[list[int]],
+) -> tuple[int, tuple[str, ...]] | None:
+    """Which of them takes it, and what makes room there."""
+    for positions in turns:
         for position in positions:
             verdicts[position] = judge(rooms[position])
         best = _best_of(positions, rooms, verdicts)
         if best is not None:
-            return _decision(need, rooms, verdicts, best, evict=())
-    eviction = _cheapest_eviction(need, rooms, verdicts, judge.crowded)
-    if eviction is not None:
-        return _decision(need, rooms, verdicts, *eviction)
-    waiting = _deleted_everywhere(judge) or Waiting(reason=_summary(rooms, [str(verdict) for verdict in verdicts]))
-    return Decision(need=need, outcome=waiting, rooms=rooms, verdicts=verdicts)
-
-
-def _by_standing(rooms: Sequence[NodeRoom]) -> list[list[int]]:
-    """Positions of rooms that begin alike in their scores, the best first."""
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    for position, room in enumerate(rooms):
-        groups.setdefault(room.standing, []).append(position)
-    return [groups[standing] for standing in sorted(groups)]
+            return best, ()
+    if any(one.failures < STUBBORN_AFTER for one in judge.resting):
+        return None  # one failure may be chance: it is tried there again before others have to go for it
+    return _cheapest_eviction(need, rooms, verdicts, judge.crowded, [at for positions in turns for at in positions])
 
 
 def _best_of(positions: list[int], rooms: Sequence[NodeRoom], verdicts: Sequence["Score | str | None"]) -> int | None:
@@ -258,12 +307,15 @@ class _Judge:
         """Rooms that only what runs there keeps from taking the need."""
         self.deleted: list[str] = []
         """Why rooms that could have the need may not have its backend."""
+        self.resting: list[Setback] = []
+        """Of rooms that could have the need, had it not just failed there."""
         self.eligible = 0
         """Rooms that may, if they are not too full."""
         self._need = need
         self._labels = tuple(need.selector.items())
-        self._excludes = bool(need.avoid or need.variant_problems or need.only_node is not None)
+        self._excludes = bool(need.variant_problems or need.only_node is not None)
         self._deleted = need.deleted
+        self._setbacks = need.setbacks
         self._fresh_disk_bytes = need.disk_bytes("")
         self._memory_bytes: dict[str, int | None] = {}
 
@@ -280,6 +332,12 @@ class _Judge:
             self.deleted.append(problem)
             return problem
         self.eligible += 1
+        failed = 0
+        if self._setbacks and (setback := self._setbacks.get(room.id)):
+            if setback.rests:
+                self.resting.append(setback)
+                return setback.reason
+            failed = setback.failures
         disk = room.free_disk
         if disk is not None and disk < self._fresh_disk_bytes and (wanted := need.disk_bytes(room.id)) > disk:
             return f"its disk has {format_bytes(max(disk, 0))} free and {format_bytes(wanted)} are needed"
@@ -292,19 +350,17 @@ class _Judge:
                 return problem
         free = room.free_memory
         if free is None:
-            return (*room.standing, same, len(replicas), int(room.id not in need.staged_on), 0)
+            return (failed, *room.standing, same, len(replicas), int(room.id not in need.staged_on), 0)
         memory = self._wanted_bytes(room.device)
         if memory is not None and memory > free:
             self.crowded.add(room.id)
             return f"{format_bytes(max(free, 0))} of memory are free and {format_bytes(memory)} are needed"
-        return (*room.standing, same, len(replicas), int(room.id not in need.staged_on), -(free >> 20))
+        return (failed, *room.standing, same, len(replicas), int(room.id not in need.staged_on), -(free >> 20))
 
     def _excluded(self, node_id: str) -> str:
         need = self._need
         if need.only_node is not None and node_id != need.only_node:
             return "the replica is meant for another node"
-        if node_id in need.avoid:
-            return "it is avoided: the same load failed here, or the node is being emptied"
         return need.variant_problems.get(node_id, "")
 
     def _rival(self, room: NodeRoom) -> str:
@@ -329,12 +385,17 @@ def _rivals(need: Need, held: HeldReplica) -> bool:
 
 
 def _cheapest_eviction(
-    need: Need, rooms: Sequence[NodeRoom], verdicts: list[Score | str | None], crowded: Collection[str]
+    need: Need,
+    rooms: Sequence[NodeRoom],
+    verdicts: list[Score | str | None],
+    crowded: Collection[str],
+    positions: Iterable[int],
 ) -> tuple[int, tuple[str, ...]] | None:
     """As few as possible; among those, what has been idle longest."""
     best: tuple[int, int, str] | None = None
     chosen: tuple[int, tuple[str, ...]] | None = None
-    for position, room in enumerate(rooms):
+    for position in positions:
+        room = rooms[position]
         if room.id not in crowded:
             continue
         victims = _victims(need, room)

@@ -201,14 +201,26 @@ class AlreadyRunning(Conflict):
         super().__init__(f"{key} already runs {difference}. Stop it first.")
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """What a stop left alive."""
+
+    pids: tuple[int, ...]
+    problem: str | None = None  # why it could not be ended, or looked at; None: it was killed, and stays all the same
+
+
 class StopFailed(CorralError):
-    """Only a process stuck inside the kernel gets here: it cannot be killed until its system call returns."""
+    """A process inside the kernel cannot be killed until its system call returns; a machine out of descriptors cannot
+    tell who is left."""
 
     code = "stop_failed"
     retryable = True
 
-    def __init__(self, key: ProcessKey, *, pids: tuple[int, ...], within_s: float) -> None:
+    def __init__(self, key: ProcessKey, stuck: Stuck, *, within_s: float) -> None:
+        pids = ", ".join(map(str, stuck.pids))
         super().__init__(
-            f"{key} was killed, but {len(pids)} of its processes ({', '.join(map(str, pids))}) did not go within"
+            f"{key} was killed, but {len(stuck.pids)} of its processes ({pids}) did not go within"
             f" {within_s:.0f} s: they wait inside the kernel, often for a disk or a GPU driver. It is tried again."
+            if stuck.problem is None
+            else f"{key} could not be stopped, and its process {pids} may still run: {stuck.problem}. Tried again soon."
         )

@@ -50,7 +50,7 @@ def pick_nodes(nodes: Sequence[Node], target: Target) -> list[Node]:
             raise InvalidInput(f"node {node.name} is of the type {node.node_type}, which runs no backends")
         if not node.approved:
             raise InvalidInput(
-                f"node {node.name} waits for approval; approve it first: corral nodes approve {node.name}"
+                f"node {node.name} waits for approval; approve it first: `corral nodes approve {node.name}`"
             )
         found.append(node)
     return found

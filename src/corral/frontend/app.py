@@ -1,12 +1,13 @@
 """Puts the frontend's routes together."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from corral import __version__
+from corral.artifacts.settings import NetworkPolicy
 from corral.frontend.access import Gate
 from corral.frontend.admin.access import audit_routes, key_routes, session_routes
 from corral.frontend.admin.loads import Desk, load_routes
@@ -44,6 +45,7 @@ from corral.frontend.gallery.service import Galleries
 from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_downloads import Downloads
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes
 from corral.frontend.refusals import Refusals
@@ -99,54 +101,60 @@ def build_api(parts: Parts) -> FastAPI:
         redoc_url=None,
     )
     install_error_handlers(api)
+    for router in _routers(parts):
+        # As they are: an included router is a layer to search at each request, and has its routes built a second time.
+        api.router.routes += router.routes
+    return api
+
+
+def _routers(parts: Parts) -> Iterator[APIRouter]:
     stores, settings = parts.stores, parts.me.settings
-    api.include_router(
-        NodeRoutes(
-            settings,
-            stores,
-            parts.authority,
-            parts.tokens,
-            parts.guesses,
-            parts.beats,
-            parts.grants,
-            parts.ids,
-            parts.hint,
-        ).router
-    )
-    api.include_router(scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes))
-    api.include_router(replica_routes(stores, parts.in_flight, parts.hint_routes))
-    api.include_router(load_routes(stores, parts.desk, parts.hint_routes))
-    api.include_router(why_routes(stores, parts.in_flight, parts.explain))
-    api.include_router(log_routes(stores, parts.logs))
-    api.include_router(log_socket_routes(stores, parts.logs))
-    api.include_router(
-        node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)
-    )
-    api.include_router(key_routes(stores, parts.gate, parts.ids))
-    api.include_router(session_routes(stores, parts.gate, parts.ids))
-    api.include_router(audit_routes(stores))
-    api.include_router(usage_routes(stores))
-    api.include_router(metrics_routes(parts.metrics))
-    api.include_router(status_routes(parts.me, stores, parts.feed, parts.tokens))
-    api.include_router(overview_routes(parts.pulse, stores.nodes))
-    api.include_router(operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of))
-    api.include_router(job_routes(stores.operations, parts.progress))
+    yield NodeRoutes(
+        settings,
+        stores,
+        parts.authority,
+        parts.tokens,
+        parts.guesses,
+        parts.beats,
+        parts.grants,
+        parts.ids,
+        parts.hint,
+    ).router
+    yield scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes)
+    yield replica_routes(stores, parts.in_flight, parts.hint_routes)
+    yield load_routes(stores, parts.desk, parts.hint_routes)
+    yield why_routes(stores, parts.in_flight, parts.explain)
+    yield log_routes(stores, parts.logs)
+    yield log_socket_routes(stores, parts.logs)
+    yield node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)
+    yield key_routes(stores, parts.gate, parts.ids)
+    yield session_routes(stores, parts.gate, parts.ids)
+    yield audit_routes(stores)
+    yield usage_routes(stores)
+    yield metrics_routes(parts.metrics)
+    yield status_routes(parts.me, stores, parts.feed, parts.tokens)
+    yield overview_routes(parts.pulse, stores.nodes)
+    yield operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of)
+    yield job_routes(stores.operations, parts.progress)
     uses = BackendUses(stores, parts.fleet)
-    api.include_router(delete_routes(parts.fleet, stores.nodes, uses))
-    api.include_router(backend_routes(parts.fleet, stores.nodes, parts.galleries))
-    api.include_router(upgrade_routes(parts.fleet, parts.upgrades))
-    api.include_router(node_backend_routes(stores, parts.fleet, parts.listing, uses))
-    api.include_router(policy_routes(stores, parts.listing, parts.hint_of))
+    yield delete_routes(parts.fleet, stores.nodes, uses)
+    yield backend_routes(parts.fleet, stores.nodes, parts.galleries)
+    yield upgrade_routes(parts.fleet, parts.upgrades)
+    yield node_backend_routes(stores, parts.fleet, parts.listing, uses)
+    yield policy_routes(stores, parts.listing, parts.hint_of)
     desk = GalleryDesk(parts.galleries, stores.nodes, stores.observed, stores.operations, parts.upgrades)
-    api.include_router(gallery_routes(desk))
+    yield gallery_routes(desk)
     # Last: a model's name may hold slashes, so its routes would take what others offer below it.
-    api.include_router(
-        model_source_routes(
-            stores.models, parts.model_gallery, parts.disk, settings.models_directory, parts.hint_routes
+    downloads = Downloads(
+        NetworkPolicy(
+            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
         )
     )
-    api.include_router(model_routes(stores, parts.hint_routes))
-    return api
+    yield model_source_routes(
+        stores.models, parts.model_gallery, downloads, parts.disk, settings.models_directory, parts.hint_routes
+    )
+    yield model_routes(stores, downloads, parts.hint_routes)
 
 
 def build_app(parts: Parts) -> ASGIApp:

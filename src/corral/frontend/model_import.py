@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.core.errors import CorralError, InvalidInput
+from corral.core.load_plan import plan_weights
 from corral.core.model_config import TEMPLATE_FIELDS, ModelConfig
 from corral.store.models import parse_config_text
 from corral.system import Disk
@@ -17,8 +18,8 @@ class FoundConfig:
     file: str
     name: str
     text: str
-    redirect: bool
-    """It needs another model to be there."""
+    rank: int
+    """What others build on comes first: downloads before models that may name them, redirects last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def read_config_directory(disk: Disk, directory: Path) -> tuple[list[FoundConfig
             found.append(_read_config(disk, path))
         except (CorralError, OSError, UnicodeDecodeError) as error:
             refused.append(RefusedFile(path.name, str(error)))
-    found.sort(key=lambda item: item.redirect)
+    found.sort(key=lambda item: item.rank)
     return found, refused
 
 
@@ -56,7 +57,7 @@ def _read_config(disk: Disk, path: Path) -> FoundConfig:
     if contents:
         template = {**config.document.get("template", {}), **contents}
         text = dump_yaml({**config.document, "template": template})
-    return FoundConfig(path.name, config.name, text, redirect=bool(config.alias_of))
+    return FoundConfig(path.name, config.name, text, rank=2 if config.alias_of else int(not plan_weights(config).files))
 
 
 def _template_file(disk: Disk, path: Path, config: ModelConfig, field: str) -> str:

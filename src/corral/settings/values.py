@@ -54,12 +54,12 @@ def split_host_port(text: str) -> tuple[str, int]:
     return host, int(port_text)
 
 
-def _check_host_port(value: str) -> str:
-    split_host_port(value)
-    return value
+def _spell_out(value: str) -> str:
+    host, port = split_host_port(value)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-HostPort = Annotated[str, AfterValidator(_check_host_port)]
+HostPort = Annotated[str, AfterValidator(_spell_out)]
 
 
 def is_loopback_host(host: str) -> bool:

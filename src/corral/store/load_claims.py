@@ -16,8 +16,12 @@ from corral.store.models import find_model, lock_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.replicas import read_fleet
 from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable
+from corral.store.setbacks import clear_setbacks, note_setback
 from corral.store.versions import ROUTES, bump_version
 from corral.system import Ids
+
+ERROR_MOST_CHARS = 4000
+REASON_MOST_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,29 +224,65 @@ class LoadClaimStore:
                 tx, job.model, loaded.backend, loaded.backend_digest, loaded.load_options, held.revision
             )
             await note_load_time(tx, job.model, held.revision, loaded.backend_digest, loaded.device, loaded.load_ms)
+            await clear_setbacks(tx, job.model, node_id=mine.node_id)
             await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
             [ready] = await read_replicas(tx, "WHERE id = $1", mine.id)
             return ready
 
         return await self._database.write(body)
 
-    async def fail(self, job: LoadJob, error: str, *, again_in_s: float, stop: bool) -> None:
-        """`stop`: something may run on the node; it is ended before its place is free again. A load whose model was
-        deleted meanwhile leaves nothing to be told of."""
+    async def fail_here(self, job: LoadJob, error: str, *, draw: float, stop: bool) -> None:
+        """The machine could not: it rests, and the load looks for another at once. `stop`: something may run there; it
+        is ended before its place is free again."""
 
         async def body(tx: Tx) -> None:
             await lock_model(tx, job.model)
             held = await _held(tx, job)
-            if held.replica_id is not None:
-                if stop:
-                    await set_states(tx, [held.replica_id], ReplicaState.STOPPING, f"its load failed: {error[:300]}")
-                else:
-                    await tx.execute("DELETE FROM replicas WHERE id = $1", held.replica_id)
+            await _give_place_back(tx, held, error, stop=stop)
+            if await find_model(tx, job.model) is None:
+                await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
+                return
+            await note_setback(tx, held, error[:ERROR_MOST_CHARS], draw=draw)
+            await tx.execute(
+                "UPDATE load_jobs SET state = 'pending', replica_id = NULL, node_name = '', slot = NULL, owner = '',"
+                " lease_until = 0, attempts = attempts + 1, last_error = $2, due_at = now_ms(), reason = $3,"
+                " changed_at = now_ms() WHERE id = $1",
+                job.id,
+                error[:ERROR_MOST_CHARS],
+                f"another machine is looked for: {error[:REASON_MOST_CHARS]}",
+            )
+
+        await self._database.write(body)
+
+    async def rest(self, job: LoadJob, decision: Decision, error: str, *, until_ms: int) -> None:
+        """It failed wherever it could be tried now."""
+
+        async def body(tx: Tx) -> None:
+            await _held(tx, job)
+            await record_decision(tx, job, decision)
+            await tx.execute(
+                "UPDATE load_jobs SET state = 'failed', last_error = $2, owner = '', lease_until = 0, due_at = $3,"
+                " reason = '', changed_at = now_ms() WHERE id = $1",
+                job.id,
+                error[:ERROR_MOST_CHARS],
+                until_ms,
+            )
+
+        await self._database.write(body)
+
+    async def fail(self, job: LoadJob, error: str, *, again_in_s: float, stop: bool) -> None:
+        """For a reason that has nothing to do with the machine. A load whose model was deleted meanwhile leaves nothing
+        to be told of."""
+
+        async def body(tx: Tx) -> None:
+            await lock_model(tx, job.model)
+            held = await _held(tx, job)
+            await _give_place_back(tx, held, error, stop=stop)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'failed', last_error = $2, attempts = attempts + 1, owner = '',"
                 " lease_until = 0, due_at = now_ms() + $3, reason = '', changed_at = now_ms() WHERE id = $1",
                 job.id,
-                error[:4000],
+                error[:ERROR_MOST_CHARS],
                 int(again_in_s * 1000),
             )
             if await find_model(tx, job.model) is None:
@@ -311,6 +351,16 @@ class LoadClaimStore:
             )
 
         await self._database.write(body)
+
+
+async def _give_place_back(tx: Tx, held: LoadJob, error: str, *, stop: bool) -> None:
+    if held.replica_id is None:
+        return
+    if stop:
+        why = f"its load failed: {error[:REASON_MOST_CHARS]}"
+        await set_states(tx, [held.replica_id], ReplicaState.STOPPING, why)
+    else:
+        await tx.execute("DELETE FROM replicas WHERE id = $1", held.replica_id)
 
 
 async def _held(tx: Tx, job: LoadJob) -> LoadJob:

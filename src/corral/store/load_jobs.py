@@ -13,6 +13,7 @@ from corral.store.models import lock_model
 from corral.store.replica_rows import read_replicas, set_states
 from corral.store.replicas import read_surroundings
 from corral.store.scheduling import clear_unsatisfiable, find_scheduling
+from corral.store.setbacks import clear_setbacks, wake_loads
 from corral.system import Ids
 
 
@@ -96,13 +97,15 @@ class LoadJobStore:
         return await self._database.read(body)
 
     async def cancel(self, model: str, *, why: str) -> None:
-        """Of an unload: no load of the model goes on. Whoever works on one finds itself fenced."""
+        """Of an unload: no load of the model goes on, and what failed is forgotten. Whoever works on one finds itself
+        fenced."""
 
         async def body(tx: Tx) -> None:
             for job in await read_jobs(tx, "WHERE model = $1", model):
                 if job.replica_id is not None:
                     await set_states(tx, [job.replica_id], ReplicaState.STOPPING, why)
             await tx.execute("DELETE FROM load_jobs WHERE model = $1", model)
+            await clear_setbacks(tx, model)
 
         await self._database.write(body)
 
@@ -123,10 +126,10 @@ class LoadJobStore:
         await self._database.write(body)
 
     async def wake(self) -> None:
-        """There is new capacity: what waits in the queue is tried now."""
+        """There is new capacity."""
 
         async def body(tx: Tx) -> None:
-            await tx.execute("UPDATE load_jobs SET due_at = now_ms() WHERE state = 'pending' AND due_at > now_ms()")
+            await wake_loads(tx)
             await clear_unsatisfiable(tx)
 
         await self._database.write(body)

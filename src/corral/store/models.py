@@ -24,6 +24,7 @@ from corral.core.routing import near_names
 from corral.store.bucket_rows import leave_unused
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
+from corral.store.setbacks import clear_setbacks
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version, read_version
 from corral.system.yaml import load_yaml
 
@@ -170,7 +171,7 @@ class ModelStore:
             if before is not None and before.text == config_yaml:
                 return before
             _check_names(config, models.values())
-            _check_files(config, models.values())
+            _check_files(config, models.values(), before)
             await _write(tx, config, config_yaml, actor)
             await bump_version(tx, MODELS)
             if before is None or before.config.document != config.document:
@@ -210,6 +211,7 @@ class ModelStore:
             await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
             # So does what failed; who works on a load finds out by itself that nobody wants it.
             await tx.execute("DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'", name)
+            await clear_setbacks(tx, name)
             await _append_revision(tx, name, revision, "", actor)
             await bump_version(tx, MODELS)
             await bump_version(tx, ROUTES)
@@ -254,8 +256,9 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
         raise InvalidInput(f"{', '.join(pointing)} points to {config.name!r}, which therefore cannot be an alias")
 
 
-def _check_files(config: ModelConfig, models: Iterable[StoredModel]) -> None:
-    clash = find_clash(config, (model.config for model in models if model.name != config.name))
+def _check_files(config: ModelConfig, models: Iterable[StoredModel], before: StoredModel | None) -> None:
+    others = (model.config for model in models if model.name != config.name)
+    clash = find_clash(config, others, before.config if before is not None else None)
     if clash:
         raise Conflict(clash)
 

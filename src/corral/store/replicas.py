@@ -28,6 +28,7 @@ from corral.store.replica_rows import (
     set_states,
 )
 from corral.store.scheduling import read_all_scheduling
+from corral.store.setbacks import wake_loads
 from corral.store.versions import ROUTES, bump_version, read_version
 
 STOP_LEASE_MS = 45_000
@@ -252,7 +253,7 @@ class ReplicaStore:
         async def body(tx: Tx) -> None:
             gone = await tx.execute("DELETE FROM replicas WHERE id = $1 AND state = 'stopping'", replica.id)
             if gone:
-                await _wake_loads(tx)
+                await wake_loads(tx)
                 await bump_version(tx, ROUTES)
 
         await self._database.write(body)
@@ -282,7 +283,7 @@ class ReplicaStore:
             if rows:
                 await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in rows])
                 await note_given_away(tx, rows)
-                await _wake_loads(tx)
+                await wake_loads(tx)
                 await bump_version(tx, ROUTES)
             return rows
 
@@ -317,11 +318,6 @@ class ReplicaStore:
                 await tx.execute("UPDATE replicas SET generation = $2 WHERE id = $1", replica_id, version)
 
         await self._database.write(body)
-
-
-async def _wake_loads(tx: Tx) -> None:
-    """There is room that was not there before."""
-    await tx.execute("UPDATE load_jobs SET due_at = now_ms() WHERE state = 'pending' AND due_at > now_ms()")
 
 
 def _route(model: StoredModel, replicas: list[Replica], around: Surroundings, wanted: Scheduling | None) -> ModelRoute:

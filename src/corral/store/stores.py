@@ -22,6 +22,7 @@ from corral.store.policies import PolicyStore
 from corral.store.registration import RegistrationStore
 from corral.store.replicas import ReplicaStore
 from corral.store.scheduling import SchedulingStore
+from corral.store.setbacks import SetbackStore
 from corral.store.staged_files import StagedFileStore
 from corral.store.usage import UsageStore
 from corral.system import Ids, SystemIds
@@ -51,5 +52,6 @@ class Stores:
         self.registration = RegistrationStore(database)
         self.replicas = ReplicaStore(database)
         self.scheduling = SchedulingStore(database)
+        self.setbacks = SetbackStore(database)
         self.staged_files = StagedFileStore(database)
         self.usage = UsageStore(database)

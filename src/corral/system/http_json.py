@@ -40,6 +40,13 @@ class Declined(Unavailable):
 _ERRORS |= {429: Declined, 503: Declined}
 
 
+def cause_of(error: Exception) -> str:
+    """For people: without the number a system has for it, or the words of who speaks something else."""
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+        return "what answers there does not speak HTTP"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 def call_json(
     method: str,
     url: str,
@@ -66,8 +73,7 @@ def call_json(
         response = connection.getresponse()
         text = response.read()
     except (OSError, http.client.HTTPException) as error:
-        why = str(error) or type(error).__name__
-        raise Unreachable(f"cannot reach {parts.scheme}://{parts.netloc}: {why}") from error
+        raise Unreachable(f"cannot reach {parts.scheme}://{parts.netloc}: {cause_of(error)}") from error
     finally:
         connection.close()
     if response.status >= 300:
@@ -116,6 +122,6 @@ def read_server_time(url: str, *, within_s: float = 5.0) -> str:
         connection.request("HEAD", "/healthz")
         return connection.getresponse().getheader("Date") or ""
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"cannot reach {url}: {error}") from error
+        raise Unavailable(f"cannot reach {url}: {cause_of(error)}") from error
     finally:
         connection.close()

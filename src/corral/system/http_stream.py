@@ -7,7 +7,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from corral.core.errors import OutcomeUnknown
-from corral.system.http_json import Unreachable
+from corral.system.http_json import Unreachable, cause_of
 
 ANSWER_WITHIN_S = 900.0
 """The longest silence: a model may read a very long prompt before its first token."""
@@ -37,7 +37,7 @@ class EventStream:
             self._response = self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise Unreachable(f"cannot reach {self._place}: {str(error) or type(error).__name__}") from error
+            raise Unreachable(f"cannot reach {self._place}: {cause_of(error)}") from error
         except BaseException:
             self._connection.close()
             raise
@@ -73,4 +73,4 @@ class EventStream:
             yield "\n".join(lines)
 
     def _broken(self, error: Exception) -> OutcomeUnknown:
-        return OutcomeUnknown(f"the answer of {self._place} broke off: {str(error) or type(error).__name__}")
+        return OutcomeUnknown(f"the answer of {self._place} broke off: {cause_of(error)}")

@@ -1,15 +1,17 @@
 """Listening sockets, and telling who already has the port."""
 
+import errno
 import socket
 
 from corral.core.errors import Unavailable
+from corral.system.port_owner import find_port_owner
 
 Listener = socket.socket
 """A listening TCP socket, handed on without a look inside."""
 
 
-def bind_socket(host: str, port: int, *, setting: str, shared: bool = False) -> socket.socket:
-    """A listening TCP socket, or an error that names the address and what to do.
+def bind_socket(host: str, port: int, *, setting: str | None, shared: bool = False) -> socket.socket:
+    """A listening TCP socket, or an error that names the address and, for who can change `setting`, what to do.
 
     `shared`: further processes of this user may listen there too; the kernel spreads connections over them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -23,10 +25,7 @@ def bind_socket(host: str, port: int, *, setting: str, shared: bool = False) -> 
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise Unavailable(
-            f"cannot listen on {host}:{port}: {error.strerror}. Another program may have this port;"
-            f" choose another one with {setting}."
-        ) from error
+        raise Unavailable(_explain(error, host, port, setting)) from error
     except OverflowError:
         listener.close()
         raise Unavailable(
@@ -36,9 +35,16 @@ def bind_socket(host: str, port: int, *, setting: str, shared: bool = False) -> 
     return listener
 
 
+def _explain(error: OSError, host: str, port: int, setting: str | None) -> str:
+    if setting is None or error.errno != errno.EADDRINUSE:
+        return f"cannot listen on {host}:{port}: {error.strerror}" + (f". Change {setting}." if setting else "")
+    owner = find_port_owner(port) or "another program"
+    return f"cannot listen on {host}:{port}: {owner} has this port. Stop it, or choose another one with {setting}."
+
+
 def is_port_free(host: str, port: int) -> bool:
     try:
-        bind_socket(host, port, setting="").close()
+        bind_socket(host, port, setting=None).close()
     except Unavailable:
         return False
     return True

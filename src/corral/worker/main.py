@@ -52,7 +52,7 @@ def _listen(settings: WorkerSettings, host: str) -> tuple[Listener, int]:
         return bind_socket(host, settings.port, setting="--port"), settings.port
     for port in range(FIRST_PORT, FIRST_PORT + PORT_STEP * PORT_TRIES, PORT_STEP):
         try:
-            return bind_socket(host, port, setting="--port"), port
+            return bind_socket(host, port, setting=None), port
         except Unavailable:
             continue
     raise Unavailable(f"no free port from {FIRST_PORT} on; choose one with --port")

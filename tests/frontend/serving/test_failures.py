@@ -17,7 +17,8 @@ from corral.frontend.serving import liveness
 from corral.frontend.serving.lane import LaneLimits
 from corral.frontend.serving.loads import LoadFailed, ModelLoading
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
-from harness.waiting import free_port, until
+from harness.ports import free_port
+from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"

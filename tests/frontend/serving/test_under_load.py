@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 
 from harness.lane import KEY, Answering, Replica, RunningLane, completion
+from harness.ports import free_port
 from harness.programs import call
-from harness.waiting import free_port, until, wait_until
+from harness.waiting import until, wait_until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"

@@ -17,6 +17,7 @@ from harness.localai_backend import http_files, localai_files, tiny_http_files, 
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 from harness.orders import install, is_dead, start, until_state, with_helper, write
+from harness.ports import take_ports
 from harness.programs import call
 from harness.waiting import is_listening, wait_until, wait_until_async
 from harness.yardstick import Yardstick, promised
@@ -224,7 +225,7 @@ async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker:
 
 async def test_exhausted_and_foreign_ports_are_told_apart_from_free_ones(tmp_path: Path, nats: Nats) -> None:
     """F-32."""
-    first = 18900
+    first = take_ports(2)
     foreign = socket.create_server(("0.0.0.0", first))
     worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", f"{first}-{first + 1}")
     try:
@@ -286,8 +287,10 @@ def listening_in(ports: range) -> set[int]:
 
 
 async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: Nats) -> None:
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", "18000-18799")
-    others = listening_in(range(18000, 18800))
+    first = take_ports(800)
+    ports = range(first, first + 800)
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", f"{ports[0]}-{ports[-1]}")
+    others = listening_in(ports)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write(tmp_path / "source", tiny_http_files()))
@@ -316,7 +319,7 @@ async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: N
             print(f"RSS after 200 starts and stops: {rss / (1 << 20):.0f} MiB, {process.num_threads()} threads")
             assert rss < MOST_RSS_BYTES
             assert list((worker.data_dir / "run" / "processes").iterdir()) == []
-            assert listening_in(range(18000, 18800)) <= others
+            assert listening_in(ports) <= others
     finally:
         assert worker.close() == []
 

@@ -13,7 +13,7 @@ from harness.fleet_worker import FleetWorker
 from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
-from harness.waiting import free_port
+from harness.ports import free_port
 from harness.yardstick import promised
 
 pytestmark = pytest.mark.registry

@@ -1,12 +1,14 @@
 """Starting, serving, crashing and stopping, with real children."""
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -395,17 +397,67 @@ async def test_without_descriptors_a_start_is_refused_and_works_again_later(benc
 
 async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.worker.processes.life._RETRY_STOP_AFTER_S", 0.05)
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server("model#0", "ignore-term"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limit[1]))
-        try:
-            with pytest.raises(StopFailed, match=str(running.pid)):
-                await supervisor.stop(KEY, reason="test", grace_s=0)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        with no_descriptors(), pytest.raises(StopFailed, match=rf"{running.pid} may still run: .*Too many open files"):
+            await supervisor.stop(KEY, reason="test", grace_s=0)
         await until(lambda: supervisor.list() == ())  # tried again by itself
         assert not psutil.pid_exists(running.pid)
+
+
+async def test_a_second_stop_does_not_wait_for_the_next_try_of_the_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.worker.processes.life._RETRY_STOP_AFTER_S", 3600.0)
+    async with bench.supervisor() as supervisor:
+        running = await supervisor.start(server())
+        with no_descriptors(), pytest.raises(StopFailed):
+            await supervisor.stop(KEY, reason="test", grace_s=0)
+        assert await supervisor.stop(KEY, reason="test")
+        assert not psutil.pid_exists(running.pid)
+
+
+async def test_a_process_is_not_taken_for_dead_for_want_of_a_descriptor(bench: Bench) -> None:
+    async with bench.supervisor() as supervisor:
+        running = await supervisor.start(server())
+        handle = (await bench.processes().survivors())[0]
+        with no_descriptors():
+            assert supervisor.running(KEY) == running
+            ended = asyncio.ensure_future(handle.wait())
+            done, _ = await asyncio.wait({ended}, timeout=0.5)
+            assert not done
+        assert supervisor.running(KEY) == running
+        await supervisor.stop(KEY, reason="test")
+        async with asyncio.timeout(40):
+            await ended
+
+
+async def test_refused_starts_leave_no_descriptors_open(bench: Bench) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with bench.supervisor() as supervisor:
+        await supervisor.start(server("warm#0"))
+        await supervisor.start(server())
+        await supervisor.stop(KEY, reason="test")  # and what watches the other is there as well
+        before = psutil.Process().num_fds()
+        for spare in range(1, 8):  # each time it is another that is missing
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before + spare, limit[1]))
+            try:
+                with contextlib.suppress(StartFailed):
+                    await supervisor.start(server())
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+            await supervisor.stop(KEY, reason="test")
+        assert psutil.Process().num_fds() <= before
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 async def test_memory_and_processor_time_of_the_tree_are_sampled(bench: Bench) -> None:

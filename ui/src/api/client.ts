@@ -42,7 +42,8 @@ const modelPath = (name: string, ...rest: string[]) => pathOf("api", "models", n
 const ifMatch = (revision: string) => ({ headers: { "If-Match": `"${revision}"` } });
 
 export const api = {
-  readSession: (signal?: AbortSignal) => read<Session>("api/session", signal),
+  /** Null where nobody is signed in. */
+  readSession: (signal?: AbortSignal) => read<Session | null>("api/session", signal),
   signIn: (apiKey: string) => ask<Session>("POST", "api/session", { api_key: apiKey }),
   signOut: () => change("DELETE", "api/session"),
 

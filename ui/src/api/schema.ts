@@ -349,7 +349,7 @@ export interface paths {
         };
         /**
          * Why Model
-         * @description Decisions, newest first; loads that wait or failed; what runs; what is wanted.
+         * @description Decisions, newest first; loads that wait or failed, and where; what runs; what is wanted.
          */
         get: operations["why_model_api_why_models__name__get"];
         put?: never;
@@ -681,7 +681,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Session */
+        /**
+         * Show Session
+         * @description Null where nobody is signed in, which a page may ask; a key that is sent and not known is refused.
+         */
         get: operations["show_session_api_session_get"];
         put?: never;
         /** Sign In */
@@ -2204,6 +2207,11 @@ export interface components {
              * @default 0
              */
             wait_s: number;
+            /**
+             * Node
+             * @default
+             */
+            node: string;
         };
         /** LocalAiStarted */
         LocalAiStarted: {
@@ -2278,6 +2286,8 @@ export interface components {
             }[];
             /** Unknown Fields */
             unknown_fields: string[];
+            /** Warnings */
+            warnings: string[];
         };
         /** ModelUse */
         ModelUse: {
@@ -4317,7 +4327,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SessionView"];
+                    "application/json": components["schemas"]["SessionView"] | null;
                 };
             };
         };

@@ -49,10 +49,27 @@ export const isAway = ({ approved, status }: Pick<Node, "approved" | "status">) 
 /** When its figures were true; empty while they are. */
 export const figuresAsOf = ({ status, last_heartbeat }: Pick<Node, "status" | "last_heartbeat">) => (status === "offline" ? formatDateTime(last_heartbeat) : "");
 
-/** Their ids. */
-export function useAwayNodes(): ReadonlySet<string> {
+/** Why a node gets no orders now. */
+export type Held = "away" | "drained";
+
+export function howHeld(node: Pick<Node, "approved" | "status" | "drain_wanted">): Held | null {
+  if (isAway(node)) return "away";
+  return node.status === "draining" && node.drain_wanted ? "drained" : null;
+}
+
+/** By the node's id; those that get orders are not in it. */
+export function useHeldNodes(): ReadonlyMap<string, Held> {
   const nodes = useQuery(nodeQueries.list()).data;
-  return useMemo(() => new Set(nodes?.filter(isAway).map(({ id }) => id)), [nodes]);
+  return useMemo(
+    () =>
+      new Map(
+        nodes?.flatMap((node) => {
+          const held = howHeld(node);
+          return held === null ? [] : [[node.id, held] as const];
+        }),
+      ),
+    [nodes],
+  );
 }
 
 /** What a node is called; its id when nobody knows. */

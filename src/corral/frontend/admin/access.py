@@ -164,11 +164,15 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         return SessionView(name=principal.name, scope=principal.scope)
 
     @router.get("")
-    async def show_session(request: Request) -> SessionView:
+    async def show_session(request: Request, response: Response) -> SessionView | None:
+        """Null where nobody is signed in, which a page may ask; a key that is sent and not known is refused."""
         principal = await gate.identify(dict(request.headers), request.cookies, client_address(request.scope))
-        if principal is None:
-            raise Unauthenticated("not signed in")
-        return SessionView(name=principal.name, scope=principal.scope)
+        if principal is not None:
+            return SessionView(name=principal.name, scope=principal.scope)
+        if "authorization" in request.headers:
+            raise Unauthenticated("this key is not known here, or was revoked")
+        _forget_cookies(request, response)
+        return None
 
     @router.delete("", status_code=204)
     async def sign_out(request: Request) -> Response:
@@ -177,11 +181,16 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
             await stores.access.close_session(hash_secret(token))
             gate.forget()
         response = Response(status_code=204)
-        response.delete_cookie(SESSION_COOKIE)
-        response.delete_cookie(SIGNED_IN_COOKIE)
+        _forget_cookies(request, response)
         return response
 
     return router
+
+
+def _forget_cookies(request: Request, response: Response) -> None:
+    for name in (SIGNED_IN_COOKIE, SESSION_COOKIE):
+        if name in request.cookies:
+            response.delete_cookie(name)
 
 
 def _read_since(text: str, *, now_ms: int) -> int:

@@ -8,6 +8,8 @@ from pydantic import BaseModel, Field
 
 from corral.core.errors import Conflict, NotFound
 from corral.core.load_jobs import LoadProgress, loading_object
+from corral.core.nodes import Node
+from corral.core.targets import find_node
 from corral.frontend.admin.nodes import Message
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
@@ -35,12 +37,17 @@ class Desk(Protocol):
 
     async def ask(self, model: str, *, within_s: float, cause: str = ...) -> Settled: ...
 
+    async def ask_on(self, name: str, node: Node, *, within_s: float) -> Settled: ...
+
     async def status(self, model: str) -> LoadProgress | None: ...
 
 
 class LoadRequest(BaseModel):
     wait_s: float = Field(default=0.0, ge=0, le=600)
     """How long to wait for the model to be ready before answering."""
+    node: str = Field(default="", max_length=255)
+    """Id or name of the node it is wanted on, whether or not others serve it. One that cannot take it is refused with
+    409 and the reason."""
 
 
 def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None]]) -> APIRouter:
@@ -57,7 +64,12 @@ def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None
     @router.post("/api/models/{name:path}/load", status_code=202)
     async def load_model(name: str, wanted: LoadRequest | None = None) -> Response:
         model = await stores.models.read(name)
-        settled = await desk.ask(model.name, within_s=(wanted or LoadRequest()).wait_s, cause="an administrator")
+        asked = wanted or LoadRequest()
+        if asked.node:
+            node = find_node(await stores.nodes.read_all(), asked.node)
+            settled = await desk.ask_on(model.name, node, within_s=asked.wait_s)
+        else:
+            settled = await desk.ask(model.name, within_s=asked.wait_s, cause="an administrator")
         if settled.progress is not None:
             return MsgspecJson({"message": "loading", "loading": loading_object(settled.progress)}, status_code=202)
         if settled.cause is not None:
@@ -72,7 +84,7 @@ def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None
         if kept is not None and (kept.min_replicas or kept.spread_all):
             raise Conflict(
                 f"{model.name} is scheduled to run, so it would be loaded again at once; change its scheduling first:"
-                f" corral models scale {model.name} --min 0"
+                f" `corral models scale {model.name} --min 0`"
             )
         await stores.load_jobs.cancel(model.name, why=f"unloaded by {actor}")
         rows = await stores.replicas.read_of_model(model.name)

@@ -15,9 +15,10 @@ from corral.frontend.admin.models import ModelDetail, model_detail
 from corral.frontend.admin.principal import Actor
 from corral.frontend.gallery.listing import show_galleries
 from corral.frontend.gallery.routes import GalleryView
+from corral.frontend.model_downloads import Downloads
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.model_import import read_config_directory
-from corral.store.models import ModelStore
+from corral.store.models import ModelStore, parse_config_text
 from corral.system import Disk
 
 
@@ -98,7 +99,12 @@ def _within(models_dir: Path, directory: str) -> Path:
 
 
 def model_source_routes(
-    models: ModelStore, gallery: ModelGallery, disk: Disk, models_dir: Path, changed: Callable[[], Awaitable[None]]
+    models: ModelStore,
+    gallery: ModelGallery,
+    downloads: Downloads,
+    disk: Disk,
+    models_dir: Path,
+    changed: Callable[[], Awaitable[None]],
 ) -> APIRouter:
     """Before the routes of models, whose names would swallow these."""
     router = APIRouter(prefix="/api/models", tags=["models"])
@@ -121,9 +127,10 @@ def model_source_routes(
     async def install_model(wanted: Installation, actor: Actor, response: Response) -> ModelDetail:
         """Adds a gallery's model. The machines that are to serve it fetch its files when it is first loaded."""
         text = await gallery.read_config(wanted.name, name=wanted.install_as, overrides=wanted.overrides)
+        downloads.check(parse_config_text(text))
         model = await models.save(text, actor, new=True)
         await changed()
-        return model_detail(model, response)
+        return model_detail(model, response, downloads)
 
     @router.post("/import")
     async def import_models(wanted: Import, actor: Actor) -> Imported:
@@ -143,6 +150,7 @@ def model_source_routes(
                 answer.unchanged.append(item.name)
                 continue
             try:
+                downloads.check(parse_config_text(item.text))
                 await models.save(item.text, actor)
             except (InvalidInput, Conflict) as error:
                 answer.refused.append(RefusedImport(file=item.file, reason=str(error)))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from corral.core.errors import InvalidInput
 from corral.frontend.admin.principal import Actor
+from corral.frontend.model_downloads import Downloads
 from corral.store.models import StoredModel, parse_config_text
 from corral.store.stores import Stores
 
@@ -38,6 +39,8 @@ class ModelDetail(ModelView):
     files: list[dict[str, str]]
     unknown_fields: list[str]
     """Kept and handed on, but nothing in Corral looks at them."""
+    warnings: list[str]
+    """Downloads that workers refuse unless their settings allow them, and how to do that."""
 
 
 class RevisionView(BaseModel):
@@ -81,11 +84,12 @@ def model_view(model: StoredModel) -> ModelView:
     return ModelView(**_view(model))
 
 
-def model_detail(model: StoredModel, response: Response) -> ModelDetail:
+def model_detail(model: StoredModel, response: Response, downloads: Downloads) -> ModelDetail:
     response.headers["ETag"] = f'"{model.revision}"'
     files = [{"filename": file.filename, "uri": file.uri, "sha256": file.sha256} for file in model.config.files]
     unknown = list(model.config.unknown_fields)
-    return ModelDetail(**_view(model), config=model.text, files=files, unknown_fields=unknown)
+    warnings = downloads.warn(model.config)
+    return ModelDetail(**_view(model), config=model.text, files=files, unknown_fields=unknown, warnings=warnings)
 
 
 def read_if_match(header: str | None) -> str | None:
@@ -95,7 +99,7 @@ def read_if_match(header: str | None) -> str | None:
     return header.strip().removeprefix("W/").strip('"')
 
 
-def model_routes(stores: Stores, changed: Callable[[], Awaitable[None]]) -> APIRouter:
+def model_routes(stores: Stores, downloads: Downloads, changed: Callable[[], Awaitable[None]]) -> APIRouter:
     router = APIRouter(prefix="/api/models", tags=["models"])
     models = stores.models
 
@@ -105,9 +109,10 @@ def model_routes(stores: Stores, changed: Callable[[], Awaitable[None]]) -> APIR
 
     @router.post("", status_code=201)
     async def add_model(wanted: ConfigText, actor: Actor, response: Response) -> ModelDetail:
+        downloads.check(parse_config_text(wanted.config))
         model = await models.save(wanted.config, actor, new=True)
         await changed()
-        return model_detail(model, response)
+        return model_detail(model, response, downloads)
 
     @router.get("/{name:path}/revisions")
     async def list_revisions(name: str) -> list[RevisionView]:
@@ -119,7 +124,7 @@ def model_routes(stores: Stores, changed: Callable[[], Awaitable[None]]) -> APIR
 
     @router.get("/{name:path}")
     async def show_model(name: str, response: Response) -> ModelDetail:
-        return model_detail(await models.read(name), response)
+        return model_detail(await models.read(name), response, downloads)
 
     @router.put("/{name:path}")
     async def edit_model(
@@ -130,12 +135,13 @@ def model_routes(stores: Stores, changed: Callable[[], Awaitable[None]]) -> APIR
         if_match: Annotated[str | None, Header()] = None,
     ) -> ModelDetail:
         """Replicas of the configuration before get no more requests from the moment this is answered."""
-        given = parse_config_text(wanted.config).name
-        if given != name:
-            raise InvalidInput(f"the configuration is of {given!r}, not of {name!r}; a model keeps its name")
+        given = parse_config_text(wanted.config)
+        if given.name != name:
+            raise InvalidInput(f"the configuration is of {given.name!r}, not of {name!r}; a model keeps its name")
+        downloads.check(given)
         model = await models.save(wanted.config, actor, expected=read_if_match(if_match))
         await changed()
-        return model_detail(model, response)
+        return model_detail(model, response, downloads)
 
     @router.delete("/{name:path}")
     async def delete_model(name: str, actor: Actor, if_match: Annotated[str | None, Header()] = None) -> ModelView:

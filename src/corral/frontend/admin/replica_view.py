@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from corral.core.load_jobs import loading_object
+from corral.core.load_jobs import LoadState, loading_object
 from corral.core.replicas import ReplicaState
 from corral.core.scaling import Scheduling
 from corral.core.standing import Standing
@@ -44,6 +44,10 @@ def state_of(replica: StandingReplica) -> str:
     return _STANDINGS[replica.stands.standing] if replica.stands is not None else replica.row.state.value
 
 
+def reason_of(replica: StandingReplica) -> str:
+    return replica.row.reason or (replica.stands.why if replica.stands is not None else "")
+
+
 def node_model(found: StandingReplica, in_flight: int) -> dict[str, Any]:
     """LocalAI's NodeModel, with Corral's own fields beside it."""
     replica, state = found.row, state_of(found)
@@ -63,7 +67,7 @@ def node_model(found: StandingReplica, in_flight: int) -> dict[str, Any]:
     optional = {
         "backend_type": replica.backend,
         "config_revision": replica.revision,
-        "reason": replica.reason or (found.stands.why if found.stands is not None else ""),
+        "reason": reason_of(found),
         "backend_digest": replica.backend_digest,
         "protocol": replica.protocol,
         "cleanup_error": replica.stop_error,
@@ -88,15 +92,26 @@ def summarise(
     shown: dict[str, Any] = {
         "ready": states.count(ReplicaState.READY.value),
         "replicas": [
-            {"node": names.get(replica.row.node_id, replica.row.node_id), "slot": replica.row.slot, "state": state}
+            {
+                "node": names.get(replica.row.node_id, replica.row.node_id),
+                "slot": replica.row.slot,
+                "state": state,
+                "reason": reason_of(replica),
+            }
             for replica, state in zip(found, states, strict=True)
         ],
-        "loads": [loading_object(job.progress()) for job in jobs],
+        "loads": [_show_load(job) for job in jobs],
     }
     if wanted is not None:
         limits = {"min_replicas": wanted.min_replicas, "max_replicas": wanted.max_replicas}
         shown["wanted"] = limits | {"spread_all": wanted.spread_all}
     return shown
+
+
+def _show_load(job: LoadJob) -> dict[str, Any]:
+    shown = loading_object(job.progress())
+    is_quiet = not job.active or (job.state is LoadState.PENDING and bool(job.reason) and not job.owner)
+    return {**shown, "next_attempt_at": show_time(job.due_at)} if is_quiet else shown
 
 
 def show_decision(decision: RecordedDecision) -> dict[str, Any]:

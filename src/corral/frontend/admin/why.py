@@ -21,7 +21,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
 
     @router.get("/api/why/models/{name:path}")
     async def why_model(name: str) -> Response:
-        """Decisions, newest first; loads that wait or failed; what runs; what is wanted."""
+        """Decisions, newest first; loads that wait or failed, and where; what runs; what is wanted."""
         model = await stores.models.read(name)
         jobs = await stores.load_jobs.read_of_model(model.name)
         decisions = await stores.decisions.read(model=model.name)
@@ -37,6 +37,16 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
                 for shown in show_replicas(found, in_flight)
             ],
             "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
+            "setbacks": [
+                {
+                    "node": nodes.get(node, node),
+                    "failures": setback.failures,
+                    "rests": setback.rests,
+                    "until": show_time(setback.until_ms),
+                    "error": setback.error,
+                }
+                for node, setback in (await stores.setbacks.read(model.name, model.revision)).items()
+            ],
             "decisions": [show_decision(decision) for decision in decisions],
         }
         if record is not None and record.state.unsatisfiable_reason:

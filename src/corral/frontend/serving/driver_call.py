@@ -10,6 +10,8 @@ from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavai
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import Driver, LaneRequest
 from corral.frontend.serving.answers import refusal_of
+from corral.frontend.serving.lacking import lacking
+from corral.system.grpc_channel import BackendCannot
 from corral.system.replica_calls import ChunkRelay, Failure, FailureKind, Sink
 
 log = structlog.get_logger()
@@ -26,7 +28,7 @@ class DriverCall:
         request: LaneRequest,
         replica: RouteReplica,
     ) -> None:
-        self._sink = sink
+        self._sink, self._request = sink, request
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._started = False
@@ -65,7 +67,8 @@ class DriverCall:
             self._fail(str(error))
         elif not self._over:
             self._over = True
-            refusal = refusal_of(error)
+            cannot = isinstance(error, BackendCannot)
+            refusal = lacking(self._request.model, self._request.path) if cannot else refusal_of(error)
             self._sink.on_answer(refusal.status, {b"content-type": b"application/json"}, refusal.body(), True)
 
     def cancel(self) -> None:

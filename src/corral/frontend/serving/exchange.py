@@ -19,6 +19,7 @@ from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import PROXIED
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
+from corral.frontend.serving.lacking import STATUSES, LackingReply, lacking, says_nothing
 from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
 from corral.frontend.serving.notes import Note, Story
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
@@ -316,7 +317,7 @@ class Exchange:
         lane, target = self._lane, self._target
         assert target is not None
         self._first_s = now_s = target.heard_s = lane.now_s()
-        if status >= 400 and self._is_not_for_client(status, target):
+        if status >= 400 and self._is_told_otherwise(status, headers, data, last, target):
             return
         if target.avoid_until_s:
             target.note_success()
@@ -371,6 +372,30 @@ class Exchange:
             self._refuse(Refusal(400, message, code="embeddings_not_supported", param="model"))
             return True
         return False
+
+    def _is_told_otherwise(self, status: int, headers: Headers, data: bytes, last: bool, target: Target) -> bool:
+        return self._is_not_for_client(status, target) or self._is_held(status, headers, data, last, target)
+
+    def _is_held(self, status: int, headers: Headers, data: bytes, last: bool, target: Target) -> bool:
+        """What may say that the backend does not have the endpoint is told in our words, once it is whole."""
+        served, path = self._served, self.head.path.decode("latin-1")
+        if status not in STATUSES or served is None or self._call.__class__ is DriverCall:
+            return False
+        self._status = status
+
+        def explain(body: bytes) -> Refusal | None:
+            if not says_nothing(status, body):
+                return None
+            refusal = lacking(served.name, path)
+            self._status = refusal.status
+            return refusal
+
+        shown = target.node_head if self._lane.limits.show_node else b""
+        more = b"%b%b%x\r\n" % (shown, self._lane.last_lines, self._number)
+        head, http11 = ReplyHead(status, headers), self.head.http11
+        self._reply = LackingReply(self._client, head, more, http11=http11, keep_alive=self.keep_alive, explain=explain)
+        self.on_data(data, last)
+        return True
 
     def _give_up_call(self, text: str, *, away: bool = False) -> None:
         if self._call is not None:

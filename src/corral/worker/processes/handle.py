@@ -133,12 +133,15 @@ class LocalProcess:
         if started is None:
             return
         pidfd = _open_pidfd(started.keeper_pid)
-        try:
-            # Checked with the descriptor open: from here on the number cannot come to mean another process.
-            while self.is_kept():
-                await (asyncio.sleep(_POLL_EVERY_S) if pidfd is None else _readable(pidfd))
-        finally:
-            if pidfd is not None:
+        if pidfd is None:
+            while self.is_kept():  # noqa: ASYNC110  nothing tells us
+                await asyncio.sleep(_POLL_EVERY_S)
+        else:
+            try:
+                # Checked with the descriptor open: from here on the number cannot come to mean another process.
+                if self.is_kept():
+                    await _readable(pidfd)
+            finally:
                 os.close(pidfd)
         _reap((started.keeper_pid,))
 
@@ -164,7 +167,7 @@ def _reap(pids: Iterable[int]) -> None:
 def _open_pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # gone, or a system without them
+    except (OSError, AttributeError):  # gone, a system without them, or no descriptor left
         return None
 
 

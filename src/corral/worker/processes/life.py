@@ -20,6 +20,7 @@ from corral.core.processes import (
     Starting,
     Stopped,
     Stopping,
+    Stuck,
 )
 from corral.core.restarts import GiveUp, RestartPolicy, plan_restart, recent_crashes
 from corral.system import Clock, Ids
@@ -65,9 +66,10 @@ class Life:
         self.spec = spec
         self.state: ProcessState = Starting(attempt=0)
         self.process = found
-        self.stuck: tuple[int, ...] = ()  # pids that KILL did not end
+        self.stuck: Stuck | None = None
         self._around = around
         self._news = asyncio.Event()
+        self._try_again = asyncio.Event()  # to end what is stuck, before it is due
         self._order: asyncio.Future[StopOrder] = asyncio.get_running_loop().create_future()
         self._crashes_s: tuple[float, ...] = ()
         self._restarts = 0
@@ -98,9 +100,12 @@ class Life:
         return self._order.done()
 
     def stop(self, order: StopOrder) -> None:
-        """Once: a second order changes nothing, its giver waits for the first."""
+        """Once: a second order changes nothing, its giver waits for the first. What would not end is tried anew, so
+        that the giver is told how it is now and not how it was."""
         if not self._order.done():
             self._order.set_result(order)
+        self.stuck = None
+        self._try_again.set()
 
     async def confirm(self, generation: int | None) -> None:
         """A newer order wants what runs already. Noted where a restart of either finds it."""
@@ -268,18 +273,19 @@ class Life:
         """Returns when nothing is left. What the kernel holds is tried again for as long as it takes."""
         while left := await self._stop_tree(process, grace_s=grace_s, within_s=within_s):
             self.stuck, grace_s = left, 0
-            self._log.error("process.will_not_end", pids=left)
+            self._try_again.clear()
+            self._log.error("process.will_not_end", pids=left.pids, problem=left.problem)
             self._tell()
-            await asyncio.sleep(_RETRY_STOP_AFTER_S)
-        self.stuck = ()
+            await first_of(self._try_again.wait(), asyncio.sleep(_RETRY_STOP_AFTER_S, result=True))
+        self.stuck = None
 
-    async def _stop_tree(self, process: Process, *, grace_s: float, within_s: float) -> tuple[int, ...]:
+    async def _stop_tree(self, process: Process, *, grace_s: float, within_s: float) -> Stuck | None:
         try:
             # Half of the time belongs to KILL, however long a grace was asked for.
-            return await process.stop_tree(grace_s=min(grace_s, within_s / 2), within_s=within_s)
+            left = await process.stop_tree(grace_s=min(grace_s, within_s / 2), within_s=within_s)
         except OSError as problem:  # a machine out of descriptors cannot tell who is left: not knowing is not "nobody"
-            self._log.error("process.stop_interrupted", error=str(problem))
-            return (process.pid or 0,)
+            return Stuck((process.pid or 0,), problem=str(problem))
+        return Stuck(left) if left else None
 
     async def _fail(self, failed: Failed) -> None:
         try:

@@ -258,13 +258,15 @@ def _start_keeper(directory: RecordDirectory, marker: str, orders: bytes, enviro
     """The lock is taken here and inherited, so there is no moment in which a living keeper looks absent."""
     # The interpreter may need its library path; of the rest of the worker's environment the keeper gets nothing.
     passed = {name: environment[name] for name in ("LD_LIBRARY_PATH",) if name in environment}
-    lock = directory.take_lock()
-    if lock is None:
-        raise Unavailable(f"{directory.path} is in use by another keeper.")
-    orders_read, orders_write = os.pipe()
-    word_read, word_write = os.pipe()
-    errors = os.open(directory.path / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as keepers:
+        lock = directory.take_lock()
+        if lock is None:
+            raise Unavailable(f"{directory.path} is in use by another keeper.")
+        keepers.callback(os.close, lock)
+        orders_read, orders_write = _pipe(reader=keepers, writer=ours)
+        word_read, word_write = _pipe(reader=ours, writer=keepers)
+        errors = os.open(directory.path / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        keepers.callback(os.close, errors)
         pid = os.posix_spawn(
             _KEEPER[0],
             _KEEPER,
@@ -278,18 +280,20 @@ def _start_keeper(directory: RecordDirectory, marker: str, orders: bytes, enviro
             ],
             setsid=True,
         )
-    except BaseException:
-        os.close(orders_write)
-        os.close(word_read)
-        raise
-    finally:
-        for fd in (lock, orders_read, word_write, errors):
-            os.close(fd)
+        ours.pop_all()
     if not _talk(orders_write, orders, word_read):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         said = (directory.path / "keeper.err").read_text(errors="replace").strip().splitlines()
         raise Unavailable(f"The keeper of a process did not start: {said[-1] if said else 'it said nothing'}.")
+
+
+def _pipe(*, reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """Each end is closed with those of whoever has it."""
+    read_fd, write_fd = os.pipe()
+    reader.callback(os.close, read_fd)
+    writer.callback(os.close, write_fd)
+    return read_fd, write_fd
 
 
 def _talk(orders_fd: int, orders: bytes, word_fd: int) -> bytes:

@@ -125,5 +125,24 @@ def read_start_ticks(pid: int) -> int | None:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read(4096).rpartition(b")")[2].split()
         return int(fields[19]) if fields[0] not in (b"Z", b"X") else None
-    except (OSError, ValueError, IndexError):
+    except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):
         return None
+
+
+def is_still(pid: int, start_ticks: int) -> bool:
+    """Whether the process that had this number is alive. Where the machine has no descriptor left to look with, that
+    there is one of this number is the best answer: "dead" would end it."""
+    try:
+        return read_start_ticks(pid) == start_ticks
+    except OSError:
+        return _exists(pid)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

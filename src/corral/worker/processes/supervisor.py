@@ -116,7 +116,7 @@ class Supervisor:
         if life is not None and life.is_stopping:
             await life.until(lambda it: it.is_over or bool(it.stuck))
             if life.stuck:
-                raise StopFailed(spec.key, pids=life.stuck, within_s=self._around.stop_within_s)
+                raise StopFailed(spec.key, life.stuck, within_s=self._around.stop_within_s)
             life = self._lives.get(spec.key)
         if life is None or life.is_over:
             life = self._begin(Life(spec, self._around))
@@ -157,7 +157,7 @@ class Supervisor:
         life.stop(StopOrder(reason=reason, grace_s=self._around.grace_s if grace_s is None else grace_s, before=before))
         await life.until(lambda it: it.is_over or bool(it.stuck))
         if life.stuck:
-            raise StopFailed(key, pids=life.stuck, within_s=self._around.stop_within_s)
+            raise StopFailed(key, life.stuck, within_s=self._around.stop_within_s)
         return True
 
     async def stop_all(self, *, reason: str) -> None:

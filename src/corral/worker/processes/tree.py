@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from corral.worker.processes.groups import Group
-from corral.worker.processes.records import Started, read_start_ticks
+from corral.worker.processes.records import Started, is_still
 
 MARKER_VARIABLE = "CORRAL_PROCESS"
 
@@ -59,11 +59,11 @@ class ProcessTree:
 
     @property
     def keeper_is_alive(self) -> bool:
-        return self.started is not None and read_start_ticks(self.started.keeper_pid) == self.started.keeper_ticks
+        return self.started is not None and is_still(self.started.keeper_pid, self.started.keeper_ticks)
 
     @property
     def main_is_alive(self) -> bool:
-        return self.started is not None and read_start_ticks(self.started.main_pid) == self.started.main_ticks
+        return self.started is not None and is_still(self.started.main_pid, self.started.main_ticks)
 
     def _grouped(self) -> Iterable[psutil.Process]:
         return _processes(self.group.members()) if self.group is not None else ()

@@ -17,6 +17,7 @@ import { groupBy } from "@/format/groups";
 import { formatSeconds } from "@/format/rates";
 import styles from "./ChatPage.module.css";
 import { asCurl, asPython } from "./examples";
+import { chatPartners, type Partners } from "./partners";
 import { buildRequest, useChat, type Answer, type Parameters, type Turn } from "./useChat";
 
 const route = getRouteApi("/chat");
@@ -28,8 +29,8 @@ export function ChatPage() {
     if (models.isPending) return <Loading what="models" />;
     return <Problem title="The models could not be read" error={models.error} retrying={models.isFetching} onRetry={() => void models.refetch()} />;
   }
-  const names = models.data.filter(({ disabled, embeddings }) => !disabled && !embeddings).map(({ name }) => name);
-  if (names.length === 0) {
+  const partners = chatPartners(models.data);
+  if (partners.size === 0) {
     return (
       <div className={styles.page}>
         <header className={styles.header}>
@@ -43,19 +44,24 @@ export function ChatPage() {
       </div>
     );
   }
-  return <Chat names={names} />;
+  return <Chat partners={partners} />;
 }
 
 const START: Parameters = { system: "", temperature: "", topP: "", maxTokens: "" };
 
-function Chat({ names }: { names: readonly string[] }) {
+function Chat({ partners }: { partners: Partners }) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const replicas = useQuery(modelQueries.replicas()).data;
   const summary = useQuery(modelQueries.summary()).data;
   const byModel = useMemo(() => groupBy(replicas ?? [], ({ model_name }) => model_name), [replicas]);
-  const stateOf = (name: string) => modelState(byModel.get(name) ?? [], summary?.[name]?.loads ?? []).word;
-  const model = search.model !== undefined && names.includes(search.model) ? search.model : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
+  const standingOf = (name: string) => {
+    const served = partners.get(name) ?? name;
+    return [byModel.get(served) ?? [], summary?.[served]?.loads ?? []] as const;
+  };
+  const stateOf = (name: string) => modelState(...standingOf(name)).word;
+  const names = [...partners.keys()];
+  const model = search.model !== undefined && partners.has(search.model) ? search.model : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
   const [parameters, setParameters] = useState(START);
   const [showParameters, setShowParameters] = useState(false);
   const [showCode, setShowCode] = useState(false);
@@ -95,7 +101,7 @@ function Chat({ names }: { names: readonly string[] }) {
         </span>
       </header>
       {showParameters ? <ParameterFields parameters={parameters} onChange={setParameters} /> : null}
-      <Turns turns={chat.turns} model={model} hint={startHint(stateOf(model), failureCauses(byModel.get(model) ?? [], summary?.[model]?.loads ?? []))} />
+      <Turns turns={chat.turns} model={model} hint={startHint(stateOf(model), failureCauses(...standingOf(model)))} />
       <Composer draft={draft} onDraft={setDraft} onSend={send} isBusy={chat.isBusy} onStop={chat.stop} model={model} />
       <Dialog open={showCode} onClose={() => setShowCode(false)} wide title="The same from your own program" description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}>
         {showCode ? <Code model={model} turns={chat.turns} draft={draft} parameters={parameters} /> : null}

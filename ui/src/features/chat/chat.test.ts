@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { asCurl, asPython } from "./examples";
+import { chatPartners } from "./partners";
 import { buildRequest, type Turn } from "./useChat";
 
 const parameters = { system: "Be brief.", temperature: "0.5", topP: "", maxTokens: "many" };
@@ -23,4 +24,20 @@ test("quotes what a shell or Python would read otherwise", () => {
   expect(asCurl("http://h/", request)).toContain("it'\\''s");
   expect(asPython("http://h/", request)).toContain('"content": "it\'s \\"so\\""');
   expect(asPython("http://h/", request)).toContain("    max_tokens=5,\n");
+});
+
+test("an alias is answered by the model it stands for, where one can talk to that", () => {
+  const plain = { alias_of: "", disabled: false, embeddings: false };
+  const models = [
+    { ...plain, name: "big" },
+    { ...plain, name: "gpt-4", alias_of: "big" },
+    { ...plain, name: "off", disabled: true },
+    { ...plain, name: "off-too", alias_of: "off" },
+    { ...plain, name: "vectors", embeddings: true },
+    { ...plain, name: "ada", alias_of: "vectors" },
+  ];
+  expect([...chatPartners(models)]).toEqual([
+    ["big", "big"],
+    ["gpt-4", "big"],
+  ]);
 });

@@ -100,6 +100,11 @@ function EditForm({ current, revisions, onClose }: { current: ModelDetail; revis
         {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older one", "older ones")}` : ""}
       </p>
       <YamlField text={text} onText={setText} />
+      {base.warnings.map((warning) => (
+        <p key={warning} className={styles.soft}>
+          {warning}
+        </p>
+      ))}
       {base.unknown_fields.length === 0 ? null : (
         <p className={styles.soft}>Kept, but Corral does not look at: {base.unknown_fields.join(", ")}</p>
       )}

@@ -38,13 +38,23 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const state = modelState(replicas, loads);
   const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
   const close = () => setAsked(null);
+  const isAlias = model.alias_of !== "";
 
   return (
     <>
       <PanelHeader title={model.name} id={model.name} onClose={onClose}>
-        <p className={styles.status}>
-          <Pill tone={state.tone}>{state.label}</Pill> {schedulingWords(scheduling, state.ready)}
-        </p>
+        {isAlias ? (
+          <p className={styles.status}>
+            <Pill tone="violet">Alias of {model.alias_of}</Pill>{" "}
+            <Link to="/models" search={{ open: model.alias_of }}>
+              Show {model.alias_of}
+            </Link>
+          </p>
+        ) : (
+          <p className={styles.status}>
+            <Pill tone={state.tone}>{state.label}</Pill> {schedulingWords(scheduling, state.ready)}
+          </p>
+        )}
         {failed === "" ? null : (
           <p className={styles.failure} title={failed}>
             {failed}
@@ -56,22 +66,26 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         <InlineError error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`} />
       )}
       <PanelActions>
-        <Button
-          look="primary"
-          icon="resume"
-          busy={load.isPending}
-          onClick={() => load.mutate(undefined, { onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error, model.name)) })}
-        >
-          Load
-        </Button>
+        {isAlias ? null : (
+          <Button
+            look="primary"
+            icon="resume"
+            busy={load.isPending}
+            onClick={() => load.mutate(undefined, { onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error, model.name)) })}
+          >
+            Load
+          </Button>
+        )}
         {replicas.length > 0 || loads.length > 0 ? (
           <Button icon="stop" onClick={() => setAsked("unload")}>
             Unload…
           </Button>
         ) : null}
-        <Button icon="settings" onClick={() => setAsked("scale")}>
-          Scale…
-        </Button>
+        {isAlias ? null : (
+          <Button icon="settings" onClick={() => setAsked("scale")}>
+            Scale…
+          </Button>
+        )}
         <Button icon="edit" onClick={() => setAsked("edit")}>
           Edit…
         </Button>
@@ -92,9 +106,11 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           </ul>
         </PanelSection>
       )}
-      <PanelSection title={`Replicas (${replicas.length})`}>
-        {replicas.length === 0 ? <p className={styles.soft}>None. “Load” starts one; so does the first request.</p> : <Replicas model={model} replicas={replicas} />}
-      </PanelSection>
+      {isAlias ? null : (
+        <PanelSection title={`Replicas (${replicas.length})`}>
+          {replicas.length === 0 ? <p className={styles.soft}>None. “Load” starts one; so does the first request.</p> : <Replicas model={model} replicas={replicas} />}
+        </PanelSection>
+      )}
       <PanelSection title="Configuration">
         <Facts>
           <Fact name="Backend">{model.backend || "none"}</Fact>

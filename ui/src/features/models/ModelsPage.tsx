@@ -156,8 +156,8 @@ function ModelCard({ model, replicas, loads, scheduling, isOpen, onOpen }: Model
         <span className={styles.problem}>{problem}</span>
       )}
       <span className={styles.soft}>
-        {model.backend || "no backend"}
-        {problem.startsWith(words) ? "" : ` · ${words}`}
+        {model.alias_of !== "" ? `Requests go to ${model.alias_of}` : model.backend || "no backend"}
+        {model.alias_of !== "" || problem.startsWith(words) ? "" : ` · ${words}`}
       </span>
       {replicas.length === 0 ? null : (
         <span className={styles.chips}>

@@ -9,7 +9,7 @@ import { Progress } from "@/components/Progress";
 import { useAnnounce } from "@/components/Toasts";
 import { Tooltip } from "@/components/Tooltip";
 import { useNow } from "@/components/useNow";
-import { useAwayNodes } from "@/data/nodes";
+import { useHeldNodes, type Held } from "@/data/nodes";
 import { useRetry } from "@/data/operations";
 import { closed } from "@/format/text";
 import styles from "./NodeRows.module.css";
@@ -27,7 +27,7 @@ interface NodeRowsProps {
 
 export function NodeRows({ operationId, verb, nodes, isOver }: NodeRowsProps) {
   const scroller = useRef<HTMLDivElement>(null);
-  const away = useAwayNodes();
+  const held = useHeldNodes();
   const sorted = useMemo(
     () => [...nodes].sort((a, b) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status) || a.node_name.localeCompare(b.node_name, undefined, { numeric: true })),
     [nodes],
@@ -55,7 +55,7 @@ export function NodeRows({ operationId, verb, nodes, isOver }: NodeRowsProps) {
               className={styles.place}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Row operationId={operationId} verb={verb} node={node} isOver={isOver} isAway={away.has(node.node_id)} />
+              <Row operationId={operationId} verb={verb} node={node} isOver={isOver} held={held.get(node.node_id) ?? null} />
             </div>
           );
         })}
@@ -71,10 +71,10 @@ interface RowProps {
   verb: string;
   node: OperationNode;
   isOver: boolean;
-  isAway: boolean;
+  held: Held | null;
 }
 
-const Row = memo(function Row({ operationId, verb, node, isOver, isAway }: RowProps) {
+const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProps) {
   const moving = node.status === "downloading" || node.status === "running_on_worker" ? node.status : null;
   return (
     <div className={styles.row} data-node-status={node.status}>
@@ -89,7 +89,7 @@ const Row = memo(function Row({ operationId, verb, node, isOver, isAway }: RowPr
             {node.file_name}
           </span>
         ) : null}
-        {node.status === "queued" && node.error === "" ? <span className={styles.file}>{isAway || node.next_attempt_at !== null ? <Waiting node={node} isAway={isAway} /> : "waits for its turn"}</span> : null}
+        {node.status === "queued" && node.error === "" ? <span className={styles.file}>{held !== null || node.next_attempt_at !== null ? <Waiting node={node} held={held} /> : "waits for its turn"}</span> : null}
       </span>
       <span className={styles.act}>{node.status === "error" ? <RetryButton operationId={operationId} node={node} /> : null}</span>
       {moving === null ? null : (
@@ -100,7 +100,7 @@ const Row = memo(function Row({ operationId, verb, node, isOver, isAway }: RowPr
       {node.error === "" ? null : (
         <span className={cx(styles.error, node.status !== "error" && styles.soft)}>
           {closed(node.error)}
-          {isOver ? null : <Waiting node={node} isAway={isAway && moving === null} />}
+          {isOver ? null : <Waiting node={node} held={moving === null ? held : null} />}
         </span>
       )}
     </div>
@@ -119,8 +119,8 @@ function StatusPill({ node, verb }: { node: OperationNode; verb: string }) {
   );
 }
 
-function Waiting({ node, isAway }: { node: OperationNode; isAway: boolean }) {
-  const words = waitingWords(node, isAway, useNow());
+function Waiting({ node, held }: { node: OperationNode; held: Held | null }) {
+  const words = waitingWords(node, held, useNow());
   return words === "" ? null : <span className={styles.next}> {words}</span>;
 }
 

@@ -28,11 +28,12 @@ test("does not call an operation running without a word of those that failed", (
 test("tells what a node waits for", () => {
   const now = Date.parse("2026-01-01T00:00:00Z");
   const due = (next_attempt_at: string | null, fields: Partial<OperationNode> = {}) => node({ attempts: 1, next_attempt_at, ...fields });
-  expect(waitingWords(due("2026-01-01T00:00:30Z"), false, now)).toBe("Attempt 2 in 30 s.");
-  expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), false, now)).toBe("Asked again at any moment.");
-  expect(waitingWords(due("2025-12-31T23:59:30Z"), true, now)).toBe("The machine is away; this goes on when it is back.");
-  expect(waitingWords(due(null, { status: "error" }), true, now)).toBe("");
-  expect(waitingWords(due(null), false, now)).toBe("");
+  expect(waitingWords(due("2026-01-01T00:00:30Z"), null, now)).toBe("Attempt 2 in 30 s.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), null, now)).toBe("Asked again at any moment.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z"), "away", now)).toBe("The machine is away; this goes on when it is back.");
+  expect(waitingWords(due(null, { status: "error" }), "away", now)).toBe("");
+  expect(waitingWords(due(null), null, now)).toBe("");
+  expect(waitingWords(due(null), "drained", now)).toBe("The machine is drained; this goes on when it is resumed.");
 });
 
 test("tells only what is known of a node's progress", () => {

@@ -1,5 +1,6 @@
 import type { NodeProgressStatus, Operation, OperationNode } from "@/api/types";
 import type { Tone } from "@/components/Pill";
+import type { Held } from "@/data/nodes";
 import { tally } from "@/data/operations";
 import { formatBytes, formatShare } from "@/format/bytes";
 import { formatEta, formatRate } from "@/format/rates";
@@ -67,9 +68,14 @@ export function progressWords(node: OperationNode): string {
     .join(" · ");
 }
 
+const HELD_WORDS: Record<Held, string> = {
+  away: "The machine is away; this goes on when it is back.",
+  drained: "The machine is drained; this goes on when it is resumed.",
+};
+
 /** What a node of an operation that is not over waits for. */
-export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "next_attempt_at">, isAway: boolean, nowMs: number): string {
-  if (isAway && (node.next_attempt_at !== null || node.status === "queued")) return "The machine is away; this goes on when it is back.";
+export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "next_attempt_at">, held: Held | null, nowMs: number): string {
+  if (held !== null && (node.next_attempt_at !== null || node.status === "queued")) return HELD_WORDS[held];
   if (node.next_attempt_at === null) return "";
   const seconds = Math.ceil((Date.parse(node.next_attempt_at) - nowMs) / 1000);
   return `${node.attempts === 0 ? "Asked again" : `Attempt ${node.attempts + 1}`} ${seconds > 0 ? `in ${formatDuration(seconds)}` : "at any moment"}.`;

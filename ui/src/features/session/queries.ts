@@ -1,19 +1,9 @@
 import { queryOptions, useMutation, useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
-import { isUnauthenticated } from "@/api/errors";
-import type { Session } from "@/api/types";
 
 export const sessionQuery = queryOptions({
   queryKey: ["session"],
-  /** Null is an answer too: nobody is signed in. */
-  queryFn: async ({ signal }): Promise<Session | null> => {
-    try {
-      return await api.readSession(signal);
-    } catch (error) {
-      if (isUnauthenticated(error)) return null;
-      throw error;
-    }
-  },
+  queryFn: ({ signal }) => api.readSession(signal),
   staleTime: Infinity,
   // There is no live line without a session, so nothing else would notice that the frontend is back.
   refetchInterval: (query) => (query.state.status === "error" ? 3000 : false),

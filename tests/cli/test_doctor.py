@@ -1,0 +1,59 @@
+"""Which ports `corral doctor` looks at where nothing runs."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.ports import free_port
+from harness.programs import clean_environment, run_cli
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        yield held.getsockname()[1]
+
+
+def ports(directory: Path, **environment: str) -> list[tuple[str, str, str]]:
+    surroundings = clean_environment(HOME=str(directory), CORRAL_DATA_DIR=str(directory), **environment)
+    done = run_cli("doctor", "--json", environment=surroundings)
+    findings = [finding for finding in json.loads(done.stdout) if finding["check"] == "port"]
+    return [(finding["state"], finding["text"].partition(" ")[0], finding["text"]) for finding in findings]
+
+
+def remember(directory: Path, listen: int, bus: int) -> None:
+    kept = {"name": "vm", "listen": f"127.0.0.1:{listen}", "bus_port": bus}
+    (directory / "up.json").write_text(json.dumps(kept))
+
+
+def test_those_of_the_last_run_on_this_data_directory(tmp_path: Path, taken: int) -> None:
+    bus = free_port()
+    remember(tmp_path, taken, bus)
+    found = ports(tmp_path)
+    assert [(state, port) for state, port, _ in found] == [("problem", str(taken)), ("ok", str(bus))]
+    assert "as in the last run" in found[0][2]
+
+
+def test_it_ends_with_how_to_start_as_the_last_time(tmp_path: Path) -> None:
+    listen, bus = free_port(), free_port()
+    remember(tmp_path, listen, bus)
+    done = run_cli("doctor", "--data-dir", str(tmp_path), environment=clean_environment(HOME=str(tmp_path)))
+    start = f"corral up --data-dir {tmp_path} --listen 127.0.0.1:{listen} --bus-port {bus}\n"
+    assert "Nothing stands in the way" in done.stdout
+    assert done.stdout.endswith(f" To start: {start}"), done.stdout
+
+
+def test_those_set_since_by_variable_or_file_go_before(tmp_path: Path, taken: int) -> None:
+    listen, other, bus = free_port(), free_port(), free_port()
+    remember(tmp_path, listen, bus)
+    assert [port for _, port, _ in ports(tmp_path, CORRAL_LISTEN=f"127.0.0.1:{other}")] == [str(other), str(bus)]
+    file = tmp_path / "mine.toml"
+    file.write_text(f"[up]\nbus_port = {taken}\n")
+    found = ports(tmp_path, CORRAL_CONFIG=str(file))
+    assert [(state, port) for state, port, _ in found] == [("ok", str(listen)), ("problem", str(taken))]
+    assert "last run" not in found[1][2]

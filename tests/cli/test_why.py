@@ -1,0 +1,63 @@
+"""What `corral why` says, and how short."""
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from corral.cli import why
+from corral.cli.why import tell_model, tell_node
+
+
+class Told:
+    """A frontend's answers, as they came over the wire."""
+
+    as_json = False
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
+
+    def call(self, *_: object) -> dict[str, Any]:
+        return self._answer
+
+
+def candidate(node: str, verdict: str, reason: str) -> dict[str, Any]:
+    return {"node_id": node, "node": node, "verdict": verdict, "reason": reason, "score": None}
+
+
+def test_machines_of_which_the_same_can_be_said_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    asleep = [candidate(f"n{number}", "ruled_out", "it is offline") for number in range(9)]
+    full = candidate("full", "ruled_out", "it is full")
+    decision = {
+        "at": "2026-01-02T03:04:05Z",
+        "cause": "a request",
+        "outcome": {"placed": {"evict": []}},
+        "nodes": 11,
+        "candidates": [candidate("best", "chosen", ""), *asleep[:5], full, *asleep[5:]],
+    }
+    tell_model(Told({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "  " in line][1:]
+    assert lines == [
+        ["*", "best", "chosen"],
+        ["n0,", "n1,", "n2", "and", "6", "more", "ruled", "out", "it", "is", "offline"],
+        ["full", "ruled", "out", "it", "is", "full"],
+    ]
+
+
+def test_what_is_said_of_a_node_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(second: int, model: str) -> dict[str, Any]:
+        return {"at": f"2026-01-02T03:04:{second:02}Z", "model": model, **candidate("n", "ruled_out", "it is draining")}
+
+    decisions = [said(9, "m"), said(5, "m"), said(1, "m"), said(0, "other")]
+    answer = {"node": "n", "status": "draining", "reason": "", "replicas": [], "decisions": decisions}
+    tell_node(Told(answer), "n")  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "2026-01-02 03:04:09  m: ruled out. it is draining (3 times since 2026-01-02 03:04:01)",
+        "2026-01-02 03:04:00  other: ruled out. it is draining",
+    ]
+
+
+def test_help_names_the_kinds_and_not_the_guess() -> None:
+    text = CliRunner().invoke(why.why_group, ["--help"]).output
+    assert all(f"\n  {kind} " in text for kind in ("model", "node", "request"))
+    assert "guess" not in text

@@ -1,0 +1,47 @@
+"""What a configuration lists is judged as workers will judge it, before anybody waits for it."""
+
+import pytest
+
+from corral.artifacts.settings import NetworkPolicy
+from corral.core.errors import InvalidInput
+from corral.core.model_config import parse_model_config
+from corral.frontend.model_downloads import Downloads
+
+POLICY = NetworkPolicy(trusted_hosts=frozenset({"10.0.0.0/8"}), plain_http_hosts=frozenset({"files.lan", "10.1.1.1"}))
+
+
+def check(uri: str) -> list[str]:
+    document = {"name": "m", "download_files": [{"filename": "f.gguf", "uri": uri}]}
+    return Downloads(POLICY).check(parse_model_config(document))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["https://host/f.gguf", "hf://owner/repository/f.gguf", "http://files.lan/f.gguf", "http://10.1.1.1/f.gguf"],
+)
+def test_what_workers_fetch_gets_no_warning(uri: str) -> None:
+    assert check(uri) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "advice"),
+    [
+        ("http://host/f.gguf", "--plain-http-hosts host "),
+        ("http://10.2.2.2/f.gguf", "--plain-http-hosts 10.2.2.2 "),
+        ("https://192.168.1.7/f.gguf", "--trusted-hosts 192.168.1.7 "),
+        ("http://localhost:8000/f.gguf", "--trusted-hosts localhost "),
+        ("http://[::1]/f.gguf", "--trusted-hosts ::1 "),
+    ],
+)
+def test_what_workers_refuse_unless_told_otherwise_is_told_with_what_to_do(uri: str, advice: str) -> None:
+    [warning] = check(uri)
+    assert warning.startswith(f"machines will not fetch {uri}: ")
+    assert advice in warning
+
+
+@pytest.mark.parametrize(
+    "uri", ["ftp://host/f.gguf", "https://ann:secret@host/f.gguf", "https:///f.gguf", "https://host:port/f.gguf"]
+)
+def test_what_no_machine_could_ever_fetch_is_refused(uri: str) -> None:
+    with pytest.raises(InvalidInput, match="no machine can fetch"):
+        check(uri)

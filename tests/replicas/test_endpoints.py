@@ -1,0 +1,23 @@
+"""What a real engine does not have."""
+
+import pytest
+
+from harness.herd import Herd
+from harness.tiny_model import Shelf
+
+
+@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
+def test_a_chat_model_asked_to_speak_draw_or_rank_says_that_it_cannot(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
+    asked = {
+        "/v1/audio/speech": {"input": "hi", "voice": "v"},
+        "/v1/images/generations": {"prompt": "a horse"},
+        "/v1/rerank": {"query": "horse", "documents": ["a", "b"]},
+    }
+    for path, body in asked.items():
+        answer = admin.call("POST", path, body={"model": "tiny", **body}, within_s=90)
+        error = answer.json()["error"]
+        assert (answer.status, error["code"], error["param"]) == (404, "endpoint_not_supported", "model"), answer.body
+        assert f"'tiny' cannot be asked at {path}" in error["message"]

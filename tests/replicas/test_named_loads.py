@@ -1,0 +1,93 @@
+"""`corral models load MODEL --node NODE`: there, or refused with the reason."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.databases import BOTH
+from harness.echo_herd import add_echo_models, start_echo_worker
+from harness.herd import ADMIN_KEY, Herd, ask
+from harness.nats import Nats
+from harness.programs import Admin, clean_environment, run_cli
+
+
+@pytest.fixture(params=BOTH)
+def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    running = Herd(tmp_path, nats, store)
+    yield running
+    running.stop()
+
+
+def load(admin: Admin, node: str) -> "subprocess.CompletedProcess[str]":
+    environment = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY)
+    return run_cli("models", "load", "horse", "--node", node, "--timeout", "60", environment=environment)
+
+
+def on(herd: Herd, model: str = "horse") -> list[str]:
+    nodes = {node["id"]: name for name, node in herd.admin().nodes().items()}
+    return sorted(nodes[row["node_id"]] for row in herd.ready(model))
+
+
+def test_a_model_is_loaded_on_the_node_that_was_named_also_beside_another(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    for name in ("w1", "w2"):
+        start_echo_worker(herd, name)
+    add_echo_models(admin, "horse")
+    for expected in (["w2"], ["w2"]):
+        done = load(admin, "w2")
+        assert (done.returncode, done.stdout) == (0, "horse: loaded on w2\n"), done.stderr
+        assert on(herd) == expected, "a second time changes nothing"
+    assert load(admin, "w1").returncode == 0
+    assert on(herd) == ["w1", "w2"]
+
+
+def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "good")
+    start_echo_worker(herd, "bad", dies=True)
+    add_echo_models(admin, "horse")
+    unknown = load(admin, "godo")
+    assert unknown.returncode != 0
+    assert "there is no node 'godo'; did you mean good?" in unknown.stderr
+    for _ in range(2):
+        failed = load(admin, "bad")
+        assert failed.returncode != 0
+        assert "bad cannot take horse: it failed here and is tried here again from" in failed.stderr, failed.stderr
+        assert "bad could not start horse" in failed.stderr
+    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
+    assert admin.call("GET", "/api/why/models/horse").json()["loads"] == []
+    assert ask(admin, "horse").status == 200, "others have nothing to do with it"
+    scheduling = {"model_name": "horse", "min_replicas": 1, "max_replicas": 1}
+    assert admin.call("POST", "/api/nodes/scheduling", body=scheduling).status == 200
+    full = admin.call("POST", "/api/models/horse/load", body={"node": "bad"})
+    assert (full.status, "max_replicas is 1" in full.message) == (409, True), full.body
+    assert admin.call("POST", f"/api/nodes/{admin.nodes()['good']['id']}/drain").status == 200
+    add_echo_models(admin, "pony")
+    drained = admin.call("POST", "/api/models/pony/load", body={"node": "good"})
+    assert (drained.status, "good cannot take pony: it is draining" in drained.message) == (409, True), drained.body
+    missing = admin.call("POST", "/api/models/pony/load", body={"node": "nowhere"})
+    assert missing.status == 404
+
+
+@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
+def test_why_finds_out_by_itself_what_is_asked_about(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "stable")
+    start_echo_worker(herd, "both")
+    add_echo_models(admin, "horse", "both")
+    request = ask(admin, "horse").headers["x-request-id"]
+    environment = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY)
+
+    def why(*words: str) -> str:
+        done = run_cli("why", *words, environment=environment)
+        return done.stdout + done.stderr
+
+    assert why("horse") == why("model", "horse")
+    assert why("stable") == why("node", "stable")
+    assert why(request) == why("request", request)
+    assert "'both' is the name of a model and node; say which is meant: `corral why model both` or" in why("both")
+    assert "Did you mean horse?" in why("hoarse")
+    assert "Write `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")

@@ -1,0 +1,99 @@
+"""A machine that cannot load a model for a reason of its own, and others that can."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.databases import BOTH
+from harness.echo_herd import add_echo_models, start_echo_worker
+from harness.gated_files import GatedFiles
+from harness.herd import ADMIN_KEY, Herd, ask
+from harness.nats import Nats
+from harness.programs import Admin, clean_environment, run_cli
+from harness.waiting import wait_until
+
+
+@pytest.fixture(params=BOTH)
+def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    running = Herd(tmp_path, nats, store)
+    yield running
+    running.stop()
+
+
+def cli(admin: Admin, *words: str) -> str:
+    done = run_cli(*words, environment=clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY))
+    return done.stdout + done.stderr
+
+
+def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "good")
+    add_echo_models(admin, "first", "horse")
+    assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
+    start_echo_worker(herd, "bad", dies=True)
+    answer = ask(admin, "horse")
+    assert answer.status == 200, answer.body
+    why = admin.call("GET", "/api/why/models/horse").json()
+    [setback] = why["setbacks"]
+    assert (setback["node"], setback["failures"], setback["rests"]) == ("bad", 1, True)
+    second, first = why["decisions"]
+    assert [one["node"] for one in first["candidates"] if one["verdict"] == "chosen"] == ["bad"]
+    [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
+    assert bad["reason"].startswith("it failed here and is tried here again from"), bad
+    assert "Failed on bad, tried again there from" in cli(admin, "why", "model", "horse")
+    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
+
+
+@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
+def test_a_download_that_one_machine_cannot_make_is_made_by_another(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "good")
+    add_echo_models(admin, "first")
+    assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
+    start_echo_worker(herd, "bad", "--trusted-hosts", "nowhere.example")
+    web = GatedFiles({"weights": b"the weights"})
+    web.let_go("weights")
+    try:
+        add_echo_models(admin, "horse", more=f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
+        answer = ask(admin, "horse")
+    finally:
+        web.stop()
+    assert answer.status == 200, answer.body
+    [setback] = admin.call("GET", "/api/why/models/horse").json()["setbacks"]
+    assert setback["node"] == "bad"
+    assert setback["error"].startswith("bad could not get the weights of horse: 127.0.0.1 is this machine")
+
+
+def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tried_in_haste(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    for name in ("bad", "worse"):
+        start_echo_worker(herd, name, dies=True)
+    add_echo_models(admin, "horse")
+    answer = ask(admin, "horse")
+    assert answer.status == 503, answer.body
+    for name in ("bad", "worse"):
+        assert f"{name} could not start horse" in answer.message
+    assert ask(admin, "horse").status == 503
+    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
+    start_echo_worker(herd, "good")
+    wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
+
+
+def test_the_listing_says_why_fewer_run_than_are_wanted(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "good")
+    add_echo_models(admin, "horse")
+    assert ask(admin, "horse").status == 200
+    scheduling = {"model_name": "horse", "min_replicas": 2, "max_replicas": 2}
+    assert admin.call("POST", "/api/nodes/scheduling", body=scheduling).status == 200
+
+    def note() -> str:
+        return cli(admin, "models", "list").splitlines()[1]
+
+    wait_until(lambda: "good: it runs 1 of this model already" in note(), what="it waits for a place", within_s=20)
+    assert "(tried again from " in note()
+    start_echo_worker(herd, "bad", dies=True)
+    wait_until(lambda: "bad could not start horse" in note(), what="it backs off", within_s=40)
+    wait_until(lambda: "(tried again from " in note(), what="it is told until when")
