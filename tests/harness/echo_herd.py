@@ -17,6 +17,10 @@ def start_echo_worker(herd: Herd, name: str, *flags: str, dies: bool = False) ->
     herd.start_worker(name, "--system-backends-dir", str(backends), "--backend-restarts", "0", *flags)
 
 
+def repair_echo_worker(herd: Herd, name: str) -> None:
+    write_localai_backend(herd.directory / f"{name}-system" / "echo")
+
+
 def add_echo_models(admin: Admin, *names: str, more: str = "") -> None:
     for name in names:
         added = admin.call("POST", "/api/models", body={"config": CONFIG.format(name=name) + more})

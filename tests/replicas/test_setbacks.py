@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.databases import BOTH
-from harness.echo_herd import add_echo_models, start_echo_worker
+from harness.echo_herd import add_echo_models, repair_echo_worker, start_echo_worker
 from harness.gated_files import GatedFiles
 from harness.herd import ADMIN_KEY, Herd, ask
 from harness.nats import Nats
@@ -77,6 +77,17 @@ def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tri
         assert f"{name} could not start horse" in answer.message
     assert ask(admin, "horse").status == 503
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
+    assert "worse cannot take horse: it failed here" in cli(admin, "models", "load", "horse", "--node", "worse")
+    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 3, "it was wanted once more there"
+    repair_echo_worker(herd, "bad")
+    assert "horse: loaded" in cli(admin, "models", "load", "horse"), "it does not have to wait"
+
+
+def test_a_machine_that_joins_takes_what_the_others_failed(herd: Herd) -> None:
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "bad", dies=True)
+    add_echo_models(admin, "horse")
+    assert ask(admin, "horse").status == 503
     start_echo_worker(herd, "good")
     wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
 

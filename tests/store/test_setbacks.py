@@ -87,6 +87,16 @@ async def test_setbacks_go_with_an_unload_a_delete_and_time(stores: Stores, rig:
     assert await stores.setbacks.read("tiny", job.revision) == {}
 
 
+async def test_what_failed_is_tried_at_once_when_somebody_says_so(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    job = await start(stores)
+    await fail_here(stores, job)
+    await stores.load_jobs.forgive("tiny", node_id="another")
+    assert len(await stores.setbacks.read("tiny", job.revision)) == 1
+    await stores.load_jobs.forgive("tiny")
+    assert await stores.setbacks.read("tiny", job.revision) == {}
+
+
 async def test_a_late_failure_of_an_old_revision_leaves_the_new_ones_alone(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     old = await start(stores)

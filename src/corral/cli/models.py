@@ -310,13 +310,15 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
     """Make sure that a model is being served, without waiting for a first request."""
     name = _served_name(api, model)
-    on = {"node": api.find_node(node)["id"]} if node else {}
+    on: dict[str, Any] = {"node": api.find_node(node)["id"]} if node else {}
+    retry = True  # whoever types it has a reason to; but once, not at each look
     told, clock = "", SystemClock()
     give_up_s = clock.monotonic_s() + within_s
     while True:
         left_s = max(0.0, give_up_s - clock.monotonic_s())
-        asked = {**on, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
+        asked = {**on, "retry": retry, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
         answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
+        retry = False
         loading = answer.get("loading")
         if not wait or not loading:
             break

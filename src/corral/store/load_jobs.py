@@ -109,6 +109,21 @@ class LoadJobStore:
 
         await self._database.write(body)
 
+    async def forgive(self, model: str, *, node_id: str | None = None) -> None:
+        """Somebody wants it tried now, on one node or wherever it finds a place: what failed is forgotten."""
+
+        async def body(tx: Tx) -> None:
+            await lock_model(tx, model)
+            await tx.execute(
+                "DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'"
+                " AND (CAST($2 AS TEXT) IS NULL OR target_node = $2)",
+                model,
+                node_id,
+            )
+            await clear_setbacks(tx, model, node_id=node_id)
+
+        await self._database.write(body)
+
     async def forget(self, model: str, jobs: Sequence[str], *, lease: Lease | None = None) -> None:
         """They are not wanted any more. One that has got a place meanwhile goes on."""
 

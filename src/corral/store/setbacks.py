@@ -59,7 +59,7 @@ async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float) -> None
 
 
 async def clear_setbacks(tx: Tx, model: str, *, node_id: str | None = None) -> None:
-    """Of one node, which has done it now; or of all."""
+    """Of one node or of all: it has been done, or is to be tried anew."""
     await tx.execute(
         "DELETE FROM load_setbacks WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR node_id = $2)", model, node_id
     )

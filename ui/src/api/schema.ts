@@ -2212,6 +2212,11 @@ export interface components {
              * @default
              */
             node: string;
+            /**
+             * Retry
+             * @default false
+             */
+            retry: boolean;
         };
         /** LocalAiStarted */
         LocalAiStarted: {

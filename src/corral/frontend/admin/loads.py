@@ -48,6 +48,9 @@ class LoadRequest(BaseModel):
     node: str = Field(default="", max_length=255)
     """Id or name of the node it is wanted on, whether or not others serve it. One that cannot take it is refused with
     409 and the reason."""
+    retry: bool = False
+    """Try it now, also where it failed a moment ago. Without it a failed load is answered with its cause until it is
+    due again."""
 
 
 def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None]]) -> APIRouter:
@@ -65,8 +68,10 @@ def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None
     async def load_model(name: str, wanted: LoadRequest | None = None) -> Response:
         model = await stores.models.read(name)
         asked = wanted or LoadRequest()
-        if asked.node:
-            node = find_node(await stores.nodes.read_all(), asked.node)
+        node = find_node(await stores.nodes.read_all(), asked.node) if asked.node else None
+        if asked.retry:
+            await stores.load_jobs.forgive(model.name, node_id=node.id if node is not None else None)
+        if node is not None:
             settled = await desk.ask_on(model.name, node, within_s=asked.wait_s)
         else:
             settled = await desk.ask(model.name, within_s=asked.wait_s, cause="an administrator")
