@@ -469,7 +469,9 @@ async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: St
     job = await start(stores)
     [waiting] = await stores.load_jobs.ask_more("tiny", job.revision, [Add(why="2 are wanted at least")], ids=IDS)
     await reserve(stores, job)
-    await stores.load_jobs.forget("tiny", [job.id, waiting.id])
+    await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
+    assert len(await stores.load_jobs.read_of_model("tiny")) == 2, "the look was not later than the load"
+    await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at + 1)
     assert [left.id for left in await stores.load_jobs.read_of_model("tiny")] == [job.id]
     await stores.load_claims.finish(job, loaded())
 
@@ -579,6 +581,6 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
     with pytest.raises(Fenced):
         await stores.load_jobs.ask_more("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
     with pytest.raises(Fenced):
-        await stores.load_jobs.forget("tiny", [], lease=late)
+        await stores.load_jobs.forget("tiny", [], seen_at=0, lease=late)
     assert await routed(stores) == ["a"]
     assert await stores.load_jobs.read_all() == []

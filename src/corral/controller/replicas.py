@@ -116,7 +116,7 @@ class ReplicaController:
                 continue
             acted_at = record.state.acted_at if record is not None else None
             view = builder.build(model, scheduling, rows, acted_at=acted_at)
-            await self._apply(model, plan_scaling(view), known={job.id for job in jobs})
+            await self._apply(model, plan_scaling(view), known={job.id for job in jobs}, seen_at=fleet.now_ms)
         await self._rebuild(lost, models, records)
         self.passes += 1
 
@@ -183,11 +183,11 @@ class ReplicaController:
 
     # Numbers
 
-    async def _apply(self, model: StoredModel, plan: ScalingPlan, *, known: Collection[str]) -> None:
+    async def _apply(self, model: StoredModel, plan: ScalingPlan, *, known: Collection[str], seen_at: int) -> None:
         replicas = self._stores.replicas
         if plan.forget:
             log.info("replicas.loads_forgotten", model=model.name, loads=len(plan.forget))
-            await self._stores.load_jobs.forget(model.name, plan.forget, lease=self._lease)
+            await self._stores.load_jobs.forget(model.name, plan.forget, seen_at=seen_at, lease=self._lease)
         if plan.add:
             made = await self._stores.load_jobs.ask_more(
                 model.name, model.revision, plan.add, ids=self._ids, known=known, lease=self._lease

@@ -124,16 +124,17 @@ class LoadJobStore:
 
         await self._database.write(body)
 
-    async def forget(self, model: str, jobs: Sequence[str], *, lease: Lease | None = None) -> None:
-        """They are not wanted any more. One that has got a place meanwhile goes on."""
+    async def forget(self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None) -> None:
+        """They are not wanted any more. One that has got a place or lost one since the look at the replicas goes on: it
+        was judged by what is no longer so."""
 
         async def body(tx: Tx) -> None:
             await check_held(tx, lease)
             await lock_model(tx, model)
             await tx.execute_many(
-                "DELETE FROM load_jobs WHERE id = $1"
+                "DELETE FROM load_jobs WHERE id = $1 AND changed_at < $2"
                 " AND (replica_id IS NULL OR replica_id NOT IN (SELECT id FROM replicas))",
-                [(job,) for job in jobs],
+                [(job, seen_at) for job in jobs],
             )
             if not await read_jobs(tx, "WHERE model = $1 AND state = 'pending'", model):
                 await clear_unsatisfiable(tx, model)
