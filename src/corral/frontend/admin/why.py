@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from corral.bus.request_notes import RequestNote
 from corral.core.errors import NotFound
 from corral.core.load_jobs import loading_object
+from corral.core.setbacks import Setback
 from corral.frontend.admin.replica_view import InFlight, show_decision, show_replicas, show_time, verdict_on
 from corral.frontend.answers import MsgspecJson
 from corral.store.stores import Stores
@@ -22,59 +23,11 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
     @router.get("/api/why/models/{name:path}")
     async def why_model(name: str) -> Response:
         """Decisions, newest first; loads that wait or failed, and where; what runs; what is wanted."""
-        model = await stores.models.read(name)
-        jobs = await stores.load_jobs.read_of_model(model.name)
-        decisions = await stores.decisions.read(model=model.name)
-        records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
-        record = records.get(model.name)
-        nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
-        found = [replica for replica in await stores.replicas.read_standing() if replica.row.model == model.name]
-        answer: dict[str, Any] = {
-            "model": model.name,
-            "revision": model.revision,
-            "replicas": [
-                {**shown, "node": nodes.get(shown["node_id"], shown["node_id"])}
-                for shown in show_replicas(found, in_flight)
-            ],
-            "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
-            "setbacks": [
-                {
-                    "node": nodes.get(node, node),
-                    "failures": setback.failures,
-                    "rests": setback.rests,
-                    "until": show_time(setback.until_ms),
-                    "error": setback.error,
-                }
-                for node, setback in (await stores.setbacks.read(model.name, model.revision)).items()
-            ],
-            "decisions": [show_decision(decision) for decision in decisions],
-        }
-        if record is not None and record.state.unsatisfiable_reason:
-            answer["unsatisfiable"] = record.state.unsatisfiable_reason
-        return MsgspecJson(answer)
+        return MsgspecJson(await _tell_of_model(stores, in_flight, name))
 
     @router.get("/api/why/nodes/{node_id}")
     async def why_node(node_id: str) -> Response:
-        node = await stores.nodes.read_one(node_id)
-        decisions = await stores.decisions.read(limit=50)
-        found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
-        return MsgspecJson(
-            {
-                "node": node.name,
-                "status": node.status.value,
-                "reason": node.presence_reason,
-                "replicas": show_replicas(found, in_flight),
-                "decisions": [
-                    {
-                        "model": decision.model,
-                        "at": show_time(decision.at),
-                        "cause": decision.cause,
-                        **verdict_on(node_id, decision.candidates),
-                    }
-                    for decision in decisions
-                ],
-            }
-        )
+        return MsgspecJson(await _tell_of_node(stores, in_flight, node_id))
 
     @router.get("/api/why/requests/{request_id}")
     async def why_request(request_id: str) -> Response:
@@ -85,12 +38,72 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
                 f"no frontend remembers a request {request_id[:80]!r}. Each keeps the latest few thousand of its own,"
                 " and none from before its last start. The id is the header `x-request-id` of an answer."
             )
-        answer: dict[str, Any] = {**msgspec.to_builtins(note), "began_at": show_time(note.began_at)}
-        if note.load_waited_s is not None:
-            ready_ms = note.began_at + round(note.load_waited_s * 1000)
-            decisions = await stores.decisions.read(model=note.model)
-            before = next((decision for decision in decisions if decision.at <= ready_ms), None)
-            answer["decision"] = show_decision(before) if before is not None else None
-        return MsgspecJson(answer)
+        return MsgspecJson(await _tell_of_request(stores, note))
 
     return router
+
+
+async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict[str, Any]:
+    model = await stores.models.read(name)
+    jobs = await stores.load_jobs.read_of_model(model.name)
+    setbacks = await stores.setbacks.read(model.name, model.revision)
+    decisions = await stores.decisions.read(model=model.name)
+    records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
+    record = records.get(model.name)
+    nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
+    found = [replica for replica in await stores.replicas.read_standing() if replica.row.model == model.name]
+    answer: dict[str, Any] = {
+        "model": model.name,
+        "revision": model.revision,
+        "replicas": [
+            {**shown, "node": nodes.get(shown["node_id"], shown["node_id"])}
+            for shown in show_replicas(found, in_flight)
+        ],
+        "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
+        "setbacks": [_show_setback(nodes.get(node, node), setback) for node, setback in setbacks.items()],
+        "decisions": [show_decision(decision) for decision in decisions],
+    }
+    if record is not None and record.state.unsatisfiable_reason:
+        answer["unsatisfiable"] = record.state.unsatisfiable_reason
+    return answer
+
+
+def _show_setback(node: str, setback: Setback) -> dict[str, Any]:
+    return {
+        "node": node,
+        "failures": setback.failures,
+        "rests": setback.rests,
+        "until": show_time(setback.until_ms),
+        "error": setback.error,
+    }
+
+
+async def _tell_of_node(stores: Stores, in_flight: InFlight, node_id: str) -> dict[str, Any]:
+    node = await stores.nodes.read_one(node_id)
+    decisions = await stores.decisions.read(limit=50)
+    found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
+    return {
+        "node": node.name,
+        "status": node.status.value,
+        "reason": node.presence_reason,
+        "replicas": show_replicas(found, in_flight),
+        "decisions": [
+            {
+                "model": decision.model,
+                "at": show_time(decision.at),
+                "cause": decision.cause,
+                **verdict_on(node_id, decision.candidates),
+            }
+            for decision in decisions
+        ],
+    }
+
+
+async def _tell_of_request(stores: Stores, note: RequestNote) -> dict[str, Any]:
+    answer: dict[str, Any] = {**msgspec.to_builtins(note), "began_at": show_time(note.began_at)}
+    if note.load_waited_s is not None:
+        ready_ms = note.began_at + round(note.load_waited_s * 1000)
+        decisions = await stores.decisions.read(model=note.model)
+        before = next((decision for decision in decisions if decision.at <= ready_ms), None)
+        answer["decision"] = show_decision(before) if before is not None else None
+    return answer
