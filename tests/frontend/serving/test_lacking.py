@@ -51,6 +51,7 @@ async def test_an_endpoint_that_the_backend_lacks_is_told_in_openais_envelope(
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], error["param"]) == (404, "endpoint_not_supported", "model")
         assert "'m' cannot be asked at /v1/audio/speech: its backend does not have that." in error["message"]
+        assert ("The backend says: Start it with --reranking" in error["message"]) is (status == 501)
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-request-id"]
     assert (one.connections, lane.lane.inflight.local_total()) == (1, 0), "nothing was cut off or tried again"

@@ -19,7 +19,7 @@ from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import PROXIED
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
-from corral.frontend.serving.lacking import STATUSES, LackingReply, lacking, says_nothing
+from corral.frontend.serving.lacking import STATUSES, LackingReply, explain_lack
 from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
 from corral.frontend.serving.notes import Note, Story
 from corral.frontend.serving.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
@@ -384,10 +384,9 @@ class Exchange:
         self._status = status
 
         def explain(body: bytes) -> Refusal | None:
-            if not says_nothing(status, body):
-                return None
-            refusal = lacking(served.name, path)
-            self._status = refusal.status
+            refusal = explain_lack(served.name, path, status, body)
+            if refusal is not None:
+                self._status = refusal.status
             return refusal
 
         shown = target.node_head if self._lane.limits.show_node else b""

@@ -18,19 +18,26 @@ _SAYS_NOTHING = re.compile(
     r"(not found|method not allowed|not implemented)?[\s.!]*",
     re.IGNORECASE,
 )
+_SAID_MOST_CHARS = 300
 
 
-def lacking(model: str, path: str) -> Refusal:
+def lacking(model: str, path: str, said: str = "") -> Refusal:
     message = (
         f"{model!r} cannot be asked at {path}: its backend does not have that. Ask a model whose backend does; the"
         " column USE of `corral models list` tells what models are for."
     )
+    if said:
+        message += f" The backend says: {said}"
     return Refusal(404, message, code="endpoint_not_supported", param="model")
 
 
-def says_nothing(status: int, body: bytes) -> bool:
-    """Whether an answer with one of the statuses is only about the path. 501 always is."""
-    return status == 501 or _SAYS_NOTHING.fullmatch(_message(body)) is not None
+def explain_lack(model: str, path: str, status: int, body: bytes) -> Refusal | None:
+    """Where an answer with one of the statuses is about the path. 501 always is."""
+    said = _message(body).strip()[:_SAID_MOST_CHARS]
+    is_plain = _SAYS_NOTHING.fullmatch(said) is not None
+    if status != 501 and not is_plain:
+        return None
+    return lacking(model, path, "" if is_plain else said)
 
 
 def _message(body: bytes) -> str:
