@@ -45,7 +45,8 @@ COMMANDS = (
     Command(subjects.REPORT_NOW, node.report, models.failed),
     Command(subjects.LOGS, node.logs, node.logs_failed),
 )
-# Only where there is storage: a frontend takes "nobody listens" for "this worker has none".
+# Only where there is storage: a frontend takes "nobody listens" for "this worker has none". So before all others:
+# whoever reaches the worker at all reaches these.
 FILE_COMMANDS = (
     Command(subjects.FILES_ENSURE, files.ensure, files.failed),
     Command(subjects.FILES_STAGE, files.stage, files.failed),
@@ -67,7 +68,7 @@ async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None]
     async def stop_worker(_message: BusMessage) -> None:
         stop()
 
-    for command in (*COMMANDS, *(FILE_COMMANDS if bench.storage is not None else ())):
+    for command in (*(FILE_COMMANDS if bench.storage is not None else ()), *COMMANDS):
         await bus.serve(
             node_subject(node_id, command.subject),
             _bound(command, bench),
