@@ -30,6 +30,11 @@ class CancelToken:
         return self._set.is_set() or (self._parent is not None and self._parent.cancelled)
 
     @property
+    def requested(self) -> bool:
+        """Cancelled as a whole, by somebody who waits for it; not by a sibling that failed."""
+        return self._set.is_set() if self._parent is None else self._parent.requested
+
+    @property
     def discards(self) -> bool:
         """Cancelled by a person: nothing of what was begun is needed any more."""
         own = self._set.is_set() and not self._keep_partials

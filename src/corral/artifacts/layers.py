@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.errors import Cancelled, UnsafeArchive, disk_errors
+from corral.artifacts.errors import UnsafeArchive, disk_errors
 from corral.artifacts.locks import held, sweep_locks
 from corral.artifacts.staging import Staging
 from corral.artifacts.tree import DIRECTORY_FLAGS, DirectoryStack, Entry, Parts
@@ -90,8 +90,8 @@ class LayerStore:
                         os.close(root)
                     (staged / "index").write_bytes(_encoded(index))
                     staged.rename(self._root / key)
-            except BaseException as error:
-                self._staging.discard(staged, behind=isinstance(error, Cancelled))
+            except BaseException:
+                self._staging.discard(staged, behind=cancel.requested)
                 raise
             return Layer(key, self._root / key, fresh=index)
 
