@@ -27,6 +27,13 @@ def test_it_is_what_the_command_says_of_itself(name: str) -> None:
     assert short_help(module, function, 60) == command.get_short_help_str(60) != ""
 
 
+def test_no_summary_is_cut_on_a_terminal_of_80_columns() -> None:
+    groups = [name for name, (_, function) in COMMANDS.items() if function.endswith("_group")]
+    for words in ([], *([group] for group in groups)):
+        shown = CliRunner().invoke(cli, [*words, "--help"], terminal_width=80).output
+        assert [line for line in shown.splitlines() if line.startswith("  ") and line.endswith("...")] == []
+
+
 def test_no_command_is_imported_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stdout + done.stderr

@@ -82,7 +82,7 @@ def artifacts_group(
     allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
-    """Fetch, inspect, list, verify and prune artifacts on this machine."""
+    """Fetch, look at, verify and prune artifacts of this machine."""
     # What a command prints is its answer; only what went wrong is told beside it, on standard error.
     configure_logs(level="warning", format="console", role="artifacts")
     try:
@@ -238,7 +238,7 @@ def pull(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Fetch a backend by gallery name or location, verify it, and make it current.
+    """Fetch a backend by name or location, and make it current.
 
     A location is an image (quay.io/owner/name:tag), https://..., pypi://package==version, hf://owner/repo/file,
     s3://bucket/key, or a path.
@@ -305,7 +305,7 @@ def inspect(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Show what a name or location resolves to, without fetching its bulk."""
+    """Show what a name or location stands for, without its bulk."""
     reference = _reference(what)
     if model and reference is None:
         wanted = WantedModel(name=what, capability=capability, variant=variant, memory_bytes=memory)
@@ -373,7 +373,7 @@ def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -> None:
-    """List installed backends with all their versions, and model weights. A star marks the version that new processes
+    """List backends with all their versions, and weights. A star marks the version that new processes
     start from."""
     if available:
         catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())

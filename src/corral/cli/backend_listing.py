@@ -17,7 +17,7 @@ from corral.core.sizes import format_bytes
 @click.option("--tag", default="", help="Only what has this tag.")
 @click.option("--everything", is_flag=True, help="Also parts of families, and development builds.")
 def list_available(api: Api, name: str | None, term: str, tag: str, everything: bool) -> None:
-    """What the galleries offer; with NAME, what each machine would get, and why.
+    """What galleries offer; with NAME, what each machine would get.
 
     SIZE is about the room it takes, as the gallery says it. The download is smaller where it comes packed, or where
     a machine has parts of it already; `corral artifacts list` tells what it came to on a disk."""
@@ -128,7 +128,7 @@ def _drift(node: dict[str, Any]) -> str:
 @client_command
 @click.option("--check", is_flag=True, help="Have galleries and registries asked anew; news show a moment later.")
 def list_upgrades(api: Api, check: bool) -> None:
-    """For what there is something newer, and machines that differ from the others."""
+    """What has something newer, and machines unlike the others."""
     if check:
         api.call("POST", "api", "backends", "upgrades", "check")
     upgrades = api.call("GET", "api", "backends", "upgrades")

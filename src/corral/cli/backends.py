@@ -32,7 +32,7 @@ WAITING = (
 
 @click.group("backends")
 def backends_group() -> None:
-    """Install, upgrade, roll back and delete backends on every machine from one place."""
+    """Install, upgrade, roll back and delete backends everywhere."""
 
 
 def waiting_options(command: Command) -> Command:
@@ -166,7 +166,9 @@ def _is_held(upgrade: dict[str, Any]) -> bool:
 @target_options
 @waiting_options
 def roll_back_backend(api: Api, name: str, digest: str | None, target: dict[str, Any], **waiting: Any) -> None:
-    """Go back to the version before, which is still on the machines' disks: seconds, no download."""
+    """Go back to the version before, in seconds.
+
+    It is still on the machines' disks: nothing is downloaded."""
     body = {"to": digest, **target} if digest else target
     _follow(api, [ask(api, name, "rollback", body=body)], **waiting)
 

@@ -39,7 +39,9 @@ REBUILT_WITHIN_S = 120.0
 @click.option("--data-dir", type=click.Path(path_type=Path), default=None, help="Default: demo in Corral's directory.")
 @click.option("--keep/--no-keep", default=None, help="Stay up at the end until Enter. Default: only at a terminal.")
 def demo_command(data_dir: Path | None, keep: bool | None) -> None:
-    """Show what Corral does: three machines here, one model on two of them, one machine killed. About a minute."""
+    """Show what Corral does, on this machine, in about a minute.
+
+    Three workers, one model on two of them, and one of those killed."""
     configure_logs(level="warning", format="auto", role="demo")
     directory = (data_dir or data_home() / "demo").expanduser().absolute()
     stay = sys.stdin.isatty() if keep is None else keep

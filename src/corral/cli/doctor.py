@@ -44,7 +44,7 @@ class Finding:
 @click.command("doctor")
 @api_options
 def doctor_command(api: Api) -> None:
-    """Check ports, disk, GPU driver, store, bus and clock, and say what to do."""
+    """Check ports, disk, GPU, store, bus, clock; say what to do."""
     directory = api.data_dir
     status = _read_status(api)
     last = read_last_run(disk, directory)

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 @click.command("frontend")
 @settings_options(FrontendSettings)
 def frontend_command(**flags: Any) -> None:
-    """Run a frontend alone, on a store and a message bus of your own."""
+    """Run a frontend alone, on a store and a bus of your own."""
     settings = read_settings(FrontendSettings, flags)
     configure_logs(level=settings.log_level, format=settings.log_format, role="frontend")
     clock, ids, disk = SystemClock(), SystemIds(), SystemDisk()

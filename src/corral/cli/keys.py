@@ -80,7 +80,9 @@ def change_models(api: Api, key: str, models: str | None, all_models: bool) -> N
 @client_command
 @click.argument("key")
 def revoke_key(api: Api, key: str) -> None:
-    """Make a key worthless, by its name or id: at once on the frontend asked, everywhere within five seconds."""
+    """Make a key worthless, by its name or id.
+
+    At once on the frontend asked, everywhere within five seconds."""
     revoked = api.call("DELETE", "api", "keys", key)
     if api.as_json:
         print_json(revoked)

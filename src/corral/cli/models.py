@@ -87,7 +87,9 @@ def _note(model: dict[str, Any], running: Running) -> str:
 @click.argument("term", required=False, default="")
 @click.option("--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="How many to show.")
 def list_available(api: Api, term: str, limit: int) -> None:
-    """What galleries offer; with TERM, what has it in its name, description or tags."""
+    """What galleries offer; with TERM, what fits it.
+
+    TERM is looked for in names, descriptions and tags."""
     page = api.call(
         "GET", "api", "models", "available", query=[("term", term), ("limit", str(limit))], within_s=LOAD_WITHIN_S
     )
@@ -130,8 +132,10 @@ def list_available(api: Api, term: str, limit: int) -> None:
 def install_models(
     api: Api, names: tuple[str, ...], install_as: str, files: tuple[str, ...], directory: str | None, replace: bool
 ) -> None:
-    """Add models: from a gallery by NAME, from the place of their weights (hf://owner/repository/file.gguf), from
-    configurations, or from the frontend's models directory.
+    """Add models from a gallery, or from elsewhere.
+
+    From a gallery by NAME, from the place of their weights (hf://owner/repository/file.gguf), from configurations, or
+    from the frontend's models directory.
 
     Weights are fetched by the machines that serve a model, when it is first loaded."""
     if not names and not files and directory is None:
@@ -308,7 +312,7 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
               metavar="SECONDS", help="How long to wait. The load itself goes on after that.")  # fmt: skip
 def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
-    """Make sure that a model is being served, without waiting for a first request."""
+    """Have a model served before the first request."""
     name = _served_name(api, model)
     on: dict[str, Any] = {"node": api.find_node(node)["id"]} if node else {}
     retry = True  # whoever types it has a reason to; but once, not at each look

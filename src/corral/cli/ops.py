@@ -170,7 +170,9 @@ def _amount(node: NodePart) -> str:
 @client_command
 @click.argument("operation", required=False)
 def watch_operation(api: Api, operation: str | None) -> None:
-    """Follow one until it has ended, for as long as that takes; without OPERATION, the newest one under way."""
+    """Follow one until it has ended, for as long as that takes.
+
+    Without OPERATION, the newest one under way."""
     if operation is None:
         running = [row for row in api.call("GET", "api", "operations")["operations"] if row["state"] == "running"]
         if not running:

@@ -17,7 +17,7 @@ EXCEPTIONS_TOLD = 5
 @click.option("--drift", type=(str, click.Choice(["heal", "report", "freeze"])), default=None, metavar="POLICY HOW")
 @click.option("--end", default=None, metavar="POLICY", help="Let a policy hold no longer. Nothing is deleted by that.")
 def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
-    """What is to hold on every machine, also on those that join later. --drift says what to do where it does not:
+    """What is to hold on every machine, now and later. --drift says what to do where it does not:
     heal it, report it, or freeze it as it is.
 
     EXCEPT names machines on which something else was asked for since, or that nothing fits: the policy does not hold

@@ -48,7 +48,7 @@ JOINED = ("node.registered", "node.returned")
 @click.command("up")
 @settings_options(UpSettings)
 def up_command(**flags: Any) -> None:
-    """Run everything on this machine: message bus, frontend, web UI and one worker.
+    """Run everything here: message bus, frontend, UI, one worker.
 
     Every other setting of a frontend or a worker (trusted hosts, galleries, labels, limits: see `corral frontend
     --help` and `corral worker --help`) reaches the parts by its CORRAL_... variable, or by the tables [frontend] and

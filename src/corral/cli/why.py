@@ -15,9 +15,9 @@ NAMES_MOST = 4
 
 @click.group("why", cls=WhyGroup)
 def why_group() -> None:
-    """Say why a model is where it is, and why not elsewhere; and why a request went where it went.
+    """Say why a model is where it is, or a request went there.
 
-    `corral why NAME` finds out by itself whether NAME is a model, a node or a request."""
+    And why not elsewhere. `corral why NAME` finds out by itself whether NAME is a model, a node or a request."""
 
 
 @why_group.command(GUESS, hidden=True)
@@ -33,7 +33,9 @@ def why_any(api: Api, name: str) -> None:
 @client_command
 @click.argument("model")
 def why_model(api: Api, model: str) -> None:
-    """Candidates, scores and what ruled each out, for the latest decisions about MODEL."""
+    """The latest decisions about MODEL.
+
+    With the candidates, their scores, and what ruled each out."""
     tell_model(api, model)
 
 
@@ -157,7 +159,9 @@ def _said_of_node(decision: dict[str, Any]) -> tuple[str, str, str]:
 @client_command
 @click.argument("request_id", metavar="ID")
 def why_request(api: Api, request_id: str) -> None:
-    """Where the request went whose answer had ID in its header x-request-id, and why."""
+    """Where a request went, and why.
+
+    ID is what its answer had in the header x-request-id."""
     tell_request(api, request_id)
 
 
