@@ -45,12 +45,23 @@ class ChunkRelay:
     The latest few are kept, for they could tell the usage. In plain fields: one more call for every chunk of every
     stream would cost more than all of it."""
 
-    __slots__ = ("_looked", "before_last", "earlier", "events", "last", "write")
+    __slots__ = ("_looked", "before_last", "earlier", "events", "last", "late", "write")
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self.write = write
         self.events = 0
         self.last = self.before_last = self.earlier = self._looked = b""
+        self.late = b""
+        """What has come and is not written yet; see `Outbox`. Whoever writes to the client flushes first."""
+
+    def flush(self) -> None:
+        data, self.late = self.late, b""
+        if data:
+            self.write(data)
+
+    def drop(self) -> None:
+        """The client is gone."""
+        self.late = b""
 
     def keep(self, data: bytes) -> None:
         self.events += data.count(EVENT)

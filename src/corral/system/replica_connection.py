@@ -9,6 +9,7 @@ import httptools
 
 from corral.core.chunks import are_whole_chunks
 from corral.core.repeated_head import RepeatedHead
+from corral.system.outbox import Outbox
 from corral.system.replica_calls import EVENT, ChunkRelay, Failure, FailureKind, Headers, Sink
 
 # A connection that was idle for this long and ends without a word had been closed already: nobody read the request.
@@ -76,6 +77,7 @@ class ConnectionOwner(Protocol):
     """The way to the replica that the connection belongs to."""
 
     repeated: RepeatedHead[Headers]
+    outbox: Outbox
 
     def give_back(self, connection: "ReplicaConnection", *, after_stream: bool = False) -> None: ...
 
@@ -107,6 +109,7 @@ class _Hooks:
 class ReplicaConnection(asyncio.Protocol):
     def __init__(self, link: ConnectionOwner) -> None:
         self._link = link
+        self._post = link.outbox.post
         self.headers: Headers = {}
         self.parts: list[bytes] = []
         self.quiet = [True]
@@ -193,12 +196,15 @@ class ReplicaConnection(asyncio.Protocol):
                 and data[-2:] == b"\r\n"
             ) or (data[-5:] != _END and are_whole_chunks(data)):
                 # Once for every chunk of every stream: no calls but those that do the work.
-                write = relay.write
                 relay.events += data.count(EVENT)
                 relay.earlier = relay.before_last
                 relay.before_last = relay.last
                 relay.last = data
-                write(data)
+                if relay.late:
+                    relay.late += data
+                else:
+                    relay.late = data
+                    self._post(relay)
                 return
             self._relay = None
         call = self._call

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from corral.core.repeated_head import RepeatedHead
+from corral.system.outbox import Outbox
 from corral.system.replica_calls import FailureKind, Headers, Sink
 from corral.system.replica_connection import HttpCall, ReplicaConnection, why
 
@@ -23,6 +24,7 @@ class HttpUpstream:
 
     def __init__(self) -> None:
         self._links: set[HttpLink] = set()
+        self._outbox = Outbox()
         self._tasks = asyncio.TaskGroup()
         self._sweeping: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[None]] = set()
@@ -45,7 +47,7 @@ class HttpUpstream:
 
     def open(self, address: str) -> "HttpLink":
         host, _, port = address.rpartition(":")
-        link = HttpLink(host.strip("[]"), int(port), self._connect, self._links.discard)
+        link = HttpLink(host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard)
         self._links.add(link)
         return link
 
@@ -67,11 +69,13 @@ class HttpLink:
         self,
         host: str,
         port: int,
+        outbox: Outbox,
         connect: "Callable[[HttpLink, HttpCall], None]",
         on_done: "Callable[[HttpLink], None]",
     ) -> None:
         self._host = host
         self._port = port
+        self.outbox = outbox
         self._connect = connect
         self._on_done = on_done
         self._idle: list[ReplicaConnection] = []

@@ -507,6 +507,7 @@ class Exchange:
             self._lane.meters.gone.child(self._served.name).value += 1
             self._tell_ending("left", "the client closed the connection")
         if self._reply is not None and self._reply.opened:
+            self._reply.drop()
             self._count_part(self._reply)
         self._finish()
 

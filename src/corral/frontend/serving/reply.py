@@ -93,6 +93,8 @@ class Reply:
             self._hold(self._held, data, last=last)
             return
         self._has_moved = True
+        if self.relay is not None:
+            self.relay.flush()
         opening = b""
         if not self.opened:
             if last and (self._length is not None or not self.is_events):
@@ -147,8 +149,15 @@ class Reply:
         """Ends a stream of events with this one. False: only the end of the connection can tell the client."""
         if not self.is_events or (self._http11 and not self.is_chunked):
             return False
+        if self.relay is not None:
+            self.relay.flush()
         self._write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self.is_chunked else event)
         return True
+
+    def drop(self) -> None:
+        """The client is gone."""
+        if self.relay is not None:
+            self.relay.drop()
 
     def usage(self, *, whole: bool) -> Said:
         if self.relay is None:
