@@ -19,7 +19,8 @@ from corral.frontend.access import Gate
 from corral.frontend.guesses import Guesses
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import StoredKeys
-from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.lane import Lane
+from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import NoLoads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.usage import UsageCounter

@@ -13,7 +13,8 @@ from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica
 from corral.frontend.drivers import Driver
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import LaneKey
-from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.lane import Lane
+from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import Loads, NoLoads
 from corral.frontend.serving.meters import Meters
 from corral.system import SystemClock, SystemIds

@@ -18,7 +18,8 @@ from corral.frontend.admin.status import Self
 from corral.frontend.drivers import Driver
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import StoredKeys
-from corral.frontend.serving.lane import Lane, LaneLimits
+from corral.frontend.serving.lane import Lane
+from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
 from corral.frontend.serving.ports import UsageSink

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from corral.frontend.serving import connection
-from corral.frontend.serving.lane import LaneLimits
+from corral.frontend.serving.limits import LaneLimits
 from harness.lane import KEY, Replica, RunningLane, running_lane
 from harness.waiting import until
 

@@ -14,7 +14,7 @@ from corral.core.load_jobs import LoadProgress, LoadState
 from corral.core.routing import ModelRoute, RouteReplica
 from corral.frontend.drivers import LaneRequest, LaneSend
 from corral.frontend.serving import liveness
-from corral.frontend.serving.lane import LaneLimits
+from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import LoadFailed, ModelLoading
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.ports import free_port

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from corral.bus.messages import OpenRequests
-from corral.frontend.serving.lane import LaneLimits
+from corral.frontend.serving.limits import LaneLimits
 from harness.lane import KEY, OTHER_KEY, Answering, Replica, completion, running_lane
 from harness.waiting import until
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from corral.bus.request_notes import RequestNote
-from corral.frontend.serving.lane import LaneLimits
+from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import NoLoads
 from corral.frontend.serving.notes import KEPT
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane

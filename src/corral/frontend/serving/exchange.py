@@ -18,6 +18,7 @@ from corral.frontend.serving.answers import Refusal, refusal_of, simple_answer
 from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import PROXIED
+from corral.frontend.serving.excuses import no_embeddings, no_other, nobody_came, queue_full, sent_nothing, stayed_busy
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.lacking import STATUSES, LackingReply, explain_lack
 from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
@@ -165,7 +166,7 @@ class Exchange:
         targets = served.targets
         if not targets:
             if served.waiting_for_load >= self._lane.limits.queue:
-                raise self._queue_full(f"{served.name!r} is being loaded", served.waiting_for_load)
+                raise queue_full(f"{served.name!r} is being loaded", served.waiting_for_load, self._lane.limits)
             self._wait_for(self._load(served))
             return
         if self._failed and (self._tries >= TRIES_MOST or served.is_hopeless(self._failed)):
@@ -174,7 +175,7 @@ class Exchange:
             elif self._tries == 1:
                 self._wait_for(self._look_whether_gone(served))
             else:
-                raise self._no_other()
+                raise no_other(self._failure, self._model_name())
             return
         if in_turn or not served.queue.length:
             lane = self._lane
@@ -196,7 +197,7 @@ class Exchange:
     def _wait_for_return(self, served: ServedModel) -> None:
         """A process that starts again is back within seconds: in line for it, or for another one."""
         if self._tries >= TRIES_MOST:
-            raise self._nobody_came()
+            raise nobody_came(self._failure, self._model_name())
         self._failed = ()
         self._queue(served)
 
@@ -207,7 +208,7 @@ class Exchange:
         self._away = link is not None and not await link.probe(b"", within_s=GONE_WITHIN_S)
         try:
             if not self._away:
-                raise self._no_other()
+                raise no_other(self._failure, self._model_name())
             self._wait_for_return(served)
         except Refusal as refusal:
             self._refuse(refusal)
@@ -216,7 +217,7 @@ class Exchange:
         """Whoever waited for the load was let in then: now its wait begins anew, however many came with it."""
         waiting = len(served.queue)
         if waiting >= self._lane.limits.queue and not self._waited_for_load:
-            raise self._queue_full(f"every replica of {served.name!r} is busy", waiting)
+            raise queue_full(f"every replica of {served.name!r} is busy", waiting, self._lane.limits)
         now_s = self._lane.now_s()
         self._queued_since_s = self._queued_since_s or now_s
         deadline_s = self._queued_since_s + self._lane.limits.queue_wait_s
@@ -234,28 +235,10 @@ class Exchange:
 
     def on_waited_too_long(self) -> None:
         self._waiter = None
-        self._refuse(self._nobody_came() if self._away else self._stayed_busy())
-
-    def _queue_full(self, why: str, waiting: int) -> Refusal:
-        message = f"{why} and {waiting} requests wait already; try again later"
-        return Refusal(429, message, code="queue_full", retry_after_s=min(self._lane.limits.queue_wait_s, 5.0))
-
-    def _no_other(self) -> Refusal:
-        message = f"{self._failure}. No other replica of {self._model_name()!r} could take over; try again."
-        return Refusal(502, message, code="replica_failed", retry_after_s=2)
-
-    def _nobody_came(self) -> Refusal:
-        message = f"{self._failure}. No replica of {self._model_name()!r} came back in time; try again."
-        return Refusal(503, message, code="replica_away", retry_after_s=5)
-
-    def _stayed_busy(self) -> Refusal:
-        return Refusal(
-            503,
-            f"every replica of {self._model_name()!r} stayed busy for {self._lane.limits.queue_wait_s:g} s;"
-            f" this request began as number {self._position} in line",
-            code="queue_wait_exceeded",
-            retry_after_s=5,
-        )
+        if self._away:
+            self._refuse(nobody_came(self._failure, self._model_name()))
+        else:
+            self._refuse(stayed_busy(self._model_name(), self._position, self._lane.limits))
 
     def _again(self, *, in_turn: bool = False) -> None:
         if self._over or self._served is None:
@@ -365,11 +348,7 @@ class Exchange:
             return True
         if status == 501 and self.head.path.endswith(b"/embeddings"):
             # The backend's own words would tell how to start it, which is not for the caller to do.
-            message = (
-                f"{self._model_name()!r} makes no embeddings here: its backend was started without them."
-                " They need a model whose configuration has `embeddings: true`."
-            )
-            self._refuse(Refusal(400, message, code="embeddings_not_supported", param="model"))
+            self._refuse(no_embeddings(self._model_name()))
             return True
         return False
 
@@ -540,7 +519,7 @@ class Exchange:
             return
         silent_s = now_s - max(self._since_s, self._active_s, self._first_s)
         if silent_s > limits.silence_s:
-            self.stop(Refusal(504, f"the replica sent nothing for {limits.silence_s:g} s", code="replica_silent"))
+            self.stop(sent_nothing(limits))
         elif silent_s > limits.probe_after_s:
             self._lane.liveness.doubt(target)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from email.utils import formatdate
 from itertools import count
 from types import TracebackType
@@ -18,6 +17,7 @@ from corral.frontend.serving.connection import LaneConnection, is_ours
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import KeyRing
 from corral.frontend.serving.ledger import Ledger
+from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.liveness import Liveness
 from corral.frontend.serving.loads import Loads
 from corral.frontend.serving.meters import Meters
@@ -32,32 +32,6 @@ from corral.system.replica_calls import Upstream
 log = structlog.get_logger()
 
 TICK_EVERY_S = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLimits:
-    body_bytes: int = 32 << 20
-    bodies_bytes: int = 1 << 30
-    """Of all requests together."""
-    per_replica: int = 512
-    """Open requests at one replica, on all frontends, where its own capacity is not known."""
-    queue: int = 1000
-    """Requests in line for one model."""
-    queue_wait_s: float = 60.0
-    load_wait_s: float = 60.0
-    silence_s: float = 600.0
-    """How long a replica may send nothing."""
-    probe_after_s: float = 10.0
-    """How long until a silent replica is asked for a sign of life."""
-    lifeless_s: float = 60.0
-    """How long a replica that gives none keeps the answers it has begun. It may only be very busy."""
-    head_within_s: float = 15.0
-    body_within_s: float = 120.0
-    idle_s: float = 75.0
-    stall_s: float = 60.0
-    """How long a client may take nothing of what it was sent."""
-    show_node: bool = False
-    """To everyone; Corral's own clients are told anyway."""
 
 
 class Lane:
