@@ -37,7 +37,7 @@ def _port_below(address: str) -> int | str:
 
 
 class RoleSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, extra="forbid", defer_build=True)
     role: ClassVar[str]
 
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$"), LocalAiName("LOCALAI_LOG_LEVEL")] = "info"

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
@@ -31,7 +32,11 @@ class WorkerFiles:
     def __init__(self, find: Callable[[str], Awaitable[FileServer]], *, ids: Ids) -> None:
         self._find = find
         self._ids = ids
-        self._client = httpx.AsyncClient(timeout=STEP_WITHIN_S, trust_env=False)
+
+    @cached_property
+    def _client(self) -> httpx.AsyncClient:
+        # Most frontends never need it, and making it takes a tenth of a second.
+        return httpx.AsyncClient(timeout=STEP_WITHIN_S, trust_env=False)
 
     async def put(self, node_id: str, data: bytes, *, suffix: str) -> str:
         key = f"ephemeral/inputs/{self._ids.uuid()}{suffix}"
@@ -78,7 +83,8 @@ class WorkerFiles:
                 log.info("files.not_dropped", node=node_id, error=f"it answered {answer.status_code}")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if "_client" in vars(self):
+            await self._client.aclose()
 
     async def _send(self, node_id: str, method: str, path: str, data: bytes) -> httpx.Response:
         server = await self._find(node_id)
