@@ -25,13 +25,15 @@ def _memory_bytes() -> int:
 
 async def collect_in_small_steps(*, every_s: float = EVERY_S, memory_bytes: Callable[[], int] = _memory_bytes) -> None:
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, NEVER)
+    # A start leaves little behind, and those who just came should not wait while it is looked for.
+    gc.freeze()
     while True:
-        gc.unfreeze()
-        _look()
         at_first = memory_bytes()
         while memory_bytes() - at_first < GROWN_BYTES:
             await asyncio.sleep(every_s)
             _look()
+        gc.unfreeze()
+        _look()
 
 
 def _look() -> None:
