@@ -48,9 +48,10 @@ def test_the_session_cookie_is_out_of_reach_for_scripts_and_other_sites(open_pag
     assert {name: cookie["value"] for name, cookie in cookies.items()} == {"corral_signed_in": "yes"}
 
 
-def test_a_key_without_the_admin_scope_is_told_why_it_sees_nothing(open_page, corral, complaints) -> None:
-    complaints.expect("403")
+def test_a_key_without_the_admin_scope_is_told_why_it_does_not_sign_in(open_page, corral, complaints) -> None:
+    complaints.expect("api/session")
     key = corral.admin.call("POST", "/api/keys", body={"name": "guest", "scope": "user"}).json()["key"]
     page = open_page(signed_in=False)
     sign_in(page, key)
-    expect(page.get_by_role("alert").filter(has_text="could not be read")).to_contain_text("needs an admin key")
+    expect(page.get_by_role("alert")).to_contain_text("signing in needs an admin key")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

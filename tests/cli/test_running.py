@@ -56,6 +56,16 @@ AT = "2026-01-02T03:04:05.678000Z"
             id="backing-off",
         ),
         pytest.param(
+            running(
+                {"state": "pending", "reason": "no room", "next_attempt_at": "2026-01-02T03:04:09Z"},
+                {"state": "pending", "reason": "no room", "next_attempt_at": AT},
+                {"state": "staging", "node": "b", "progress": 40.0},
+                wanted=4,
+            ),
+            ["another is being loaded on b: fetching weights, 40 %", "no room (tried again from 03:04:05 UTC on)"],
+            id="several-wait-for-the-same",
+        ),
+        pytest.param(
             {**running(wanted=2), "replicas": [{"node": "b", "slot": 0, "state": "away", "reason": "b is unhealthy"}]},
             ["the one on b is away: b is unhealthy"],
             id="away",

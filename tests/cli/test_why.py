@@ -44,6 +44,24 @@ def test_machines_of_which_the_same_can_be_said_are_told_together(capsys: pytest
     ]
 
 
+def test_what_is_said_of_a_model_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def waits(second: int) -> dict[str, Any]:
+        outcome = {"waiting": "no room"}
+        at = f"2026-01-02T03:04:{second:02}Z"
+        return {"at": at, "cause": "9 are wanted", "outcome": outcome, "nodes": 1, "candidates": candidates}
+
+    candidates = [candidate("n", "ruled_out", "it is full")]
+    loads = [{"cause": "9 are wanted", "state": "pending", "attempts": tried, "reason": "no room"} for tried in (2, 3)]
+    placed = {**waits(0), "outcome": {"placed": {"evict": []}}}
+    answer = {"replicas": [], "loads": loads, "decisions": [waits(9), waits(5), waits(1), placed]}
+    tell_model(Told(answer), "m")  # type: ignore[arg-type]
+    assert [line for line in capsys.readouterr().out.splitlines()[1:] if line and "ruled out" not in line] == [
+        "2 loads (9 are wanted): pending, attempt 4. no room",
+        "2026-01-02 03:04:09  waiting: no room (cause: 9 are wanted) (3 times since 2026-01-02 03:04:01)",
+        "2026-01-02 03:04:00  placed (cause: 9 are wanted)",
+    ]
+
+
 def test_what_is_said_of_a_node_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     def said(second: int, model: str) -> dict[str, Any]:
         return {"at": f"2026-01-02T03:04:{second:02}Z", "model": model, **candidate("n", "ruled_out", "it is draining")}

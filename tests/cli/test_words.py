@@ -11,6 +11,7 @@ from corral.cli.client import clean
 from corral.cli.operation_parts import read_operation
 from corral.cli.policies import say_exceptions
 from corral.cli.progress import count_words
+from corral.system import SystemDisk
 from harness.programs import clean_environment, run_cli
 
 
@@ -38,6 +39,13 @@ def test_hints_name_the_program_as_it_is_called_here(tmp_path: Path) -> None:
     command = f"./corral up --data-dir {tmp_path} --listen 127.0.0.1:9191"
     assert f"no `./corral up` runs in {tmp_path}; start it with: {command}" in done.stderr
     assert os.listdir(tmp_path) == ["up.json"]
+
+
+def test_whoever_listens_at_the_usual_address_is_not_asked_while_the_one_that_is_meant_starts(tmp_path: Path) -> None:
+    with SystemDisk().hold(tmp_path, "up"):
+        done = run_cli("status", "--data-dir", str(tmp_path), environment=clean_environment(HOME=str(tmp_path)))
+    assert done.returncode == 3
+    assert f"Corral in {tmp_path} is starting, and does not answer yet" in done.stderr
 
 
 def test_commands_in_what_a_frontend_says_can_be_typed_here(monkeypatch: pytest.MonkeyPatch) -> None:

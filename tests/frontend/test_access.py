@@ -121,6 +121,13 @@ def test_a_wrong_key_does_not_sign_in(frontend: Any) -> None:
     assert (answer.status, "set-cookie" in answer.headers) == (401, False)
 
 
+def test_a_user_key_does_not_sign_in_where_every_page_would_be_refused_to_it(frontend: Any) -> None:
+    made = frontend.admin.call("POST", "/api/keys", body={"name": "app", "scope": "user"}).json()
+    answer = call("POST", f"{frontend.url}/api/session", body={"api_key": made["key"]})
+    assert (answer.status, "set-cookie" in answer.headers) == (403, False)
+    assert "the key 'app' has the scope user; signing in needs an admin key" in answer.message
+
+
 @pytest.mark.parametrize(
     ("method", "path", "raw", "status"),
     [

@@ -37,6 +37,22 @@ def test_a_machine_that_nobody_has_seen_for_long_is_not_called_healthy_without_a
     assert view_node(node, now_ms=NOW, silent_after_s=silent_after_s).status_reason == said
 
 
+@pytest.mark.parametrize(
+    ("presence", "drain_wanted", "draining"),
+    [
+        pytest.param(Presence.LIVE, False, True, id="about-to-stop"),
+        pytest.param(Presence.LEFT, False, False, id="left-by-itself"),
+        pytest.param(Presence.GONE, False, False, id="gone"),
+        pytest.param(Presence.LEFT, True, True, id="drained-before-it-left"),
+    ],
+)
+def test_a_worker_that_left_is_not_called_draining_unless_somebody_drained_it(
+    presence: Presence, drain_wanted: bool, draining: bool
+) -> None:
+    node = replace(NODE, presence=presence, drain_wanted=drain_wanted, worker_draining=True)
+    assert view_node(node, now_ms=NOW, silent_after_s=30.0).draining is draining
+
+
 def test_what_runs_on_a_machine_is_counted() -> None:
     def row(identity: str, model: str, slot: int, state: ReplicaState = ReplicaState.READY) -> Replica:
         key = f"{model}#{slot}"

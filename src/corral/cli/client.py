@@ -40,6 +40,8 @@ class Api:
     """Of the `corral up` on this machine, if there is one."""
     guessed: bool = False
     """Nobody said where the frontend is, and none runs on the data directory."""
+    starting: bool = False
+    """Nobody said where the frontend is, and the one on the data directory has not yet told it."""
 
     def call(
         self,
@@ -60,9 +62,11 @@ class Api:
             raise self.explain(error) from error
 
     def check_meant(self) -> None:
-        """Where an `up` ran and does not now, whoever listens at the usual address is not the one that was meant."""
+        """Where an `up` ran and does not now, or not yet, another one may listen at the usual address."""
         if self.guessed and read_last_run(SystemDisk(), self.data_dir) is not None:
             raise Unreachable(f"{_nothing_runs(self.data_dir)}, or name a frontend with --url")
+        if self.starting:
+            raise Unreachable(f"Corral in {self.data_dir} is starting, and does not answer yet: try again in a moment")
 
     def explain(self, error: CorralError) -> CorralError:
         """With what would help, where the caller of a command can help it."""
@@ -134,8 +138,9 @@ def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
     local_url, local_key = _local(directory)
     if url is None or url.rstrip("/") == local_url:
         key = key or local_key
-    guessed = url is None and not _runs(directory)
-    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json, directory, guessed)
+    runs = _runs(directory)
+    guessed, starting = url is None and not runs, url is None and local_url is None and runs
+    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json, directory, guessed, starting)
 
 
 def _runs(directory: Path) -> bool:

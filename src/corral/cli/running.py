@@ -45,13 +45,12 @@ def places(running: Running) -> str:
 
 def problems(running: Running) -> list[str]:
     """Why loads wait or failed, each reason once. One under way tells with its reason what it does."""
-    told = (load.get("error") or (load["state"] == "pending" and load.get("reason")) for load in running["loads"])
-    return list(dict.fromkeys(clean(why) for why in told if why))
+    return list(dict.fromkeys(why for load in running["loads"] if (why := _obstacle(load))))
 
 
 def notes(running: Running) -> list[str]:
     """What stands between what runs and what is wanted: loads under way, waiting or failed, replicas that are away."""
-    told = [_load_note(load, more=bool(running["ready"])) for load in running["loads"]]
+    told = _load_notes(running["loads"], more=bool(running["ready"]))
     told += [_replica_note(one) for one in running["replicas"] if one["state"] in ("away", "failed")]
     missing = _least(running) - running["ready"]
     if missing > 0 and not told:
@@ -59,13 +58,24 @@ def notes(running: Running) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _load_note(load: dict[str, Any], *, more: bool) -> str:
-    again = f" (tried again from {load['next_attempt_at'][11:19]} UTC on)" if load.get("next_attempt_at") else ""
-    if load.get("error"):
-        return f"{clean(load['error'])}{again}"
-    if load["state"] == "pending" and load.get("reason"):
-        return f"{clean(load['reason'])}{again}"
-    return loading_line("another" if more else "it", load)
+def _load_notes(loads: list[dict[str, Any]], *, more: bool) -> list[str]:
+    """What stands in the way of several is said once, with when the first of them is tried again."""
+    stuck: dict[str, list[str]] = {}
+    moving = []
+    for load in loads:
+        if why := _obstacle(load):
+            stuck.setdefault(why, []).extend(filter(None, [load.get("next_attempt_at")]))
+        else:
+            moving.append(loading_line("another" if more else "it", load))
+    return [*moving, *(f"{why}{_again(times)}" for why, times in stuck.items())]
+
+
+def _obstacle(load: dict[str, Any]) -> str:
+    return clean(load.get("error") or (load["state"] == "pending" and load.get("reason")) or "")
+
+
+def _again(times: list[str]) -> str:
+    return f" (tried again from {min(times)[11:19]} UTC on)" if times else ""
 
 
 def _replica_note(replica: dict[str, Any]) -> str:

@@ -52,13 +52,28 @@ def tell_model(api: Api, model: str) -> None:
         click.echo(f"{where}: {replica['corral_state']}{reason}")
     if answer.get("unsatisfiable"):
         click.echo(f"Cannot be given what is wanted: {clean(answer['unsatisfiable'])}")
-    for load in answer["loads"]:
-        told = load.get("error") or load.get("reason") or ""
-        click.echo(f"Load ({clean(load['cause'])}): {load['state']}, attempt {load['attempts'] + 1}. {clean(told)}")
+    for line in _load_lines(answer["loads"]):
+        click.echo(line)
     for setback in answer.get("setbacks", ()):
         click.echo(_setback_line(setback))
-    for decision in answer["decisions"]:
-        _print_decision(decision)
+    for _, alike in groupby(answer["decisions"], key=_said_of_model):
+        latest, *earlier = alike
+        _print_decision(latest, f" ({len(earlier) + 1} times since {show_time(earlier[-1]['at'])})" if earlier else "")
+
+
+def _load_lines(loads: list[dict[str, Any]]) -> Iterator[str]:
+    """Loads of which the same can be said, together, with the attempts of the one that was tried most."""
+    attempts: dict[tuple[str, str, str], list[int]] = {}
+    for load in loads:
+        said = (load["cause"], load["state"], load.get("error") or load.get("reason") or "")
+        attempts.setdefault(said, []).append(load["attempts"] + 1)
+    for (cause, state, told), tried in attempts.items():
+        what = "Load" if len(tried) == 1 else f"{len(tried)} loads"
+        yield f"{what} ({clean(cause)}): {state}, attempt {max(tried)}. {clean(told)}"
+
+
+def _said_of_model(decision: dict[str, Any]) -> tuple[Any, ...]:
+    return decision["outcome"], decision["cause"], _grouped(decision["candidates"])
 
 
 def _setback_line(setback: dict[str, Any]) -> str:
@@ -67,11 +82,11 @@ def _setback_line(setback: dict[str, Any]) -> str:
     return f"Failed on {clean(setback['node'])}{times}, {again}: {clean(setback['error'])}"
 
 
-def _print_decision(decision: dict[str, Any]) -> None:
+def _print_decision(decision: dict[str, Any], often: str = "") -> None:
     outcome = decision["outcome"]
     placed = outcome.get("placed")
     head = "placed" if placed else f"waiting: {clean(outcome['waiting'])}"
-    click.echo(f"\n{show_time(decision['at'])}  {head} (cause: {clean(decision['cause'])})")
+    click.echo(f"\n{show_time(decision['at'])}  {head} (cause: {clean(decision['cause'])}){often}")
     if placed and placed.get("evict"):
         click.echo(f"  made room by ending {len(placed['evict'])} idle replicas")
     for names, verdict, because in _grouped(decision["candidates"]):

@@ -102,7 +102,9 @@ class Node:
 
     @property
     def draining(self) -> bool:
-        return self.drain_wanted or self.worker_draining
+        """A worker that has left is not about to stop any more; an administrator's wish stands while it is away."""
+        away = self.presence in (Presence.LEFT, Presence.GONE)
+        return self.drain_wanted or (self.worker_draining and not away)
 
     @property
     def max_replicas_per_model(self) -> int:

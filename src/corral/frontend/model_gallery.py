@@ -47,7 +47,7 @@ def find_entry(catalogue: ModelCatalogue, wanted: str) -> ModelEntry:
         if at and entry.gallery == gallery and entry.name.lower() == plain.lower():
             return entry
     near = near_names(plain, [entry.name for entry in entries])
-    hint = f"did you mean {', '.join(near)}?" if near else "`corral models available` shows what there is"
+    hint = f"did you mean {', '.join(near)}?" if near else "`corral models available` shows what there is."
     raise NotFound(" ".join([f"no gallery has a model named {wanted!r}; {hint}", *catalogue.unread()]))
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field, StringConstraints
 
 from corral.core.durations import parse_duration_s
-from corral.core.errors import InvalidInput, NotFound, Unauthenticated
+from corral.core.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.frontend.access import SESSION_COOKIE, Gate
 from corral.frontend.admin.principal import Actor
 from corral.frontend.edge import client_address
@@ -149,6 +149,11 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         )
         if principal is None:
             raise Unauthenticated("this key is not known here, or was revoked")
+        if principal.scope is not Scope.ADMIN:
+            raise Forbidden(
+                f"the key {principal.name!r} has the scope {principal.scope}; signing in needs an admin key."
+                " For programs, and for `corral chat`, this key is right."
+            )
         if principal.key_id is not None:
             token = ids.token()
             await stores.access.open_session(principal.key_id, token, ttl_s=SESSION_TTL_S)
