@@ -205,6 +205,35 @@ async def test_a_time_out_is_cleared_by_a_report_and_only_for_an_install(stores:
         assert only(await until(stores, job, "success")).attempts == 0
 
 
+async def test_a_cancel_that_overtakes_its_order_is_told_again(stores: Stores, connect: Connect) -> None:
+    """A worker has nothing to cancel until it has noted the order on its disk."""
+    node = await healthy(stores, "a")
+    worker = Worker(await connect("node"), node)
+    await worker.serve_reports()
+    cancelled = asyncio.Event()
+
+    async def work(_request: dict[str, Any]) -> dict[str, Any]:
+        await cancelled.wait()
+        return {"success": False, "error": "cancelled", "code": "cancelled"}
+
+    async def cancel(_request: dict[str, Any]) -> dict[str, Any]:
+        if worker.verbs().count("corral.cancel") == 1:
+            return {"cancelled": 0}
+        cancelled.set()
+        return {"cancelled": 1}
+
+    await worker.serve("backend.install", work)
+    await worker.serve("corral.cancel", cancel)
+    patient = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+    async with controlling(stores, await connect("fe"), patient) as controller:
+        job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+        await until(stores, job, "downloading")
+        await stores.operations.cancel(job, actor="me")
+        controller.poke()
+        await until(stores, job, "cancelled", within_s=20)
+    assert worker.verbs() == ["backend.install", "corral.cancel", "corral.cancel"]
+
+
 @pytest.mark.parametrize("verb", [Verb.INSTALL, Verb.DELETE])
 async def test_a_lost_answer_is_not_waited_for_when_the_report_shows_the_order_done(
     stores: Stores, connect: Connect, verb: Verb

@@ -17,7 +17,7 @@ from harness.nats import Nats
 from harness.ports import take_ports
 from harness.programs import Program, clean_environment
 from harness.registrar import NODE, TOKEN, Registrar
-from harness.waiting import is_listening, wait_until
+from harness.waiting import is_listening, wait_until, wait_until_async
 
 
 class FleetWorker:
@@ -128,6 +128,17 @@ class Commander:
 
         await self.bus.serve(f"nodes.{self._node}.{subject}", hear, concurrency=1)
         yield heard
+
+    async def wait_for_log(self, process_key: str, text: str) -> list[str]:
+        """All lines, once one begins like this. A process may be ready before it says so, and what it says reaches
+        its log a moment later."""
+
+        async def look() -> list[str] | None:
+            reply = await self.ask("corral.logs", process_key=process_key)
+            lines = [line["text"] for line in reply["lines"] or ()]
+            return lines if any(line.startswith(text) for line in lines) else None
+
+        return await wait_until_async(look, what=f"{process_key} says {text!r}")
 
     async def processes(self) -> dict[str, dict[str, Any]]:
         report = await self.ask("corral.report.now")

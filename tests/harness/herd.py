@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
+from corral.core.load_jobs import RETRY_BASE_S
 from corral.worker.processes.tree import find_marked
 from harness.engine import give_engine
 from harness.fleet_worker import end_marked
@@ -159,6 +161,19 @@ class Herd:
                 program.kill()
         for name in self.workers:
             end_marked(self.directory / name)
+
+
+class Haste:
+    """Made when a load was said to have failed. It is tried again by itself, after half of its first wait at least."""
+
+    def __init__(self) -> None:
+        # Whoever waits for a load looks each half second.
+        self._due_s = time.monotonic() + RETRY_BASE_S / 2 - 1.0
+
+    def check(self, admin: Admin, model: str) -> None:
+        """It was not tried again before that."""
+        [load] = admin.call("GET", f"/api/why/models/{model}").json()["loads"]
+        assert load["attempts"] == 1 or time.monotonic() > self._due_s, load
 
 
 def ask(admin: Admin, model: str, **more: Any) -> Answer:

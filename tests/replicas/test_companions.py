@@ -11,7 +11,7 @@ import pytest
 
 from harness.databases import BOTH
 from harness.gated_files import GatedFiles
-from harness.herd import ADMIN_KEY, Herd, ask
+from harness.herd import ADMIN_KEY, Haste, Herd, ask
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.programs import Admin, Answer, clean_environment
@@ -256,8 +256,7 @@ def test_a_file_that_the_node_refuses_fails_the_load_with_the_cause(herd: Herd) 
     put(herd.directory / "a" / "models", TREE)
     put(herd.directory / "w1" / "models", {"pony": b"a file where a directory has to be"})
     add(admin, PONY.replace("model: pony", "model: pony/shards/1.bin"))
-    answer = ask(admin, "pony", **question("files?"))
+    answer, haste = ask(admin, "pony", **question("files?")), Haste()
     assert answer.status == 503
     assert "1.bin" in answer.message, answer.message
-    why = admin.call("GET", "/api/why/models/pony").json()
-    assert [load["attempts"] for load in why["loads"]] == [1]
+    haste.check(admin, "pony")

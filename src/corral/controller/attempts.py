@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from corral.bus.messages import CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
+from corral.bus.messages import CancelReply, CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
 from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
 from corral.controller.load_ports import PeerBook
@@ -39,6 +39,7 @@ AT_ONCE_ON_THE_LOOP = 16
 DELETE_WITHIN_S = 120.0
 ROLLBACK_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 4.0
+CANCEL_AGAIN_S = 0.5
 AWAY_AGAIN_S = 2.0
 UNKNOWN_AGAIN_S = 5.0
 ANSWER_FOLLOWS_WITHIN_S = 1.0
@@ -194,12 +195,22 @@ class Attempts:
             return f"the old one serves on, but could not be made current again ({error})"
         return "the old one serves on" if answer.success else f"the old one serves on, but {answer.error}"
 
-    async def tell_cancel(self, intent: Intent) -> None:
-        subject = node_subject(intent.node_id, CANCEL)
+    async def call_off(self, running: Running) -> None:
+        """Until the worker has stopped something or answered: a cancel may overtake its order."""
+        while not running.answered and not running.over:
+            if await self.tell_cancel(running.claim.intent):
+                return
+            await asyncio.sleep(CANCEL_AGAIN_S)
+
+    async def tell_cancel(self, intent: Intent) -> bool:
+        """False where the worker has nothing to cancel, yet or any more."""
+        subject, data = node_subject(intent.node_id, CANCEL), encode(CancelRequest(op_id=intent.operation_id))
         try:
-            await self._bus.request(subject, encode(CancelRequest(op_id=intent.operation_id)), within_s=CANCEL_WITHIN_S)
+            reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
         except CorralError as error:  # a worker that is not there does nothing; an old one goes on to its end
             log.info("intent.cancel_not_heard", node=intent.node_id, operation=intent.operation_id, error=str(error))
+            return True
+        return reply.cancelled > 0
 
     def _within_s(self, intent: Intent) -> float:
         match intent.verb:

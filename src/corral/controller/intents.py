@@ -187,7 +187,7 @@ class IntentController:
                 continue
             if not running.called_off:
                 running.called_off = True
-                tasks.create_task(self._attempts.tell_cancel(running.claim.intent))
+                tasks.create_task(self._attempts.call_off(running))
             if id_ not in held and running.task is not None:
                 running.task.cancel()
 

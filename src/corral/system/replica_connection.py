@@ -18,6 +18,9 @@ STALE_AFTER_S = 0.5
 KEEPALIVE = (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000))
 HEAD_MOST_BYTES = 64 * 1024
 RELAY_MOST_BYTES = 8192
+# A loop may read megabytes of one stream in one pass. More than this is written at once: only then does a client that
+# does not read slow its replica down.
+LATE_MOST_BYTES = 64 * 1024
 _END = b"0\r\n\r\n"
 
 
@@ -202,6 +205,8 @@ class ReplicaConnection(asyncio.Protocol):
                 relay.last = data
                 if relay.late:
                     relay.late += data
+                    if len(relay.late) > LATE_MOST_BYTES:
+                        relay.flush()
                 else:
                     relay.late = data
                     self._post(relay)

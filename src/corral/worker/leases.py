@@ -36,6 +36,7 @@ class Leases:
         self._path, self._supervisor, self._disk, self._clock = path, supervisor, disk, clock
         self._boot_id = read_boot_id()
         self._leases = self._read()
+        self._writing = asyncio.Lock()
         self._given_away: dict[ProcessKey, int] = {}
         self._news = asyncio.Event()
         self._news.set()
@@ -114,11 +115,13 @@ class Leases:
         return saved.leases if saved.boot_id == self._boot_id else ProcessLeases()
 
     async def _write(self) -> None:
-        content = msgspec.json.encode(_Saved(self._boot_id, self._leases))
-        try:
-            await asyncio.to_thread(self._disk.write, self._path, content)
-        except OSError as error:
-            log.warning("worker.leases_not_written", error=str(error))
+        """One after the other: a heartbeat and a question of ours may be answered at the same time."""
+        async with self._writing:
+            content = msgspec.json.encode(_Saved(self._boot_id, self._leases))
+            try:
+                await asyncio.to_thread(self._disk.write, self._path, content)
+            except OSError as error:
+                log.warning("worker.leases_not_written", error=str(error))
 
 
 async def _try(ask: Callable[[], Awaitable[None]]) -> None:

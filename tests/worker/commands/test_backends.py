@@ -251,13 +251,14 @@ async def test_a_process_is_not_reused_after_its_directory_was_replaced(worker: 
     async with worker.frontend() as frontend:
         first = await frontend.ask("backend.install", backend="piper", model_id="voice")
         assert first["success"], first
+        await frontend.wait_for_log("voice#0", "serving 1")
         (home / "piper").rename(worker.directory / "moved-away")
         write_localai_backend(home / "piper", "2")
         second = await frontend.ask("backend.install", backend="piper", model_id="voice")
         assert second["success"], second
         assert second["corral"]["pid"] != first["corral"]["pid"]
-        lines = (await frontend.ask("corral.logs", process_key="voice#0"))["lines"]
-        assert [line["text"].split()[1] for line in lines if line["text"].startswith("serving")] == ["1", "2"]
+        lines = await frontend.wait_for_log("voice#0", "serving 2")
+        assert [line.split()[1] for line in lines if line.startswith("serving")] == ["1", "2"]
 
 
 async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worker: FleetWorker, tmp_path: Path) -> None:

@@ -134,5 +134,4 @@ async def test_reports_tell_of_every_change_with_epoch_generation_and_use(worker
         for secret in (asked["processes"][0]["token"], asked["http_token"], asked["blob_token"]):
             assert secret
             assert secret not in published
-        lines = (await frontend.ask("corral.logs", process_key="m#0"))["lines"]
-        assert [line["text"] for line in lines] == ["serving 1"]
+        assert await frontend.wait_for_log("m#0", "serving") == ["serving 1"]

@@ -68,6 +68,22 @@ async def ask(found: Found) -> str:
     return answer.decode()
 
 
+@pytest.mark.parametrize("is_launched", [False, True], ids=["while-it-is-launched", "before-it-is-ready"])
+async def test_an_order_that_confirms_a_process_while_it_starts_is_known_to_the_next_worker(
+    bench: Bench, is_launched: bool
+) -> None:
+    async with bench.supervisor(stop=False) as supervisor:
+        life = await supervisor.begin(server("model#0", "slow", "0.5", generation=3))
+        await asyncio.sleep(0)  # by now it is being launched
+        if is_launched:
+            await until(lambda: life.process is not None)
+        await supervisor.begin(server("model#0", "slow", "0.5", generation=4))
+        await supervisor.until_ready(life)
+        assert [view.spec.generation for view in supervisor.list()] == [4]
+    async with bench.supervisor() as supervisor:
+        assert [view.spec.generation for view in await supervisor.adopt()] == [4]
+
+
 @pytest.mark.parametrize("kind", list(GROUPS))
 async def test_after_kill_9_of_the_worker_every_process_serves_on_and_is_adopted(bench: Bench, kind: str) -> None:
     if (groups := GROUPS[kind]()) is None and kind != "none":

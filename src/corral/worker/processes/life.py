@@ -187,7 +187,8 @@ class Life:
             outcome = await first_of(self._ordered(), process.wait(), await_ready(process, probe, self.spec.readiness))
             if not isinstance(outcome, BecameReady):
                 return outcome
-            await self._note(process, replace(record, was_ready=True))
+            # The newest of both: while it started, a newer order may have confirmed it.
+            await self._note(process, replace(process.record, spec=self.spec, was_ready=True))
         self._was_ready = True
         self._become(Ready(port=record.port, token=record.token))
         self._log.info("process.ready", pid=process.pid, port=record.port)
