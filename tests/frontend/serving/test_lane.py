@@ -394,6 +394,26 @@ async def test_tokens_of_a_stream_are_counted(lane: RunningLane, client: httpx.A
     assert 'direction="in"} 50' in lane.metrics()
 
 
+async def test_tokens_of_a_stream_are_those_that_the_replica_tells_by_itself(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        await answering.event({"choices": [{"delta": {"content": '{"timings": {"predicted_n": 7}}'}}]})
+        timings = {"cache_n": 24, "prompt_n": 10, "prompt_ms": 5.5, "predicted_n": 60, "predicted_per_second": 99.0}
+        await answering.event({"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": timings})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    one.script = script
+    lane.serve("m", one)
+    await client.post(CHAT, json=chat(stream=True))
+    assert 'direction="in"} 34' in lane.metrics()
+    assert 'direction="out"} 60' in lane.metrics()
+
+
 async def test_heads_that_repeat_carry_bodies_of_every_length_both_ways(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
