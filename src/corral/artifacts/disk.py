@@ -39,8 +39,8 @@ class DiskLedger:
             free = self.free_bytes()
             if needed + self._reserve_bytes + self._promised > free:
                 raise DiskFull(
-                    f"{what} needs about {megabytes(needed)}; {self._root} has {megabytes(free)} free, of which"
-                    f" {megabytes(self._reserve_bytes + self._promised)} are kept for other work. Free some space,"
+                    f"{what} needs about {megabytes(needed)}; {self._root} has {megabytes(free)} free, and"
+                    f" {megabytes(self._reserve_bytes + self._promised)} stay free for other work. Free some space,"
                     " for example with `corral artifacts prune`, and try again."
                 )
             if os.statvfs(self._root).f_files and os.statvfs(self._root).f_favail < LOW_INODES:

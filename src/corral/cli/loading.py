@@ -23,6 +23,6 @@ def loading_line(model: str, what: dict[str, Any]) -> str:
     if what.get("eta_seconds"):
         parts.append(f"about {float(what['eta_seconds']):.0f} s left")
     if what.get("reason"):
-        parts.append(clean(str(what["reason"])))
+        parts.append(clean(" ".join(str(what["reason"]).split())))
     where = f" on {clean(str(what['node']))}" if what.get("node") else ""
     return f"{clean(model)} is being loaded{where}: {', '.join(parts)}"

@@ -39,7 +39,7 @@ def _used_short(available: int | None, total: int | None) -> str:
     """`12/24G`: a table has many columns."""
     if not total:
         return "?" if total is None else "-"
-    unit, size = ("T", 1 << 40) if total >= 1000 << 30 else ("G", 1 << 30)
+    unit, size = ("T", 1 << 40) if total >= 1000 << 30 else ("G", 1 << 30) if total >= 100 << 20 else ("M", 1 << 20)
     used = _short((total - available) / size) if available is not None else "?"
     return f"{used}/{_short(total / size)}{unit}"
 

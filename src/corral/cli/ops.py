@@ -8,7 +8,7 @@ import click
 
 from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.following import exit_code_of, how_to_follow, summary, wait_for
-from corral.cli.operation_parts import NodePart, how_held, read_operation
+from corral.cli.operation_parts import Held, NodePart, OperationPart, how_held, read_operation
 from corral.cli.program import command
 from corral.cli.progress import count_words, say_status, status_word
 from corral.core.errors import Conflict, NotFound
@@ -89,10 +89,11 @@ def list_operations(api: Api) -> None:
     if not rows:
         click.echo(f"Nothing is under way. `{command('ops history')}` shows what was.")
         return
+    held = _read_held(api) if any(row.get("retrying") for row in rows) else {}
     print_table(
         ("OPERATION", "WHAT", "PROGRESS", "NODES", "NOTE"),
         [
-            (row["jobID"], f"{row['verb']} {row['name']}", f"{row['progress']} %", _counts(row), _note(row))
+            (row["jobID"], f"{row['verb']} {row['name']}", f"{row['progress']} %", _counts(row), _note(row, held))
             for row in rows
         ],
     )
@@ -103,13 +104,26 @@ def _counts(row: dict[str, Any]) -> str:
     return f"{sum(node['status'] == 'success' for node in nodes)} of {len(nodes)} done" if nodes else "-"
 
 
-def _note(row: dict[str, Any]) -> str:
+def _read_held(api: Api) -> Held:
+    held = {node["id"]: how_held(node) for node in api.call("GET", "api", "nodes")}
+    return {node: how for node, how in held.items() if how is not None}
+
+
+def _note(row: dict[str, Any], held: Held) -> str:
     operation = read_operation(row)
     if operation.retrying:
-        return f"failed, {_next_attempt(operation.next_attempt_at)}: {operation.error}"
+        return f"failed, {say_retry(operation, held)}: {operation.error}"
     if operation.error or not operation.nodes or not row["cancellable"]:
         return operation.error or row.get("message") or ""
     return count_words(operation)
+
+
+def say_retry(operation: OperationPart, held: Held) -> str:
+    """Machines that get no orders are not tried again, whatever was planned: they are waited for."""
+    failing = [node for node in operation.nodes if node.next_attempt_at is not None]
+    if failing and all(node.node_id in held for node in failing):
+        return f"waits for {', '.join(clean(f'{node.node_name} ({held[node.node_id]})') for node in failing)}"
+    return _next_attempt(operation.next_attempt_at)
 
 
 def _next_attempt(at: datetime | None) -> str:
@@ -131,7 +145,8 @@ def show_operation(api: Api, operation: str) -> None:
     found = read_operation(answer)
     click.echo(f"operation  {found.id}")
     click.echo(f"what       {found.verb} {clean(found.backend)}")
-    state = f"failed, {_next_attempt(found.next_attempt_at)}" if found.retrying else found.state
+    held = _read_held(api) if found.nodes else {}
+    state = f"failed, {say_retry(found, held)}" if found.retrying else found.state
     click.echo(f"state      {state}")
     if found.state == "cancelled" and answer.get("message"):
         click.echo(f"because    {clean(answer['message'])}")
@@ -139,7 +154,6 @@ def show_operation(api: Api, operation: str) -> None:
     if not found.nodes:
         click.echo("No machine is affected.")
         return
-    held = {node["id"]: how_held(node) for node in api.call("GET", "api", "nodes")}
     print_table(
         ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
         [
@@ -156,7 +170,8 @@ def show_operation(api: Api, operation: str) -> None:
 
 
 def _say(node: NodePart, held: str | None) -> str:
-    tried = f" (attempt {node.attempts} failed, {_next_attempt(node.next_attempt_at)})" if node.attempts else ""
+    when = f"it is {held}" if held is not None else _next_attempt(node.next_attempt_at)
+    tried = f" (attempt {node.attempts} failed, {when})" if node.attempts else ""
     return say_status(node, held) + (tried if node.status in ("error", "downloading") else "")
 
 
