@@ -9,6 +9,8 @@ class GatedFiles:
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
         self._gates = {name: threading.Event() for name in files}
+        self.under_way: list[str] = []
+        """What is being downloaded now, as often as it is."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -20,6 +22,15 @@ class GatedFiles:
             def do_GET(self) -> None:
                 self._head()
                 name = self.path.lstrip("/")
+                outer.under_way.append(name)
+                try:
+                    self._send(name)
+                except OSError:
+                    self.close_connection = True
+                finally:
+                    outer.under_way.remove(name)
+
+            def _send(self, name: str) -> None:
                 # The first half is on its way at once; a byte now and then says that the rest will come.
                 body = outer.files[name]
                 half = len(body) // 2

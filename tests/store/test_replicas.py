@@ -218,15 +218,31 @@ async def test_a_failed_load_is_answered_with_its_cause_and_not_tried_before_it_
     assert (fresh.state, fresh.attempts) == (LoadState.PENDING, 1)
 
 
-async def test_a_deleted_models_failed_loads_go_with_it_and_later_ones_leave_nothing(stores: Stores) -> None:
+async def test_a_deleted_models_loads_go_with_it_those_that_failed_and_those_under_way(stores: Stores) -> None:
     job = await start(stores)
     await stores.load_claims.fail(job, "bad weights", again_in_s=300, stop=False)
     await stores.models.delete("tiny", "ann")
     assert await stores.load_jobs.read_all() == []
     late = await start(stores)
     await stores.models.delete("tiny", "ann")
-    await stores.load_claims.fail(late, "bad weights", again_in_s=300, stop=False)
     assert await stores.load_jobs.read_all() == []
+    assert not await stores.load_jobs.is_there(late.id)
+    with pytest.raises(Fenced):
+        await stores.load_claims.renew(late, lease_s=60)
+    with pytest.raises(Fenced):
+        await stores.load_claims.fail(late, "bad weights", again_in_s=300, stop=False)
+
+
+async def test_a_load_whose_place_was_given_away_hears_it_when_it_renews_its_lease(stores: Stores) -> None:
+    await add_nodes(stores, make_node("n1"))
+    job = await start(stores)
+    need = Need(model="tiny", measured_bytes={"cpu": GIB})
+    replica = await stores.load_claims.reserve(job, need, await decide(stores, need), nobody, ids=IDS)
+    await stores.load_claims.renew(job, lease_s=60)
+    await stores.replicas.want_stopped([replica.id], why="unloaded by ann")
+    with pytest.raises(Conflict, match="given away"):
+        await stores.load_claims.renew(job, lease_s=60)
+    assert await stores.load_jobs.is_there(job.id)
 
 
 async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: Stores) -> None:

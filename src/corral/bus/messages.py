@@ -102,6 +102,8 @@ class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     op_id: str = ""
     backend: str = ""
+    keep: bool = False
+    """What was fetched so far stays: somebody may go on with it."""
 
 
 class LogsRequest(msgspec.Struct, frozen=True, omit_defaults=True):

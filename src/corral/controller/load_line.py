@@ -50,13 +50,13 @@ class NodeLine:
         if now.status in (NodeStatus.OFFLINE, NodeStatus.PENDING):
             raise NodeLost(f"{node.name} is {now.status.value}")
 
-    async def call_off(self, op_id: str) -> None:
-        """Giving up stops the work, so that it does not finish for nobody."""
+    async def call_off(self, op_id: str, *, keep: bool = False) -> None:
+        """Giving up stops the work, so that it does not finish for nobody. `keep`: what came so far stays there."""
         if self._headway.node_id is None:
             return
         try:
             await self._tools.bus.request(
-                node_subject(self._headway.node_id, CANCEL), encode(CancelRequest(op_id=op_id)), within_s=5.0
+                node_subject(self._headway.node_id, CANCEL), encode(CancelRequest(op_id=op_id, keep=keep)), within_s=5.0
             )
         except CorralError as error:
             log.debug("load.cancel_not_heard", op=op_id, error=str(error))

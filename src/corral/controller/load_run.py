@@ -60,7 +60,30 @@ class LoadRun:
                 finally:
                     keeping.cancel()
         except* Fenced:
-            log.info("load.taken_over", model=self._job.model)
+            await self._leave()
+        except* Conflict as overtaken:
+            await self._overtaken(str(overtaken.exceptions[0]))
+
+    async def _leave(self) -> None:
+        job = self._job
+        if await self._tools.stores.load_jobs.is_there(job.id):
+            log.info("load.taken_over", model=job.model)
+            return
+        log.info("load.ended_by_others", model=job.model)
+        await self._line.call_off(job.id, keep=await self._has_model())
+
+    async def _overtaken(self, why: str) -> None:
+        job = self._job
+        log.info("load.overtaken", model=job.model, why=why)
+        await self._line.call_off(job.id, keep=await self._has_model())
+        await written(job.model, lambda: self._tools.stores.load_claims.give_up(job, why))
+
+    async def _has_model(self) -> bool:
+        try:
+            await self._tools.stores.models.read(self._job.model)
+        except NotFound:
+            return False
+        return True
 
     async def _keep_lease(self) -> None:
         """Until cancelled, or until the job is another's; then everything here ends."""
@@ -74,7 +97,7 @@ class LoadRun:
                 else:
                     await self._tools.stores.load_claims.note_progress(self._job, progress, lease_s=LEASE_S)
                     told = progress
-            except Fenced:
+            except Conflict:
                 raise
             except CorralError as error:  # the store is away; whether the lease held is known when it is back
                 log.warning("load.lease_not_renewed", model=self._job.model, error=str(error))
@@ -103,9 +126,7 @@ class LoadRun:
             log.warning("load.moves_on", model=job.model, node=job.node_name, error=str(error))
             await written(job.model, lambda: jobs.unplace(job, again_in_s=0.5))
         except Conflict as error:  # overtaken by an edit, a delete or an unload
-            why = str(error)
-            log.info("load.overtaken", model=job.model, why=why)
-            await written(job.model, lambda: jobs.give_up(job, why))
+            await self._overtaken(str(error))
         except LoadFailed as error:  # what another machine may do better
             await self._fail_here(error, started=started)
         except CorralError as error:

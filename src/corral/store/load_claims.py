@@ -71,8 +71,10 @@ class LoadClaimStore:
         return await self._database.write(body)
 
     async def renew(self, job: LoadJob, *, lease_s: float) -> None:
+        """Conflict tells that its place was given away meanwhile."""
+
         async def body(tx: Tx) -> None:
-            await _held(tx, job)
+            await _check_place(tx, await _held(tx, job))
             await tx.execute(
                 "UPDATE load_jobs SET lease_until = now_ms() + $2 WHERE id = $1", job.id, int(lease_s * 1000)
             )
@@ -80,8 +82,10 @@ class LoadClaimStore:
         await self._database.write(body)
 
     async def note_progress(self, job: LoadJob, progress: LoadProgress, *, lease_s: float) -> None:
+        """As `renew`."""
+
         async def body(tx: Tx) -> None:
-            await _held(tx, job)
+            await _check_place(tx, await _held(tx, job))
             await tx.execute(
                 "UPDATE load_jobs SET state = $2, bytes_sent = $3, total_bytes = $4, file_index = $5, total_files = $6,"
                 " eta_ms = $7, reason = $8, lease_until = now_ms() + $9, changed_at = now_ms() WHERE id = $1",
@@ -198,7 +202,7 @@ class LoadClaimStore:
             rows = await lock_replicas(tx, [one for one in (held.replica_id, held.replaces) if one])
             mine = next((row for row in rows if row.id == held.replica_id), None)
             if mine is None or mine.state is ReplicaState.STOPPING:
-                raise Conflict(f"the place for {job.model} was given away while it was loaded")
+                raise _given_away(job)
             old = [row.id for row in rows if row.id == held.replaces and row.state is ReplicaState.READY]
             version = await bump_version(tx, ROUTES)
             await tx.execute(
@@ -351,6 +355,18 @@ class LoadClaimStore:
             )
 
         await self._database.write(body)
+
+
+async def _check_place(tx: Tx, held: LoadJob) -> None:
+    if held.replica_id is None:
+        return
+    rows = await read_replicas(tx, "WHERE id = $1", held.replica_id)
+    if not rows or rows[0].state is ReplicaState.STOPPING:
+        raise _given_away(held)
+
+
+def _given_away(job: LoadJob) -> Conflict:
+    return Conflict(f"the place for {job.model} was given away while it was loaded")
 
 
 async def _give_place_back(tx: Tx, held: LoadJob, error: str, *, stop: bool) -> None:

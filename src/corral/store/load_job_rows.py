@@ -3,7 +3,9 @@
 from dataclasses import dataclass, fields
 
 from corral.core.load_jobs import LoadProgress, LoadState
+from corral.core.replicas import ReplicaState
 from corral.store.database import Row, Tx
+from corral.store.replica_rows import set_states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +68,11 @@ def job_of(row: Row) -> LoadJob:
 
 async def read_jobs(tx: Tx, where: str = "", *args: object) -> list[LoadJob]:
     return [job_of(row) for row in await tx.fetch(f"{SELECT} {where} ORDER BY model, ordinal", *args)]
+
+
+async def end_jobs(tx: Tx, model: str, why: str) -> None:
+    """Whoever works on one finds itself fenced, and stops what it began."""
+    for job in await read_jobs(tx, "WHERE model = $1", model):
+        if job.replica_id is not None:
+            await set_states(tx, [job.replica_id], ReplicaState.STOPPING, why)
+    await tx.execute("DELETE FROM load_jobs WHERE model = $1", model)

@@ -4,13 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.cold import ColdPlan, plan_cold
-from corral.core.replicas import ReplicaState
 from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Tx
 from corral.store.leases import Lease, check_held
-from corral.store.load_job_rows import LoadJob, job_of, read_jobs
+from corral.store.load_job_rows import LoadJob, end_jobs, job_of, read_jobs
 from corral.store.models import lock_model
-from corral.store.replica_rows import read_replicas, set_states
+from corral.store.replica_rows import read_replicas
 from corral.store.replicas import read_surroundings
 from corral.store.scheduling import clear_unsatisfiable, find_scheduling
 from corral.store.setbacks import clear_setbacks, wake_loads
@@ -97,17 +96,21 @@ class LoadJobStore:
         return await self._database.read(body)
 
     async def cancel(self, model: str, *, why: str) -> None:
-        """Of an unload: no load of the model goes on, and what failed is forgotten. Whoever works on one finds itself
-        fenced."""
+        """Of an unload: no load of the model goes on, and what failed is forgotten."""
 
         async def body(tx: Tx) -> None:
-            for job in await read_jobs(tx, "WHERE model = $1", model):
-                if job.replica_id is not None:
-                    await set_states(tx, [job.replica_id], ReplicaState.STOPPING, why)
-            await tx.execute("DELETE FROM load_jobs WHERE model = $1", model)
+            await end_jobs(tx, model, why)
             await clear_setbacks(tx, model)
 
         await self._database.write(body)
+
+    async def is_there(self, identity: str) -> bool:
+        """Also when it has failed, or is another's."""
+
+        async def body(tx: Tx) -> bool:
+            return await tx.fetch_one("SELECT id FROM load_jobs WHERE id = $1", identity) is not None
+
+        return await self._database.read(body)
 
     async def forgive(self, model: str, *, node_id: str | None = None) -> None:
         """Somebody wants it tried now, on one node or wherever it finds a place: what failed is forgotten."""

@@ -24,6 +24,7 @@ from corral.core.routing import near_names
 from corral.store.bucket_rows import leave_unused
 from corral.store.database import Database, Row, Tx
 from corral.store.events import append_event
+from corral.store.load_job_rows import end_jobs
 from corral.store.setbacks import clear_setbacks
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version, read_version
 from corral.system.yaml import load_yaml
@@ -209,8 +210,7 @@ class ModelStore:
             # What was wanted of it goes too: another model of the same name begins anew.
             await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
             await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
-            # So does what failed; who works on a load finds out by itself that nobody wants it.
-            await tx.execute("DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'", name)
+            await end_jobs(tx, name, "its model was deleted")
             await clear_setbacks(tx, name)
             await _append_revision(tx, name, revision, "", actor)
             await bump_version(tx, MODELS)

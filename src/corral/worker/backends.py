@@ -222,8 +222,8 @@ class Backends:
             await self._ledger.forget_concrete(name)
         await self.refresh()
 
-    def cancel(self, *, op_id: str, backend: str) -> int:
-        return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "")
+    def cancel(self, *, op_id: str, backend: str, keep: bool = False) -> int:
+        return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "", keep=keep)
 
     def held(self, backend: str) -> AbstractAsyncContextManager[None]:
         """Nobody else changes the backend meanwhile: a start chooses its version and launches it."""

@@ -79,7 +79,7 @@ class Jobs:
             if caller in job.callers:
                 job.callers.remove(caller)
 
-    def cancel(self, *, op_id: str = "", backend: str = "") -> int:
+    def cancel(self, *, op_id: str = "", backend: str = "", keep: bool = False) -> int:
         """How many requests were told. What others still wait for goes on without them."""
         told = 0
         for job in self._jobs.values():
@@ -90,7 +90,7 @@ class Jobs:
             ]
             told += len(leaving)
             if leaving and len(leaving) == len(job.callers):
-                job.token.cancel()  # they hear it from the job, when nothing is written any more
+                job.token.cancel(keep_partials=keep)  # they hear it from the job, when nothing is written any more
                 continue
             for caller in leaving:
                 if not caller.left.done():

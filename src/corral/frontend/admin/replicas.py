@@ -52,8 +52,8 @@ def replica_routes(stores: Stores, in_flight: InFlight, changed: Callable[[], Aw
 
     @router.get("/api/nodes/{node_id}/models")
     async def list_on_node(node_id: str) -> Response:
-        await stores.nodes.read_one(node_id)
-        found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
+        node = await stores.nodes.read_one(node_id)
+        found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node.id]
         return MsgspecJson(show_replicas(found, in_flight))
 
     @router.post("/api/nodes/{node_id}/models/unload")
@@ -64,15 +64,16 @@ def replica_routes(stores: Stores, in_flight: InFlight, changed: Callable[[], Aw
     @router.post("/api/nodes/{node_id}/models/delete")
     async def delete_on_node(node_id: str, wanted: OnModel, actor: Actor) -> Message:
         """Its files too, when the process is gone."""
-        await _unload_on_node(node_id, wanted.model_name, actor)
-        await stores.staged_files.want_deleted(wanted.model_name, node_id)
+        node = await _unload_on_node(node_id, wanted.model_name, actor)
+        await stores.staged_files.want_deleted(wanted.model_name, node)
         return Message(message="model deleted from node")
 
-    async def _unload_on_node(node_id: str, model: str, actor: str) -> None:
-        await stores.nodes.read_one(node_id)
+    async def _unload_on_node(named: str, model: str, actor: str) -> str:
+        node_id = (await stores.nodes.read_one(named)).id
         rows = [row for row in await stores.replicas.read_of_node(node_id) if row.model == model]
         await stores.replicas.want_stopped([row.id for row in rows], why=f"unloaded by {actor}")
         await stores.events.append(actor=actor, action="model.unloaded", subject=model, detail={"node": node_id})
         await changed()
+        return node_id
 
     return router

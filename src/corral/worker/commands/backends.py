@@ -98,9 +98,9 @@ async def cancel(bench: Workbench, message: BusMessage) -> bytes:
     request = decode(message.data, CancelRequest)
     if not request.op_id and not request.backend:
         raise InvalidInput("a cancel names an operation or a backend")
-    cancelled = bench.backends.cancel(op_id=request.op_id, backend=request.backend)
+    cancelled = bench.backends.cancel(op_id=request.op_id, backend=request.backend, keep=request.keep)
     if request.op_id:
-        cancelled += bench.models.jobs.cancel(op_id=request.op_id)
+        cancelled += bench.models.jobs.cancel(op_id=request.op_id, keep=request.keep)
     return encode(CancelReply(cancelled=cancelled))
 
 

@@ -1,0 +1,73 @@
+"""A load that nobody wants any more stops where it stands: nothing is fetched, started or kept for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.databases import BOTH
+from harness.echo_herd import add_echo_models, start_echo_worker
+from harness.gated_files import GatedFiles
+from harness.herd import Herd, ask
+from harness.nats import Nats
+from harness.programs import Admin
+from harness.waiting import wait_until
+
+WEIGHTS = b"the weights" * 1000
+
+
+@pytest.fixture(params=BOTH)
+def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    running = Herd(tmp_path, nats, store)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def web() -> Iterator[GatedFiles]:
+    server = GatedFiles({"weights": WEIGHTS})
+    yield server
+    server.stop()
+
+
+def begin(herd: Herd, web: GatedFiles) -> Admin:
+    """A load of `horse` that stands in the middle of its download."""
+    admin = herd.start_frontend()
+    start_echo_worker(herd, "w1")
+    add_echo_models(admin, "horse", more=f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
+    assert admin.call("POST", "/api/models/horse/load").status == 202
+    wait_until(lambda: fetched(herd) >= len(WEIGHTS) // 2 and web.under_way, what="half of it is there")
+    return admin
+
+
+def fetched(herd: Herd) -> int:
+    """Bytes of files that are not whole yet."""
+    return sum(path.stat().st_size for path in (herd.directory / "w1").glob("**/partial/*") if path.suffix != ".json")
+
+
+def started(herd: Herd) -> bool:
+    return "horse#" in (herd.directory / "w1.log").read_text()
+
+
+def test_deleting_the_model_ends_its_download_and_leaves_nothing(herd: Herd, web: GatedFiles) -> None:
+    admin = begin(herd, web)
+    assert admin.call("DELETE", "/api/models/horse").status == 200
+    wait_until(lambda: not web.under_way, what="the worker hangs up")
+    wait_until(lambda: not fetched(herd), what="what came is gone")
+    wait_until(lambda: not herd.read_sql("SELECT id FROM replicas"), what="its place is free")
+    assert not herd.read_sql("SELECT id FROM load_jobs")
+    assert not started(herd)
+
+
+@pytest.mark.parametrize("way", ["/api/models/horse/unload", "/api/nodes/w1/models/unload"])
+def test_an_unload_ends_the_download_and_the_next_load_goes_on_with_it(herd: Herd, web: GatedFiles, way: str) -> None:
+    admin = begin(herd, web)
+    assert admin.call("POST", way, body={"model_name": "horse"}).status == 200
+    wait_until(lambda: not web.under_way, what="the worker hangs up")
+    wait_until(lambda: not herd.read_sql("SELECT id FROM replicas"), what="its place is free")
+    assert not started(herd)
+    assert fetched(herd) >= len(WEIGHTS) // 2, "what came stays for the next"
+    web.let_go("weights")
+    answer = ask(admin, "horse")
+    assert answer.status == 200, answer.body
