@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.databases import BOTH
-from harness.echo_herd import add_echo_models, start_echo_worker
+from harness.echo_herd import CONFIG, add_echo_models, start_echo_worker
 from harness.gated_files import GatedFiles
 from harness.herd import Herd, ask
 from harness.nats import Nats
@@ -26,16 +26,21 @@ def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator
 
 @pytest.fixture
 def web() -> Iterator[GatedFiles]:
-    server = GatedFiles({"weights": WEIGHTS})
+    server = GatedFiles({"weights": WEIGHTS, "others": b"others"})
+    server.let_go("others")
     yield server
     server.stop()
+
+
+def from_web(web: GatedFiles, name: str) -> str:
+    return f"download_files: [{web.download('horse/model.gguf', name)}]\n"
 
 
 def begin(herd: Herd, web: GatedFiles) -> Admin:
     """A load of `horse` that stands in the middle of its download."""
     admin = herd.start_frontend()
     start_echo_worker(herd, "w1")
-    add_echo_models(admin, "horse", more=f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
+    add_echo_models(admin, "horse", more=from_web(web, "weights"))
     assert admin.call("POST", "/api/models/horse/load").status == 202
     wait_until(lambda: fetched(herd) >= len(WEIGHTS) // 2 and web.under_way, what="half of it is there")
     return admin
@@ -71,3 +76,14 @@ def test_an_unload_ends_the_download_and_the_next_load_goes_on_with_it(herd: Her
     web.let_go("weights")
     answer = ask(admin, "horse")
     assert answer.status == 200, answer.body
+
+
+def test_an_edit_that_names_another_file_does_not_wait_for_the_first(herd: Herd, web: GatedFiles) -> None:
+    admin = begin(herd, web)
+    edited = CONFIG.format(name="horse") + from_web(web, "others")
+    assert admin.call("PUT", "/api/models/horse", body={"config": edited}).status == 200
+    wait_until(lambda: not web.under_way, what="the worker hangs up")
+    answer = ask(admin, "horse")
+    assert answer.status == 200, answer.body
+    assert (herd.directory / "w1" / "models" / "horse" / "model.gguf").read_bytes() == b"others"
+    wait_until(lambda: not fetched(herd), what="what came of the first is gone")

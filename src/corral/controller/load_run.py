@@ -14,6 +14,7 @@ from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools, 
 from corral.controller.load_weights import Weights
 from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
+from corral.core.load_plan import plan_weights
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.system.loops import until_poked
@@ -24,6 +25,8 @@ log = structlog.get_logger()
 class LoadRun:
     def __init__(self, job: LoadJob, tools: LoadTools) -> None:
         self._job, self._tools = job, tools
+        self._begun: StoredModel | None = None
+        """As it is being loaded."""
         self._headway = Headway(job, tools.clock)
         self._line = NodeLine(tools, self._headway)
         self._placing = Placing(job, tools, self._headway)
@@ -70,20 +73,21 @@ class LoadRun:
             log.info("load.taken_over", model=job.model)
             return
         log.info("load.ended_by_others", model=job.model)
-        await self._line.call_off(job.id, keep=await self._has_model())
+        await self._line.call_off(job.id, keep=await self._needs_the_same())
 
     async def _overtaken(self, why: str) -> None:
         job = self._job
         log.info("load.overtaken", model=job.model, why=why)
-        await self._line.call_off(job.id, keep=await self._has_model())
+        await self._line.call_off(job.id, keep=await self._needs_the_same())
         await written(job.model, lambda: self._tools.stores.load_claims.give_up(job, why))
 
-    async def _has_model(self) -> bool:
+    async def _needs_the_same(self) -> bool:
+        """Whether another load of the model could go on with the files that came so far."""
         try:
-            await self._tools.stores.models.read(self._job.model)
+            model = await self._tools.stores.models.read(self._job.model)
         except NotFound:
             return False
-        return True
+        return self._begun is None or plan_weights(model.config) == plan_weights(self._begun.config)
 
     async def _keep_lease(self) -> None:
         """Until cancelled, or until the job is another's; then everything here ends."""
@@ -112,6 +116,7 @@ class LoadRun:
             placed = await self._placing.take(model)
             if placed is None:
                 return
+            self._begun = model
             replica, node = placed
             found = await self._weights.bring(model, node)
             if not await self._placing.still_fits(node):

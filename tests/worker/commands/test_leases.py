@@ -57,8 +57,8 @@ async def test_a_cut_off_worker_ends_what_it_holds_on_lease_and_keeps_the_rest(
         worker.registrar.silent = True
         began_s = time.monotonic()
         wait_until(lambda: is_gone(leased) or None, what="the leased process is gone")
-        # The last answer came up to one heartbeat before the silence.
-        assert time.monotonic() - began_s > LEASE_S - 0.6
+        # The last answer came one heartbeat before the silence, or a little more where the machine is busy.
+        assert time.monotonic() - began_s > LEASE_S / 2
 
         async def only_the_other() -> bool:
             return set(await frontend.processes()) == {"m#1"}
