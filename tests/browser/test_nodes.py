@@ -157,6 +157,11 @@ def test_an_address_of_a_node_that_is_gone_leads_back(open_page) -> None:
     expect(page).to_have_url(re.compile(r"#/nodes$"))
 
 
+def test_a_node_is_found_by_its_name_too(open_page) -> None:
+    page = open_page("#/nodes/home")
+    expect(page.get_by_role("complementary", name="Node details").get_by_role("heading", name="home")).to_be_visible()
+
+
 def test_everything_is_within_the_keyboards_reach(open_page) -> None:
     page = open_page()
     expect(row(page, "home")).to_be_visible()

@@ -38,6 +38,8 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
   const search = route.useSearch();
   const { nodeId: openId } = useParams({ strict: false });
   const navigate = useNavigate();
+  // An address that somebody typed has the name.
+  const opened = nodes.find(({ id }) => id === openId) ?? nodes.find(({ name }) => name === openId);
 
   // Filtering may lag a little behind typing, never the other way round.
   const shownSearch = useDeferredValue(search);
@@ -51,7 +53,7 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
 
   async function close() {
     await navigate({ to: "/nodes", search: (now: NodesSearch) => now });
-    if (openId !== undefined) document.querySelector<HTMLElement>(`[data-node="${CSS.escape(openId)}"]`)?.focus();
+    if (opened !== undefined) document.querySelector<HTMLElement>(`[data-node="${CSS.escape(opened.id)}"]`)?.focus();
   }
 
   const setDialog = (isOpen: boolean) => show((now) => withDialog(now, isOpen));
@@ -92,7 +94,7 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
               <Roster
                 nodes={shown}
                 scroller={scroller}
-                selectedId={openId ?? null}
+                selectedId={opened?.id ?? null}
                 sort={view.sort}
                 descending={view.descending}
                 onSort={(sort) => show((now) => withSort(now, sort))}
@@ -111,7 +113,7 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
             if (event.key === "Escape" && event.currentTarget.contains(event.target as Element)) void close();
           }}
         >
-          <OpenNode node={nodes.find(({ id }) => id === openId)} onClose={() => void close()} />
+          <OpenNode node={opened} onClose={() => void close()} />
         </aside>
       )}
       <AddMachineDialog open={search.add === "open"} onClose={() => setDialog(false)} nodes={nodes} />
