@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: real servers, started once per run."""
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -19,6 +20,8 @@ def pytest_configure() -> None:
     """Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow."""
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+    # A shell starts what runs in its background deaf to Ctrl-C, and so would be all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -166,6 +166,22 @@ def test_a_gallery_is_read_once_and_then_only_asked_for_news(frontend: Frontend,
     assert ("/backends.yaml", 304) in files.asked[before:]
 
 
+def test_what_was_written_into_a_gallery_a_moment_ago_can_be_installed(frontend: Frontend, files: HttpFiles) -> None:
+    frontend.admin.call("GET", "/api/backends/available")
+    files.files["/late.tar"] = b"fetched by nobody here"
+    late = f"- {{name: late, uri: '{files.url('/late.tar')}', sha256: {'0' * 64}}}\n"
+    files.files["/backends.yaml"] = GALLERY + late.encode()
+    files.files["/models.yaml"] = MODELS + b"- {name: late-model, overrides: {backend: engine}}\n"
+    try:
+        answer = frontend.admin.call("POST", "/api/backends/install/late", body={"selector": {"room": "none"}})
+        assert answer.status in (200, 202), answer.body
+        assert frontend.admin.call("POST", "/api/models/install", body={"name": "late-model"}).status == 201
+        assert frontend.admin.call("POST", "/api/backends/install/never").status == 404
+    finally:
+        files.files.update({"/backends.yaml": GALLERY, "/models.yaml": MODELS})
+        assert frontend.admin.call("POST", "/api/galleries/refresh").status == 200
+
+
 def test_an_unreachable_gallery_is_shown_from_its_copy_with_its_age(tmp_path: Path, nats_for_module: Nats) -> None:
     files = HttpFiles({"/backends.yaml": GALLERY})
     flags = ("--trusted-hosts", "127.0.0.1", "--backend-galleries", f"ours={files.url('/backends.yaml')}")

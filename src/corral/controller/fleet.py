@@ -151,7 +151,7 @@ class Fleet:
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
         await self._refuse_frozen(backend, states)
-        await self._resolver.refresh()
+        await self._resolver.look_again()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
         if wanted.spare_rolled_back:
             orders, spared = spare_rolled_back(orders, states)
@@ -225,6 +225,7 @@ class Fleet:
         if wanted.uri:
             found = await self._resolver.resolve_location(wanted.uri, backend, wanted.alias, nodes)
         else:
+            await self._resolver.look_up(wanted.element)
             found = await self._resolver.resolve(wanted.element, nodes)
         galleries = "" if wanted.uri else self._resolver.galleries_text()
         by_build = {

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from corral.artifacts import BackendEntry, BackendRequest, Catalogue
 from corral.artifacts.digests import Digest
+from corral.artifacts.errors import NotInstalled
 from corral.artifacts.galleries.catalogue import signatures_for
 from corral.artifacts.galleries.entries import backend_request
 from corral.artifacts.pins import Pin, pinned_uri
@@ -22,10 +22,6 @@ from corral.core.errors import CorralError, InvalidInput
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.variants import Chosen, Unfit
-
-log = structlog.get_logger()
-
-REFRESH_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +49,7 @@ class Catalogues(Protocol):
 
     async def backends(self) -> Catalogue: ...
 
-    async def refresh(self) -> None: ...
+    async def look_again(self) -> None: ...
 
 
 class Pins(Protocol):
@@ -66,13 +62,15 @@ class Resolver:
     def __init__(self, catalogues: Catalogues, pins: Pins) -> None:
         self._catalogues, self._pins = catalogues, pins
 
-    async def refresh(self) -> None:
-        """Asks the galleries for news, for a moment; without any, what is known counts."""
+    async def look_again(self) -> None:
+        await self._catalogues.look_again()
+
+    async def look_up(self, element: str) -> None:
+        """A name that no gallery had when it was last read may be there now: whoever asks for it just wrote it down."""
         try:
-            async with asyncio.timeout(REFRESH_WITHIN_S):
-                await self._catalogues.refresh()
-        except (TimeoutError, CorralError) as error:
-            log.info("galleries.not_refreshed", error=str(error))
+            (await self._catalogues.backends()).find(element)
+        except NotInstalled:
+            await self._catalogues.look_again()
 
     async def resolve_wish(self, wish: Wish, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Of what a policy asks for, be it of a gallery or from a location."""

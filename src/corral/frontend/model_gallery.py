@@ -22,6 +22,8 @@ class ModelReader(Protocol):
 class ModelCatalogues(Protocol):
     async def models(self) -> ModelCatalogue: ...
 
+    async def look_again(self) -> None: ...
+
 
 class ModelGallery:
     def __init__(self, reader: ModelReader, catalogues: ModelCatalogues) -> None:
@@ -33,7 +35,11 @@ class ModelGallery:
 
     async def read_config(self, wanted: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
         """The YAML that installing `wanted` (`name` or `gallery@name`) means."""
-        entry = find_entry(await self.read_catalogue(), wanted)
+        try:
+            entry = find_entry(await self.read_catalogue(), wanted)
+        except NotFound:  # of what was last read; whoever asks for it may just have written it down
+            await self._catalogues.look_again()
+            entry = find_entry(await self.read_catalogue(), wanted)
         resolved = await self._reader.read_model(entry)
         return dump_yaml(config_document(resolved, entry, name=name, overrides=overrides or {}))
 

@@ -11,6 +11,7 @@ import structlog
 
 from corral.artifacts import Catalogue, GalleryStatus, ModelCatalogue
 from corral.artifacts.settings import GallerySettings, gallery_at
+from corral.core.errors import CorralError
 from corral.core.galleries import GalleryAddress
 from corral.system import Clock
 
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 
 FIRST_READ_WITHIN_S = 5.0
 """How long a look-up waits, once, for a gallery that was never read before."""
+LOOK_WITHIN_S = 5.0
+"""How long somebody waits for news who asked for what is not known, or for the newest."""
 RETRY_AFTER_S = 60.0
 """When a gallery that could not be reached is asked again."""
 
@@ -143,6 +146,14 @@ class Galleries:
         self._problems = problems
         if self.editions() != before:
             self._changed()
+
+    async def look_again(self) -> None:
+        """Asks for news, for a moment; without any, what is known counts."""
+        try:
+            async with asyncio.timeout(LOOK_WITHIN_S):
+                await self.refresh()
+        except (TimeoutError, CorralError) as error:
+            log.info("galleries.not_refreshed", error=str(error))
 
     async def run(self) -> None:
         while True:
