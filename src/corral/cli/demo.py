@@ -110,7 +110,9 @@ class Demo:
     def _show(self) -> None:
         api = self._connect()
         nodes = self._wait("three healthy machines", READY_WITHIN_S, lambda: _healthy(api))
-        say(f"{len(nodes)} machines are healthy after {self._elapsed()}.\n")
+        say(f"{len(nodes)} machines are healthy after {self._elapsed()}. Watch them while this lasts:")
+        say(f"  Web UI    {self._url}")
+        say(f"  Admin key {self._directory / 'keys' / 'admin.key'}\n")
         self._install_backend(api)
         self._load_model(api)
         answered = self._ask(api, FIRST_QUESTION)
@@ -128,9 +130,7 @@ class Demo:
         say(f"{took_s:.1f} s after {victim} died, {MODEL} runs on {' and '.join(now)}.\n")
         say(f"Next: {command('up')}")
         if self._stay:
-            say(f"\n  Web UI    {self._url}")
-            say(f"  Admin key {self._directory / 'keys' / 'admin.key'}")
-            click.pause("\nLook around in the web UI. Any key ends the demo.")
+            click.pause(f"\nLook around in the web UI, {self._url}. Any key ends the demo.")
 
     def _install_backend(self, api: Api) -> None:
         say(f"{BACKEND} from PyPI on all of them:")
