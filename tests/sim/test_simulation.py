@@ -103,3 +103,21 @@ def test_a_load_that_shows_life_may_take_as_long_as_it_takes(tmp_path: Path) -> 
         world.end()
 
     simulate(1, tmp_path, play=play, machines=1)
+
+
+def test_what_is_in_use_is_rebuilt_also_where_only_a_maximum_is_wanted(tmp_path: Path) -> None:
+    async def play(world: World) -> None:
+        await world.begin()
+        await asyncio.sleep(30)
+        await world.scale("gamma", 0, 2)
+        assert await world.ask("gamma", within_s=60)
+        [row] = await world.truth.replicas.read_all()
+        dead = world.find_worker(row.node_id)
+        assert dead is not None
+        dead.kill(with_processes=True)
+        await asyncio.sleep(180)
+        [again] = await world.truth.replicas.read_all()
+        assert (again.state, again.node_id == row.node_id) == (ReplicaState.READY, False)
+        world.end()
+
+    simulate(1, tmp_path, play=play, machines=2)

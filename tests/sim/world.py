@@ -263,7 +263,7 @@ class World:
         )
         self.hint()
 
-    async def _ask(self, model: str, *, within_s: float) -> Any:
+    async def ask(self, model: str, *, within_s: float) -> Any:
         if not self.frontends:
             return None
         host = self._streams["work"].choice(sorted(self.frontends))
@@ -275,7 +275,7 @@ class World:
     async def _keep_asking(self, model: str) -> None:
         """As a lane does that finds no replica in its table, which may be older than the store."""
         while self.frontends:
-            self.spawn(self._ask(model, within_s=30), name=f"ask for {model}")
+            self.spawn(self.ask(model, within_s=30), name=f"ask for {model}")
             await asyncio.sleep(1 + 4 * self.draw("work"))
 
     # The run
@@ -307,7 +307,7 @@ class World:
         await asyncio.sleep(CONVERGE_S)
         await self.checkers.at_rest(self.truth)
         for name in MODELS:
-            settled = await self._ask(name, within_s=60)
+            settled = await self.ask(name, within_s=60)
             assert settled is not None
             assert settled.cause is None, settled
             assert settled.progress is None, settled

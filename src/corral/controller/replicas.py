@@ -34,7 +34,7 @@ LEASE_TTL_S = 15.0
 LOOK_EVERY_S = 2.0
 LOOK_AT_MOST_EVERY_S = 0.1
 REBUILD_IF_USED_WITHIN_MS = 30 * 60_000
-"""A model nobody schedules is brought back after its node died only if somebody uses it."""
+"""A model that no scheduling keeps running is brought back after its node died only if somebody uses it."""
 
 
 class ReplicaController:
@@ -117,7 +117,7 @@ class ReplicaController:
             acted_at = record.state.acted_at if record is not None else None
             view = builder.build(model, scheduling, rows, acted_at=acted_at)
             await self._apply(model, plan_scaling(view), known={job.id for job in jobs}, seen_at=fleet.now_ms)
-        await self._rebuild(lost, models, records)
+        await self._rebuild(lost, models, {name: record.scheduling for name, record in records.items()})
         self.passes += 1
 
     # What waits for room
@@ -169,14 +169,16 @@ class ReplicaController:
         return lost
 
     async def _rebuild(
-        self, lost: Sequence[Replica], models: Mapping[str, StoredModel], managed: Mapping[str, object]
+        self, lost: Sequence[Replica], models: Mapping[str, StoredModel], wanted: Mapping[str, Scheduling]
     ) -> None:
-        """Scheduling brings back what is scheduled; of the rest, what is in use."""
+        """Scheduling brings back what it keeps running; of the rest, what is in use."""
         now_ms = await self._stores.nodes.now_ms()
         for replica in lost:
             model = models.get(replica.model)
             in_use = now_ms - replica.last_used < REBUILD_IF_USED_WITHIN_MS
-            if model is None or not model.served or replica.model in managed or not in_use:
+            kept = wanted.get(replica.model)
+            is_brought_back = kept is not None and (kept.min_replicas > 0 or kept.spread_all)
+            if model is None or not model.served or is_brought_back or not in_use:
                 continue
             await self._stores.load_jobs.ask(model.name, model.revision, cause="its node is gone", ids=self._ids)
             self._loads_changed()

@@ -89,9 +89,13 @@ class StagedFileStore:
         await self._database.write(body)
 
     async def want_deleted_with_models(self) -> None:
-        """What is left of models that were deleted."""
+        """What is left of models that were deleted; of machines that were removed nobody can be told to."""
 
         async def body(tx: Tx) -> None:
+            await tx.execute(
+                "DELETE FROM staged_models WHERE NOT EXISTS"
+                " (SELECT 1 FROM nodes n WHERE n.id = staged_models.node_id AND n.removed_at IS NULL)"
+            )
             await tx.execute(
                 "UPDATE staged_models SET delete_wanted = $1, delete_due_at = now_ms() WHERE delete_wanted = $2"
                 " AND NOT EXISTS (SELECT 1 FROM models m WHERE m.name = staged_models.model AND m.deleted_at IS NULL)",

@@ -74,7 +74,7 @@ def node_routes(
     @router.get("/{node_id}", response_model=NodeView)
     async def show_node(node_id: str) -> Response:
         node = await nodes.read_one(node_id)
-        loads = count_loads(await stores.replicas.read_of_node(node_id), in_flight.total)
+        loads = count_loads(await stores.replicas.read_of_node(node.id), in_flight.total)
         return MsgspecJson(view(node, await nodes.now_ms(), loads))
 
     @router.delete("/{node_id}")

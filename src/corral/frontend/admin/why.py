@@ -78,10 +78,10 @@ def _show_setback(node: str, setback: Setback) -> dict[str, Any]:
     }
 
 
-async def _tell_of_node(stores: Stores, in_flight: InFlight, node_id: str) -> dict[str, Any]:
-    node = await stores.nodes.read_one(node_id)
+async def _tell_of_node(stores: Stores, in_flight: InFlight, named: str) -> dict[str, Any]:
+    node = await stores.nodes.read_one(named)
     decisions = await stores.decisions.read(limit=50)
-    found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node_id]
+    found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node.id]
     return {
         "node": node.name,
         "status": node.status.value,
@@ -92,7 +92,7 @@ async def _tell_of_node(stores: Stores, in_flight: InFlight, node_id: str) -> di
                 "model": decision.model,
                 "at": show_time(decision.at),
                 "cause": decision.cause,
-                **verdict_on(node_id, decision.candidates),
+                **verdict_on(node.id, decision.candidates),
             }
             for decision in decisions
         ],
