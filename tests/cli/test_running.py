@@ -31,12 +31,24 @@ def test_a_model_is_as_wanted_when_enough_is_ready_and_nothing_stands_in_the_way
 
 
 AT = "2026-01-02T03:04:05.678000Z"
+EVERYWHERE = {"min_replicas": 0, "max_replicas": 0, "spread_all": True}
 
 
 @pytest.mark.parametrize(
     ("found", "told"),
     [
         pytest.param(running(ready=2, wanted=2), [], id="as-wanted"),
+        pytest.param({**running(ready=2), "wanted": {**EVERYWHERE, "nodes": 2}}, [], id="everywhere"),
+        pytest.param(
+            {**running(ready=1), "wanted": {**EVERYWHERE, "nodes": 2}},
+            ["1 more is wanted and will be loaded in a moment"],
+            id="not-yet-everywhere",
+        ),
+        pytest.param(
+            {**running(ready=0), "wanted": {**EVERYWHERE, "nodes": 0}},
+            ["it is wanted on every machine that its selector fits, and no healthy one is such"],
+            id="everywhere-is-nowhere",
+        ),
         pytest.param(
             running({"state": "staging", "node": "b", "progress": 40.0}, wanted=2),
             ["another is being loaded on b: fetching weights, 40 %"],

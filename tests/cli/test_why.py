@@ -62,6 +62,24 @@ def test_what_is_said_of_a_model_again_and_again_is_said_once(capsys: pytest.Cap
     ]
 
 
+def test_who_made_room_and_what_was_said_of_the_many_others_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = {
+        "at": "2026-01-02T03:04:05Z",
+        "cause": "a request",
+        "outcome": {"placed": {"evict": ["id"]}, "ended": ["old#0"]},
+        "nodes": 301,
+        "candidates": [candidate("best", "chosen", "")],
+        "others": [
+            {"verdict": "ruled_out", "reason": "it is offline", "nodes": 290},
+            {"verdict": "possible", "reason": "", "nodes": 10},
+        ],
+    }
+    tell_model(Told({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "others made room: old#0" in lines
+    assert lines[-1] == "and 300 more nodes: 290 ruled out (it is offline); 10 possible"
+
+
 def test_what_is_said_of_a_node_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     def said(second: int, model: str) -> dict[str, Any]:
         return {"at": f"2026-01-02T03:04:{second:02}Z", "model": model, **candidate("n", "ruled_out", "it is draining")}

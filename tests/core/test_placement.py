@@ -56,6 +56,7 @@ NEED = Need(model="m", weights_bytes=4 * GIB)
         pytest.param(NEED, room(status=NodeStatus.PENDING), "it is pending", id="not-approved"),
         pytest.param(NEED, room(status=NodeStatus.UNHEALTHY), "it is unhealthy", id="not-healthy"),
         pytest.param(NEED, room(status=NodeStatus.DRAINING), "it is draining", id="draining"),
+        pytest.param(NEED, room(takes_backends=False), "it is an agent, which runs no backends", id="agent"),
         pytest.param(
             replace(NEED, selector={"tier": "slow"}), room(), "label tier is fast, not slow", id="selector-differs"
         ),
@@ -183,6 +184,16 @@ def test_as_few_as_possible_are_evicted() -> None:
         room("one-goes", free_memory=2 * GIB, replicas=(held("3", "z", idle_ms=1_000),)),
     ]
     assert chosen(place(NEED, nodes)).evict == ("3",)
+
+
+@pytest.mark.parametrize(("spare", "evict"), [(1, None), (2, ("1", "2"))])
+def test_no_more_of_a_model_make_room_than_it_can_spare(spare: int, evict: tuple[str, ...] | None) -> None:
+    """INV-26: each of them could go, but not both."""
+    twins = tuple(held(name, "x", slot=slot, memory_bytes=2 * GIB, spare=spare) for slot, name in enumerate("12"))
+    for need, free in ((NEED, 2 * GIB), (replace(NEED, groups=frozenset({"big"})), 16 * GIB)):
+        here = tuple(replace(one, groups=need.groups) for one in twins)
+        outcome = place(need, [room(free_memory=free, replicas=here)]).outcome
+        assert (outcome.evict if isinstance(outcome, Placed) else None) == evict
 
 
 def test_nobody_is_evicted_where_there_is_room_elsewhere() -> None:

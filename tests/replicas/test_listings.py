@@ -44,12 +44,23 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     assert "it runs 1 of this model already" in shown
     [node] = read(admin, "nodes", "list")
     assert (node["model_count"], node["in_flight_count"]) == (1, 0)
+    assert admin.call("GET", "/api/nodes/w1").json()["model_count"] == 1
+    by_name = admin.call("GET", "/api/why/nodes/w1").json()
+    assert by_name == admin.call("GET", f"/api/why/nodes/{node['id']}").json()
+    assert [replica["model_name"] for replica in by_name["replicas"]] == ["tiny"]
+    assert "not considered" not in {decision["verdict"] for decision in by_name["decisions"]}
     assert "tiny (slot 0, ready)" in cli(admin, "nodes", "show", "w1").stdout
     status = cli(admin, "status").stdout
     assert "1 configured, 1 served by 1 replica, 1 not as wanted" in status
     told = cli(admin, "why", "model", "tiny").stdout
     assert "of memory free" in told
     assert "negated" not in told
+    cli(admin, "models", "scale", "tiny", "--min", "0")
+    assert cli(admin, "models", "unload", "tiny").stdout == "tiny: unloaded\n"
+    assert (herd.replicas("tiny"), herd.engines("w1")) == ([], []), "it has happened when it is said"
+    nowhere = cli(admin, "models", "scale", "tiny", "--everywhere", "--selector", "tier=fast").stdout
+    assert "That is none now: no healthy machine has the labels tier=fast" in nowhere
+    assert "no healthy one is such" in cli(admin, "models", "list").stdout
 
 
 def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(herd: Herd) -> None:

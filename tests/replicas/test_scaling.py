@@ -92,8 +92,9 @@ def test_room_is_made_by_ending_what_was_used_least_recently_and_never_what_is_b
     assert third["node_id"] == old["node_id"]
     assert (herd.replicas("first"), [row["id"] for row in herd.ready("second")]) == ([], [new["id"]])
     assert old_engine not in herd.engines(names[old["node_id"]]), "its process is really gone"
-    decision = admin.call("GET", "/api/why/models/third").json()["decisions"][-1]
-    assert decision["outcome"]["placed"]["evict"] == [old["id"]] or decision["candidates"][0]["verdict"] == "chosen"
+    placed, made_room = admin.call("GET", "/api/why/models/third").json()["decisions"]
+    assert (made_room["outcome"]["placed"]["evict"], made_room["outcome"]["ended"]) == ([old["id"]], ["first#0"])
+    assert "ended" not in placed["outcome"]
 
     # Now the third was used last, but the second answers somebody: it stays, though idle for longer.
     with HeldStream(admin.url, ADMIN_KEY, "second", engine=herd.engines(names[new["node_id"]])[0]) as stream:

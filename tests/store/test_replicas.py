@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.errors import Conflict, Fenced, InvalidInput
 from corral.core.load_jobs import LoadProgress, LoadState
-from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 from corral.core.observed import Observation, ObservedProcess
 from corral.core.placement import GIB, Decision, Need, Placed, place
 from corral.core.presence import Presence
@@ -18,12 +18,14 @@ from corral.core.routing import ReplicaId
 from corral.core.scaling import Add, Scheduling
 from corral.core.standing import Standing
 from corral.store.database import Tx
+from corral.store.decisions import record_decision
 from corral.store.given_away import FORGET_AFTER_MS
 from corral.store.load_claims import Loaded
 from corral.store.load_job_rows import LoadJob
 from corral.store.load_jobs import Patience
 from corral.store.load_memory import LoadInfo
 from corral.store.node_rows import insert_node
+from corral.store.replica_rows import insert_replica
 from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.databases import Rig
@@ -443,6 +445,95 @@ async def test_footprints_only_grow(stores: Stores) -> None:
     await stores.load_memory.note_peak("m", "r", "d2", "nvidia", 50)
     assert await stores.load_memory.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
     assert await stores.load_memory.read_peaks("m", "other") == {}
+
+
+async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
+    """A machine whose memory an idle replica has, and a load that needs it."""
+    await add_nodes(stores, make_node("a", available_ram=GIB, last_heartbeat=10**15))
+    idle = await serve(stores)
+
+    async def weigh(tx: Tx) -> None:
+        await tx.execute("UPDATE replicas SET memory_bytes = $1", 30 * GIB)
+
+    await stores.database.write(weigh)
+    job = await start(stores, "big", TINY.replace("tiny", "big"))
+    need = Need(model="big", weights_bytes=16 * GIB)
+    return job, need, await decide(stores, need), idle
+
+
+async def test_who_makes_room_is_written_down_and_gets_no_more_requests(stores: Stores) -> None:
+    job, need, decision, idle = await make_crowded(stores)
+    [ending] = await stores.load_claims.evict(job, need, decision, nobody)
+    assert (ending.id, ending.state) == (idle.id, ReplicaState.STOPPING)
+    assert await routed(stores) == []
+    [told] = await stores.decisions.read(model="big")
+    assert told.outcome["ended"] == ["tiny#0"]
+    assert told.candidates["candidates"][0]["verdict"] == "chosen"
+
+
+@pytest.mark.parametrize("reason", ["busy", "minimum", "pinned"])
+async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: str) -> None:
+    """INV-26. What was idle when the decision was made may not be when it is carried out."""
+    job, need, decision, _ = await make_crowded(stores)
+    if reason == "minimum":
+        await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    if reason == "pinned":
+        pinned = TINY + "pinned: true\n"
+        revision = (await stores.models.save(pinned, "ann")).revision
+
+        async def follow(tx: Tx) -> None:
+            await tx.execute("UPDATE replicas SET revision = $1", revision)
+
+        await stores.database.write(follow)
+    with pytest.raises(Conflict, match="has to stay"):
+        await stores.load_claims.evict(job, need, decision, (lambda _: 1) if reason == "busy" else nobody)
+    assert await routed(stores) == ["a"]
+
+
+async def test_a_replica_that_is_away_is_no_spare_one(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b", presence=Presence.SUSPECT))
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    here = await serve(stores)
+
+    async def copy(tx: Tx) -> None:
+        await insert_replica(tx, replace(here, id="away", node_id="b"))
+
+    await stores.database.write(copy)
+    rooms = (await stores.replicas.read_fleet(nobody)).rooms
+    assert [held.evictable for room in rooms for held in room.replicas] == [False, False]
+
+
+async def test_of_a_large_herd_a_decision_keeps_the_best_and_counts_the_others(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    [room] = (await stores.replicas.read_fleet(nobody)).rooms
+    poorer = [replace(room, id=f"a{number}", name=f"a{number}", free_memory=GIB) for number in range(150)]
+    richer = [replace(room, id=f"b{number}", name=f"b{number}", free_memory=20 * GIB) for number in range(100)]
+    asleep = [replace(room, id=f"c{number}", name=f"c{number}", status=NodeStatus.OFFLINE) for number in range(7)]
+    need = Need(model="tiny")
+
+    async def record(tx: Tx) -> None:
+        await record_decision(tx, job, place(need, [room, *poorer, *richer, *asleep]))
+
+    await stores.database.write(record)
+    [told] = await stores.decisions.read(model="tiny")
+    names = [candidate["node"] for candidate in told.candidates["candidates"]]
+    assert names[0] == "a"
+    assert {*names} >= {one.name for one in richer}
+    assert told.candidates["nodes"] == 258
+    assert told.candidates["others"] == [
+        {"verdict": "possible", "reason": "", "nodes": 51},
+        {"verdict": "ruled_out", "reason": "it is offline", "nodes": 7},
+    ]
+
+
+async def test_what_a_removed_machine_has_on_its_disk_is_nobodys_any_more(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    for node in ("a", "b"):
+        await stores.staged_files.note_staged(node, "tiny", "1", 100)
+    await stores.nodes.remove("a", actor="ann")
+    await stores.staged_files.want_deleted_with_models()
+    assert [deletion.node_id for deletion in await stores.staged_files.claim_deletions(lease_ms=1000)] == ["b"]
 
 
 async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -> None:

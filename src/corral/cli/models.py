@@ -14,9 +14,11 @@ from corral.cli.running import NOTHING, Running, notes, places, read_running, st
 from corral.cli.weights_config import config_for, is_location
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
+from corral.system.clock import pause
 
 LOAD_WITHIN_S = 900.0
 LOOK_EVERY_S = 2.0
+ENDED_WITHIN_S, ENDED_LOOK_S = 60.0, 0.2
 
 
 @click.group("models")
@@ -343,13 +345,27 @@ def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> 
 @models_group.command("unload")
 @client_command
 @click.argument("model")
-def unload_model(api: Api, model: str) -> None:
+@click.option("--wait/--no-wait", default=True, help="Wait until its processes are gone.")
+def unload_model(api: Api, model: str, wait: bool) -> None:
     """Stop every replica of a model. The next request loads it again."""
     name = _served_name(api, model)
     before = read_running(api).get(name, NOTHING)
     answer = api.call("POST", "api", "models", name, "unload", body={}, within_s=LOAD_WITHIN_S)
+    if wait:
+        _wait_until_ended(api, name)
     ran = bool(before["replicas"] or before["loads"])
-    _say(api, answer, f"{clean(name)}: unloaded" if ran else f"{clean(name)}: it ran nowhere, so nothing was unloaded")
+    done = "unloaded" if wait else "is being unloaded"
+    _say(api, answer, f"{clean(name)}: {done}" if ran else f"{clean(name)}: it ran nowhere, so nothing was unloaded")
+
+
+def _wait_until_ended(api: Api, name: str) -> None:
+    clock = SystemClock()
+    give_up_s = clock.monotonic_s() + ENDED_WITHIN_S
+    while ending := [one for one in read_running(api).get(name, NOTHING)["replicas"] if one["state"] == "stopping"]:
+        if clock.monotonic_s() > give_up_s:
+            where = ", ".join(clean(one["node"]) for one in ending)
+            raise TimedOut(f"{clean(name)} has not ended on {where} yet. The order is repeated until it has.")
+        pause(ENDED_LOOK_S)
 
 
 @models_group.command("scale")
@@ -386,6 +402,8 @@ def scale_model(
     if possible is not None and possible < low and not api.as_json:
         click.echo(f"{possible} of {low} fit now; {clean(answer['possible_reason'])}")
         click.echo("The others wait for room: another machine, or a higher --max-replicas-per-model of a worker.")
+    elif everywhere and possible == 0 and not api.as_json:
+        click.echo(f"That is none now: {clean(answer['possible_reason'])}")
 
 
 def _count_words(low: int, high: int) -> str:

@@ -53,7 +53,9 @@ def notes(running: Running) -> list[str]:
     told = _load_notes(running["loads"], more=bool(running["ready"]))
     told += [_replica_note(one) for one in running["replicas"] if one["state"] in ("away", "failed")]
     missing = _least(running) - running["ready"]
-    if missing > 0 and not told:
+    if _is_for_nobody(running):
+        told.append("it is wanted on every machine that its selector fits, and no healthy one is such")
+    elif missing > 0 and not told:
         told = [f"{missing} more {'is' if missing == 1 else 'are'} wanted and will be loaded in a moment"]
     return list(dict.fromkeys(told))
 
@@ -85,9 +87,16 @@ def _replica_note(replica: dict[str, Any]) -> str:
 
 def _least(running: Running) -> int:
     wanted = running.get("wanted")
-    return int(wanted["min_replicas"]) if wanted else 0
+    if not wanted:
+        return 0
+    return int(wanted.get("nodes", 0) if wanted.get("spread_all") else wanted["min_replicas"])
+
+
+def _is_for_nobody(running: Running) -> bool:
+    wanted = running.get("wanted") or {}
+    return bool(wanted.get("spread_all")) and wanted.get("nodes") == 0
 
 
 def is_as_wanted(running: Running) -> bool:
     """Nothing failed or waits, and as many replicas are ready as are wanted at least."""
-    return not problems(running) and running["ready"] >= _least(running)
+    return not problems(running) and not _is_for_nobody(running) and running["ready"] >= _least(running)

@@ -1,6 +1,6 @@
 """`corral why`: the recorded decision behind what runs where."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -84,17 +84,25 @@ def _setback_line(setback: dict[str, Any]) -> str:
 
 def _print_decision(decision: dict[str, Any], often: str = "") -> None:
     outcome = decision["outcome"]
-    placed = outcome.get("placed")
-    head = "placed" if placed else f"waiting: {clean(outcome['waiting'])}"
+    head = "placed" if "placed" in outcome else f"waiting: {clean(outcome['waiting'])}"
     click.echo(f"\n{show_time(decision['at'])}  {head} (cause: {clean(decision['cause'])}){often}")
-    if placed and placed.get("evict"):
-        click.echo(f"  made room by ending {len(placed['evict'])} idle replicas")
+    if outcome.get("ended"):
+        click.echo(f"  others made room: {', '.join(map(clean, outcome['ended']))}")
     for names, verdict, because in _grouped(decision["candidates"]):
         mark = "*" if verdict == "chosen" else " "
         click.echo(f" {mark} {_few(names):20} {verdict.replace('_', ' '):10} {because}")
     hidden = decision["nodes"] - len(decision["candidates"])
     if hidden > 0:
-        click.echo(f"   and {hidden} more nodes")
+        click.echo(f"   and {hidden} more nodes{_others(decision.get('others', ()))}")
+
+
+def _others(counted: Sequence[dict[str, Any]]) -> str:
+    said = [f"{one['nodes']} {one['verdict'].replace('_', ' ')}{_in_brackets(clean(one['reason']))}" for one in counted]
+    return f": {'; '.join(said)}" if said else ""
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
 def _grouped(candidates: list[dict[str, Any]]) -> list[tuple[list[str], str, str]]:

@@ -1,5 +1,6 @@
 """Where one load gets its place."""
 
+import asyncio
 from dataclasses import replace
 
 import structlog
@@ -9,7 +10,7 @@ from corral.controller.load_tools import LoadTools, written
 from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LoadState, retry_delay_s
 from corral.core.nodes import Node, NodeStatus
-from corral.core.placement import Need, Placed, Waiting, place
+from corral.core.placement import Decision, Need, Waiting, place
 from corral.core.replicas import COMING, Replica
 from corral.core.room import device_class
 from corral.core.setbacks import cause_of
@@ -20,6 +21,7 @@ from corral.store.replicas import FleetView
 log = structlog.get_logger()
 
 PLACE_TRIES = 16
+TOLD_WITHIN_S, TOLD_LOOK_S = 15.0, 0.25
 
 
 class Placing:
@@ -60,14 +62,15 @@ class Placing:
                 await stores.load_claims.rest(job, decision, why, until_ms=outcome.until_ms)
                 return None
             if isinstance(outcome, Waiting):
-                delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
-                log.info("load.waits", model=job.model, why=outcome.reason, again_in_s=delay_s)
-                await stores.load_claims.wait(job, decision, outcome.reason, again_in_s=delay_s)
+                await self._wait(decision, outcome.reason)
                 return None
-            if outcome.evict:
-                await self._evict(outcome)
-                continue
             try:
+                if outcome.evict:
+                    stuck = await self._evict(need, decision, outcome.node_id)
+                    if stuck:
+                        await self._wait(decision, stuck)
+                        return None
+                    continue
                 replica = await stores.load_claims.reserve(
                     job, need, decision, self._tools.traffic.total, ids=self._tools.ids
                 )
@@ -115,11 +118,40 @@ class Placing:
             return None
         return rows[0], node
 
-    async def _evict(self, outcome: Placed) -> None:
+    async def _wait(self, decision: Decision, why: str) -> None:
+        job = self._job
+        delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
+        log.info("load.waits", model=job.model, why=why, again_in_s=delay_s)
+        await self._tools.stores.load_claims.wait(job, decision, why, again_in_s=delay_s)
+
+    async def _evict(self, need: Need, decision: Decision, node_id: str) -> str:
+        """Ends what makes room. Why that takes longer; empty when it is gone."""
         stores = self._tools.stores
-        rows = await stores.replicas.want_stopped(outcome.evict, why=f"it makes room for {self._job.model}")
+        began_ms = await stores.nodes.now_ms()
+        ending = await stores.load_claims.evict(self._job, need, decision, self._tools.traffic.total)
         await self._tools.hint()
-        await self._tools.stop_replicas(rows)
+        await self._tools.stop_replicas(ending)
+        ids = {row.id for row in ending}
+        left = [row for row in await stores.replicas.read_of_node(node_id) if row.id in ids]
+        if left:
+            why = left[0].stop_error or "it takes its time"
+            return f"{left[0].model} makes room for it and has not ended yet: {why}"
+        if ending:
+            await self._until_told(node_id, since_ms=began_ms)
+        return ""
+
+    async def _until_told(self, node_id: str, *, since_ms: int) -> None:
+        """A node tells with its heartbeats what is free. One of Corral's does before it says that a process has ended;
+        judged by the figures from before, one after the other would have to go."""
+        until_s = self._tools.clock.monotonic_s() + TOLD_WITHIN_S
+        while self._tools.clock.monotonic_s() < until_s:
+            try:
+                node = await self._tools.stores.nodes.read_one(node_id)
+            except NotFound:
+                return
+            if (node.last_heartbeat or 0) > since_ms:
+                return
+            await asyncio.sleep(TOLD_LOOK_S)
 
 
 def _is_spread(fleet: FleetView, model: str) -> bool:

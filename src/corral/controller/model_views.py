@@ -10,6 +10,7 @@ from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
 from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling, release_leaving
+from corral.core.targets import pick_serving
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -39,11 +40,7 @@ class ViewBuilder:
         ]
         return ModelView(
             scheduling=scheduling,
-            matching_nodes=tuple(
-                node.id
-                for node in self.fleet.nodes
-                if node.status is NodeStatus.HEALTHY and matches(node, scheduling.selector)
-            ),
+            matching_nodes=tuple(node.id for node in pick_serving(self.fleet.nodes, scheduling.selector)),
             away_nodes=frozenset(
                 node.id for node in self.fleet.nodes if node.status in (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
             ),
@@ -56,7 +53,7 @@ class ViewBuilder:
             loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
             waiting=self.traffic.queue_depth(model.name),
             since_action_ms=now_ms - acted_at if acted_at is not None else None,
-            pace=self.pace,
+            pace=replace(self.pace, idle_ttl_ms=None) if model.config.pinned else self.pace,
         )
 
     def _replica(

@@ -80,6 +80,8 @@ class HeldReplica:
     groups: frozenset[str] = frozenset()
     evictable: bool = False
     """Ready, serving nobody, and its model keeps its minimum without it."""
+    spare: int = 1
+    """So many of its model may go together without falling below its minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ class NodeRoom:
     free_disk: int | None
     replicas: tuple[HeldReplica, ...] = ()
     in_flight: int = 0
+    takes_backends: bool = True
     standing: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     """The beginning of its score, which is the same for every need."""
 
@@ -323,6 +326,8 @@ class _Judge:
         need = self._need
         if room.status is not NodeStatus.HEALTHY:
             return f"it is {room.status.value}"
+        if not room.takes_backends:
+            return "it is an agent, which runs no backends"
         if self._excludes and (problem := self._excluded(room.id)):
             return problem
         for key, value in self._labels:
@@ -411,7 +416,8 @@ def _cheapest_eviction(
 def _victims(need: Need, room: NodeRoom) -> list[HeldReplica] | None:
     """Rivals first, then the least recently used, until the need fits; None when it never does."""
     rivals = [held for held in room.replicas if _rivals(need, held)]
-    if any(not rival.evictable for rival in rivals):
+    going = Counter(rival.model for rival in rivals)
+    if any(not rival.evictable or going[rival.model] > rival.spare for rival in rivals):
         return None
     victims = list(rivals)
     wanted = need.memory_bytes(room.device)
@@ -422,8 +428,10 @@ def _victims(need: Need, room: NodeRoom) -> list[HeldReplica] | None:
     for held in sorted(others, key=lambda held: -held.idle_ms):
         if missing <= 0:
             break
-        victims.append(held)
-        missing -= held.memory_bytes or 0
+        if going[held.model] < held.spare:
+            going[held.model] += 1
+            victims.append(held)
+            missing -= held.memory_bytes or 0
     return victims if missing <= 0 else None
 
 

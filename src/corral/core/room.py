@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node
+from corral.core.nodes import Node, NodeType
 from corral.core.placement import HeldReplica, NodeRoom
 from corral.core.sizes import parse_budget_bytes
 
@@ -44,6 +44,7 @@ def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: It
         free_disk=disk,
         replicas=tuple(replicas),
         in_flight=sum(replica.in_flight for replica in replicas),
+        takes_backends=node.node_type is NodeType.BACKEND,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,13 @@ def matches(node: Node, selector: Mapping[str, str]) -> bool:
 def takes_backends(node: Node) -> bool:
     """Machines that wait for approval and agents get no commands about backends."""
     return node.approved and node.node_type is NodeType.BACKEND
+
+
+def pick_serving(nodes: Iterable[Node], selector: Mapping[str, str]) -> list[Node]:
+    """Where a model with such a selector may run now."""
+    return [
+        node for node in nodes if takes_backends(node) and node.status is NodeStatus.HEALTHY and matches(node, selector)
+    ]
 
 
 def pick_nodes(nodes: Sequence[Node], target: Target) -> list[Node]:

@@ -1,18 +1,21 @@
 """Where replicas were placed, and what ruled other machines out."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from corral.core.placement import SCORE_NAMES, Decision, Placed
+from corral.core.placement import SCORE_NAMES, Candidate, Decision, Placed, Score, Verdict
 from corral.store.database import Database, Tx
 from corral.store.load_job_rows import LoadJob
 
 DECISIONS_KEPT = 20
 NODES_EXPLAINED = 200
-"""Of a larger herd a decision keeps the best and counts the rest."""
+"""Of a larger herd a decision keeps the best, and of the rest how many the same can be said of."""
+REASONS_COUNTED = 10
+NO_SCORE: Score = (0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class DecisionStore:
 
 async def record_decision(tx: Tx, job: LoadJob, decision: Decision) -> None:
     outcome = decision.outcome
+    ranked = sorted(decision.candidates, key=_rank)
     candidates = [
         {
             "node_id": candidate.node_id,
@@ -69,7 +73,7 @@ async def record_decision(tx: Tx, job: LoadJob, decision: Decision) -> None:
             "reason": candidate.reason,
             "score": dict(zip(SCORE_NAMES, candidate.score, strict=True)) if candidate.score else None,
         }
-        for candidate in sorted(decision.candidates, key=lambda one: (one.verdict.value != "chosen", one.score is None))
+        for candidate in ranked[:NODES_EXPLAINED]
     ]
     await tx.execute(
         "INSERT INTO decisions (model, job, at, cause, node_id, outcome, candidates)"
@@ -78,10 +82,10 @@ async def record_decision(tx: Tx, job: LoadJob, decision: Decision) -> None:
         job.id,
         job.cause,
         outcome.node_id if isinstance(outcome, Placed) else None,
+        msgspec.json.encode(_show_outcome(decision)).decode(),
         msgspec.json.encode(
-            {"placed": outcome} if isinstance(outcome, Placed) else {"waiting": outcome.reason}
+            {"nodes": len(ranked), "candidates": candidates, "others": _count(ranked[NODES_EXPLAINED:])}
         ).decode(),
-        msgspec.json.encode({"nodes": len(candidates), "candidates": candidates[:NODES_EXPLAINED]}).decode(),
     )
     await tx.execute(
         "DELETE FROM decisions WHERE model = $1 AND id NOT IN"
@@ -89,3 +93,25 @@ async def record_decision(tx: Tx, job: LoadJob, decision: Decision) -> None:
         job.model,
         DECISIONS_KEPT,
     )
+
+
+def _show_outcome(decision: Decision) -> dict[str, Any]:
+    outcome = decision.outcome
+    if not isinstance(outcome, Placed):
+        return {"waiting": outcome.reason}
+    room = next(room for room in decision.rooms if room.id == outcome.node_id)
+    ended = [f"{held.model}#{held.slot}" for held in room.replicas if held.id in outcome.evict]
+    return {"placed": outcome, "ended": ended} if ended else {"placed": outcome}
+
+
+def _rank(candidate: Candidate) -> tuple[bool, bool, Score]:
+    return candidate.verdict is not Verdict.CHOSEN, candidate.score is None, candidate.score or NO_SCORE
+
+
+def _count(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """The commonest first."""
+    alike = Counter((candidate.verdict.value, candidate.reason) for candidate in candidates)
+    return [
+        {"verdict": verdict, "reason": reason, "nodes": nodes}
+        for (verdict, reason), nodes in alike.most_common(REASONS_COUNTED)
+    ]

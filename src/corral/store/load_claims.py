@@ -15,6 +15,7 @@ from corral.store.load_memory import note_load_time, upsert_load_info
 from corral.store.models import find_model, lock_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.replicas import read_fleet
+from corral.store.rows import places
 from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable
 from corral.store.setbacks import clear_setbacks, note_setback
 from corral.store.versions import ROUTES, bump_version
@@ -142,6 +143,29 @@ class LoadClaimStore:
                 replica.slot,
             )
             return replica
+
+        return await self._database.write(body)
+
+    async def evict(self, job: LoadJob, need: Need, decision: Decision, in_flight: InFlight) -> list[Replica]:
+        """Others are to make room. Judged once more while nobody else scales their models: one that serves somebody by
+        now, or is needed, stays, and Conflict tells."""
+        outcome = decision.outcome
+        assert isinstance(outcome, Placed)
+
+        async def body(tx: Tx) -> list[Replica]:
+            chosen = await read_replicas(tx, f"WHERE id IN ({places(len(outcome.evict))})", *outcome.evict)
+            for model in sorted({row.model for row in chosen}):
+                await lock_model(tx, model)
+            await _held(tx, job)
+            rooms = [room for room in (await read_fleet(tx, in_flight)).rooms if room.id == outcome.node_id]
+            again = place(need, rooms).outcome
+            if not isinstance(again, Placed) or not {*again.evict} <= {*outcome.evict}:
+                raise Conflict(f"what was to make room for {job.model} has to stay by now")
+            if again.evict:
+                await record_decision(tx, job, replace(decision, outcome=again))
+                await set_states(tx, again.evict, ReplicaState.STOPPING, f"it makes room for {job.model}")
+                await bump_version(tx, ROUTES)
+            return await lock_replicas(tx, again.evict)
 
         return await self._database.write(body)
 

@@ -63,7 +63,7 @@ def room_of(
     now_ms: int,
     in_flight: InFlight,
     groups: Mapping[str, frozenset[str]],
-    evictable: Callable[[Replica], bool],
+    spare: Callable[[Replica], int],
 ) -> NodeRoom:
     here = [replica for replica in replicas if replica.node_id == node.id]
     held = [
@@ -75,7 +75,8 @@ def room_of(
             idle_ms=max(0, now_ms - replica.last_used),
             memory_bytes=replica.memory_bytes,
             groups=groups.get(replica.model, frozenset()),
-            evictable=replica.state is ReplicaState.READY and count == 0 and evictable(replica),
+            evictable=replica.state is ReplicaState.READY and count == 0 and spare(replica) > 0,
+            spare=spare(replica),
         )
         for replica in here
     ]
@@ -94,7 +95,13 @@ def _reservation(replica: Replica) -> Reservation:
     return Reservation(memory_bytes=replica.memory_bytes or 0, disk_bytes=disk)
 
 
-_decode_groups = msgspec.json.Decoder(dict[str, object]).decode
+_decode_document = msgspec.json.Decoder(dict[str, object]).decode
+
+
+async def read_pinned(tx: Tx) -> frozenset[str]:
+    """Models that are not to be ended because nobody uses them or others need room."""
+    rows = await tx.fetch("SELECT name, document FROM models WHERE document LIKE '%pinned%'")
+    return frozenset(row["name"] for row in rows if _decode_document(row["document"]).get("pinned") is True)
 
 
 async def read_groups(tx: Tx) -> dict[str, frozenset[str]]:
@@ -102,7 +109,7 @@ async def read_groups(tx: Tx) -> dict[str, frozenset[str]]:
     rows = await tx.fetch("SELECT name, document FROM models WHERE document LIKE '%concurrency_groups%'")
     found = {}
     for row in rows:
-        groups = _decode_groups(row["document"]).get("concurrency_groups") or []
+        groups = _decode_document(row["document"]).get("concurrency_groups") or []
         if isinstance(groups, list):
             found[row["name"]] = frozenset(str(group) for group in groups)
     return found

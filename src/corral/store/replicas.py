@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from corral.core.nodes import Node
+from corral.core.nodes import Node, NodeStatus
 from corral.core.placement import NodeRoom
 from corral.core.process_leases import NodeShare
 from corral.core.replicas import Replica, ReplicaState
@@ -23,6 +23,7 @@ from corral.store.replica_rows import (
     InFlight,
     lock_replicas,
     read_groups,
+    read_pinned,
     read_replicas,
     room_of,
     set_states,
@@ -60,16 +61,23 @@ class FleetView:
     replicas: tuple[Replica, ...]
     scheduling: Mapping[str, Scheduling]
     groups: Mapping[str, frozenset[str]]
+    pinned: frozenset[str]
     in_flight: InFlight
 
     @cached_property
     def rooms(self) -> tuple[NodeRoom, ...]:
         """Only for who places something: most looks do not."""
-        ready = Counter(replica.model for replica in self.replicas if replica.state is ReplicaState.READY)
+        healthy = {node.id for node in self.nodes if node.status is NodeStatus.HEALTHY}
+        ready = Counter(
+            replica.model
+            for replica in self.replicas
+            if replica.state is ReplicaState.READY and replica.node_id in healthy
+        )
 
-        def evictable(replica: Replica) -> bool:
-            wanted = self.scheduling.get(replica.model)
-            return wanted is None or (not wanted.spread_all and ready[replica.model] > wanted.min_replicas)
+        def spare(replica: Replica) -> int:
+            wanted = self.scheduling.get(replica.model) or Scheduling(model=replica.model)
+            must_stay = wanted.spread_all or replica.model in self.pinned
+            return 0 if must_stay else ready[replica.model] - wanted.min_replicas
 
         by_node: dict[str, list[Replica]] = {}
         for replica in self.replicas:
@@ -81,7 +89,7 @@ class FleetView:
                 now_ms=self.now_ms,
                 in_flight=self.in_flight,
                 groups=self.groups,
-                evictable=evictable,
+                spare=spare,
             )
             for node in self.nodes
         )
@@ -96,6 +104,7 @@ async def read_fleet(tx: Tx, in_flight: InFlight) -> FleetView:
         replicas=tuple(replicas),
         scheduling=scheduling,
         groups=await read_groups(tx),
+        pinned=await read_pinned(tx),
         in_flight=in_flight,
     )
 

@@ -15,6 +15,7 @@ from corral.settings.values import is_loopback_host, redact_url
 from corral.system.http_server import serve_http
 from corral.system.listen import Listener, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running
+from corral.worker.beats import Beats
 from corral.worker.commands import serve_commands
 from corral.worker.commands.workbench import Workbench
 from corral.worker.frontend_client import FrontendClient
@@ -126,6 +127,7 @@ class Worker:
         self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
+        self._beats = Beats()
         self._keys = Keys()
 
     def not_ready(self) -> str:
@@ -243,6 +245,7 @@ class Worker:
             reporter=workshop.reporter,
             models=workshop.models,
             storage=workshop.storage,
+            tell_room=self._beats.tell_now,
         )
 
     def _bus_options(self, member: Member) -> BusOptions:
@@ -278,7 +281,8 @@ class Worker:
         told = ""
         while True:
             try:
-                await self._membership.beat()
+                with self._beats.beating():
+                    await self._membership.beat()
                 if told:
                     log.info("worker.heartbeat_arrives_again")
                 told = ""
@@ -290,7 +294,7 @@ class Worker:
                 if str(error) != told:
                     told = str(error)
                     log.warning("worker.heartbeat_failed", error=told)
-            await asyncio.sleep(self._beat_every_s())
+            await self._beats.wait(within_s=self._beat_every_s())
 
     async def _keep_credential(self, bus: Bus) -> None:
         while True:

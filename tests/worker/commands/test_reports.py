@@ -39,6 +39,25 @@ async def test_each_process_is_told_with_the_generation_of_the_last_order_that_w
         assert "generation" not in rows["m#1"]
 
 
+async def test_what_is_free_is_told_before_a_process_is_said_to_have_ended(tmp_path: Path, nats: Nats) -> None:
+    """Whoever is told so places the next one at once, by figures that must not be those from before."""
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--heartbeat-interval", "600s")
+    try:
+        wanted = {"backend": "web", "uri": f"file://{write_http_backend(tmp_path / 'source')}", "model_id": "m"}
+        async with worker.frontend() as frontend:
+            await order(frontend, "backend.install", 3, **wanted)
+            before = len(worker.registrar.beats)
+            stopped = await frontend.ask("model.stop", process_key="m#0")
+            assert (stopped["terminated"], len(worker.registrar.beats)) == (True, before + 1)
+            worker.registrar.beats_answered.clear()
+            await order(frontend, "backend.install", 4, **wanted)
+            stopped = await frontend.ask("model.stop", process_key="m#0")
+            assert stopped["terminated"], "a frontend that does not answer delays it, and does not keep it"
+            worker.registrar.beats_answered.set()
+    finally:
+        worker.close()
+
+
 async def test_generations_outlive_the_worker(tmp_path: Path, nats: Nats) -> None:
     worker = FleetWorker(tmp_path, nats)
     try:

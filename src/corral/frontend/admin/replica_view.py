@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from corral.core.load_jobs import LoadState, loading_object
+from corral.core.nodes import Node
 from corral.core.replicas import ReplicaState
 from corral.core.scaling import Scheduling
 from corral.core.standing import Standing
+from corral.core.targets import pick_serving
 from corral.store.decisions import RecordedDecision
 from corral.store.load_job_rows import LoadJob
 from corral.store.replicas import StandingReplica
@@ -85,7 +87,7 @@ def show_replicas(found: Iterable[StandingReplica], in_flight: InFlight) -> list
 
 
 def summarise(
-    found: Sequence[StandingReplica], jobs: Sequence[LoadJob], wanted: Scheduling | None, names: Mapping[str, str]
+    found: Sequence[StandingReplica], jobs: Sequence[LoadJob], wanted: Scheduling | None, nodes: Mapping[str, Node]
 ) -> dict[str, Any]:
     """Of one model."""
     states = [state_of(replica) for replica in found]
@@ -93,7 +95,7 @@ def summarise(
         "ready": states.count(ReplicaState.READY.value),
         "replicas": [
             {
-                "node": names.get(replica.row.node_id, replica.row.node_id),
+                "node": node.name if (node := nodes.get(replica.row.node_id)) else replica.row.node_id,
                 "slot": replica.row.slot,
                 "state": state,
                 "reason": reason_of(replica),
@@ -105,6 +107,8 @@ def summarise(
     if wanted is not None:
         limits = {"min_replicas": wanted.min_replicas, "max_replicas": wanted.max_replicas}
         shown["wanted"] = limits | {"spread_all": wanted.spread_all}
+        if wanted.spread_all:
+            shown["wanted"]["nodes"] = len(pick_serving(nodes.values(), wanted.selector))
     return shown
 
 
@@ -129,4 +133,8 @@ def verdict_on(node_id: str, candidates: Mapping[str, Any]) -> dict[str, Any]:
     for candidate in candidates["candidates"]:
         if candidate["node_id"] == node_id:
             return {key: candidate[key] for key in ("verdict", "reason", "score")}
-    return {"verdict": "not considered", "reason": "", "score": None}
+    left_out = candidates["nodes"] - len(candidates["candidates"])
+    if left_out:
+        reason = f"of {candidates['nodes']} machines only the best are kept one by one, and it was not among them"
+        return {"verdict": "not kept", "reason": reason, "score": None}
+    return {"verdict": "not considered", "reason": "it was not there", "score": None}

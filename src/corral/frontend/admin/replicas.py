@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from corral.core.nodes import Node
 from corral.frontend.admin.nodes import Message
 from corral.frontend.admin.principal import Actor
 from corral.frontend.admin.replica_view import InFlight, show_replicas, summarise
@@ -34,7 +35,7 @@ def replica_routes(stores: Stores, in_flight: InFlight, changed: Callable[[], Aw
     @router.get("/api/replicas/summary")
     async def summarise_replicas() -> Response:
         """By model: how many replicas there are and are wanted, where they are, and what its loads wait for."""
-        names: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
+        nodes: dict[str, Node] = {node.id: node for node in await stores.nodes.read_all()}
         found, jobs = await stores.replicas.read_standing(), await stores.load_jobs.read_all()
         wanted = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
         models = {replica.row.model for replica in found} | {job.model for job in jobs} | set(wanted)
@@ -44,7 +45,7 @@ def replica_routes(stores: Stores, in_flight: InFlight, changed: Callable[[], Aw
                     [replica for replica in found if replica.row.model == model],
                     [job for job in jobs if job.model == model],
                     wanted.get(model),
-                    names,
+                    nodes,
                 )
                 for model in sorted(models)
             }

@@ -12,6 +12,7 @@ from pydantic import BaseModel, StrictBool, StrictStr
 
 from corral.core.errors import CorralError
 from corral.core.scaling import Scheduling
+from corral.core.targets import pick_serving
 from corral.frontend.admin.loads import Desk
 from corral.frontend.admin.principal import Actor
 from corral.frontend.admin.replica_view import show_time
@@ -85,8 +86,13 @@ def view_scheduling(record: SchedulingRecord) -> dict[str, Any]:
     return found | {name: value for name, value in optional.items() if value}
 
 
-async def _possible(desk: Desk, wanted: Scheduling) -> dict[str, Any]:
+async def _possible(stores: Stores, desk: Desk, wanted: Scheduling) -> dict[str, Any]:
     """How many of the replicas that are wanted fit now, and what keeps the others out; nothing when nobody can say."""
+    if wanted.spread_all:
+        count = len(pick_serving(await stores.nodes.read_all(), wanted.selector))
+        labels = ", ".join(f"{key}={value}" for key, value in wanted.selector.items())
+        reason = f"no healthy machine has the labels {labels}" if labels else "no machine is healthy"
+        return {"possible_replicas": count} | ({} if count else {"possible_reason": reason})
     if not wanted.min_replicas:
         return {}
     try:
@@ -111,7 +117,7 @@ def scheduling_routes(stores: Stores, ids: Ids, desk: Desk, changed: Callable[[]
         stored = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
         record = await stores.scheduling.save(wanted.merged(stored.get(wanted.model_name)), actor=actor, ids=ids)
         await changed()
-        return MsgspecJson(view_scheduling(record) | await _possible(desk, record.scheduling))
+        return MsgspecJson(view_scheduling(record) | await _possible(stores, desk, record.scheduling))
 
     @router.get("/{model:path}")
     async def show_scheduling(model: str) -> Response:

@@ -58,6 +58,8 @@ async def stop(bench: Workbench, message: BusMessage) -> bytes:
         return encode(reply)
     goodbye = _Goodbye()
     await bench.supervisor.stop(key, reason="a frontend asked for it", before=None if request.force else goodbye.say)
+    # Before the answer: who is told that it is gone looks at once whether something fits into its place.
+    await bench.tell_room()
     return encode(
         ModelStopReply(
             matched=True, freed=goodbye.freed, terminated=True, process_key=key, address=address, error=goodbye.problem

@@ -1,5 +1,6 @@
 """What every handler is handed."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from corral.bus.client import Bus
@@ -24,3 +25,5 @@ class Workbench:
     models: ModelFiles
     storage: SharedStorage | None
     """Where the fleet shares files over S3; None where it does not."""
+    tell_room: Callable[[], Awaitable[None]]
+    """Tells frontends what is free now."""
