@@ -90,3 +90,5 @@ def test_near_names() -> None:
     assert near_names("smolm2", known) == ["smollm2"]
     assert near_names("llama-3.1-8b", known) == ["Llama-3.1-8B"]
     assert near_names("zzzzzz", known) == []
+    too_long = "a" * 301
+    assert near_names(too_long, [too_long]) == [], "what nobody would name so is not compared at all"

@@ -7,6 +7,8 @@ from typing import NewType
 
 ReplicaId = NewType("ReplicaId", str)
 
+NAME_MOST = 300
+"""Whatever is longer is near to no name, and comparing it would take long."""
 OPENAI = "openai"
 LOCALAI_GRPC = "localai-grpc"
 
@@ -64,6 +66,8 @@ class RouteSnapshot:
 
 def near_names(wanted: str, known: Sequence[str], *, most: int = 3) -> list[str]:
     """What the caller may have meant, the likeliest first."""
+    if len(wanted) > NAME_MOST:
+        return []
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(wanted.lower(), by_lower, n=most, cutoff=0.5)
     return [by_lower[name] for name in close]

@@ -542,6 +542,45 @@ async def test_a_driver_answers_as_a_replica_would(replica: Start) -> None:
         assert lane.lane.inflight.local_total() == 0
 
 
+async def test_what_a_driver_asked_of_a_machine_that_is_gone_is_asked_of_another(
+    replica: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "PROBE_EVERY_S", 0.1)
+    gone, busy, good = Replica("gone"), await replica("busy"), await replica("good")
+    go_on = asyncio.Event()
+
+    async def act(request: LaneRequest, where: RouteReplica, send: LaneSend) -> None:
+        if where.id == "replica-gone":
+            await asyncio.Event().wait()
+        if where.id == "replica-busy":
+            await asyncio.wait_for(go_on.wait(), 30)
+        send.start(200, {"Content-Type": "application/json"})
+        await send.write(json.dumps({"who": where.id}).encode())
+
+    def put(lane: RunningLane, **models: tuple[Replica, ...]) -> None:
+        routes = [
+            ModelRoute(model=name, replicas=tuple(each.route(protocol="localai-grpc") for each in replicas))
+            for name, replicas in models.items()
+        ]
+        lane.routes.put(*routes)
+        lane.lane.table.apply(lane.routes.snapshot)
+
+    async with (
+        running_lane(limits=LaneLimits(probe_after_s=0.3), drivers={"localai-grpc": ScriptedDriver(act)}) as lane,
+        httpx.AsyncClient(base_url=lane.url, headers=AUTH, timeout=20) as client,
+    ):
+        put(lane, m=(gone,), n=(busy,))
+        stuck = asyncio.ensure_future(client.post(CHAT, json=BODY))
+        long = asyncio.ensure_future(client.post(CHAT, json={**BODY, "model": "n"}))
+        await until(lambda: lane.lane.inflight.local_total() == 2, "both are under way")
+        put(lane, m=(gone, good), n=(busy, good))
+        assert (await stuck).json() == {"who": "replica-good"}
+        await until(lambda: busy.connections >= 2, "it was asked whether somebody listens")
+        assert not long.done(), "one whose machine is there may take its time"
+        go_on.set()
+        assert (await long).json() == {"who": "replica-busy"}
+
+
 async def test_a_stopping_frontend_ends_streams_with_an_explicit_error(replica: Start) -> None:
     one = await replica("one")
 

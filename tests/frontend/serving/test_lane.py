@@ -38,7 +38,7 @@ async def test_a_chat_reaches_the_replica_and_its_answer_the_client(
 
 @pytest.mark.parametrize(
     "path",
-    ["completions", "embeddings", "rerank", "audio/speech", "images/generations", "responses"],
+    ["completions", "embeddings", "rerank", "audio/speech", "audio/translations", "images/generations", "responses"],
 )
 async def test_every_endpoint_is_passed_on(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start, path: str
@@ -269,6 +269,9 @@ async def test_the_model_list_holds_what_the_key_may_use(
     assert [model["id"] for model in every["data"]] == ["allowed", "handy", "hidden", "secret"]
     assert [model.get("root") for model in every["data"]] == [None, "allowed", "secret", None]
     assert every["data"][0]["created"] == 1_700_000_000
+    assert (await client.get("/v1/models/")).json() == every
+    length = (await client.head("/v1/models")).headers["content-length"]
+    assert int(length) == len((await client.get("/v1/models")).content)
     limited = {"Authorization": f"Bearer {LIMITED_KEY}"}
     some = (await client.get("/v1/models", headers=limited)).json()
     assert [model["id"] for model in some["data"]] == ["allowed", "handy"]

@@ -12,6 +12,7 @@ from corral.core.repeated_head import RepeatedHead
 from corral.frontend.serving.answers import Refusal, simple_answer
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
+from corral.frontend.serving.excuses import crashed
 from corral.frontend.serving.notes import Note
 from corral.frontend.serving.request_head import RequestHead
 from corral.frontend.serving.targets import Target
@@ -156,7 +157,7 @@ class LaneConnection(asyncio.Protocol):
             self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             log.exception("lane.request_crashed")
-            self._refuse(Refusal(500, "something went wrong inside Corral; the frontend's log has the details"))
+            self._refuse(crashed())
         except httptools.HttpParserError as error:
             self._refuse(Refusal(400, f"this is not HTTP as we know it: {error}", code="bad_request"))
         if self._waiting:

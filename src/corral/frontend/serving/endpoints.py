@@ -9,6 +9,7 @@ PROXIED = frozenset(
         b"embeddings",
         b"rerank",
         b"audio/transcriptions",
+        b"audio/translations",
         b"audio/speech",
         b"images/generations",
         b"responses",

@@ -18,7 +18,15 @@ from corral.frontend.serving.answers import Refusal, refusal_of, simple_answer
 from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.driver_call import DriverCall
 from corral.frontend.serving.endpoints import PROXIED
-from corral.frontend.serving.excuses import no_embeddings, no_other, nobody_came, queue_full, sent_nothing, stayed_busy
+from corral.frontend.serving.excuses import (
+    crashed,
+    no_embeddings,
+    no_other,
+    nobody_came,
+    queue_full,
+    sent_nothing,
+    stayed_busy,
+)
 from corral.frontend.serving.keys import NO_AUTH, LaneKey
 from corral.frontend.serving.lacking import STATUSES, LackingReply, explain_lack
 from corral.frontend.serving.model_list import tell_models, unknown_model, wrong_method
@@ -128,6 +136,10 @@ class Exchange:
             self._refuse(refusal)
         except CorralError as error:
             self._refuse(refusal_of(error))
+        except Exception:
+            # A bug of ours: the client hears of it, and its connection and other requests go on.
+            log.exception("lane.request_crashed")
+            self._refuse(crashed())
 
     async def _look_again(self, key: LaneKey) -> None:
         """Another frontend may just have added the model."""
@@ -204,8 +216,7 @@ class Exchange:
     async def _look_whether_gone(self, served: ServedModel) -> None:
         """It broke off, and there is no other. If its process is dead it will be replaced; if not, it failed us."""
         assert self._target is not None
-        link = self._target.link
-        self._away = link is not None and not await link.probe(b"", within_s=GONE_WITHIN_S)
+        self._away = not await self._target.link.probe(b"", within_s=GONE_WITHIN_S)
         try:
             if not self._away:
                 raise no_other(self._failure, self._model_name())
@@ -270,12 +281,12 @@ class Exchange:
             self._active_s = self._lane.now_s()
         self._lane.inflight.begin(target)
         self._leased = True
-        link = target.link
-        if link is None:
+        if target.driven:
             self._call_driver(target)
             return
         head, body = self.head, self.body
-        self._call = link.send(b"%b%b%b%d\r\n\r\n%b" % (head.opening, target.head, head.sent, len(body), body), self)
+        request = b"%b%b%b%d\r\n\r\n%b" % (head.opening, target.head, head.sent, len(body), body)
+        self._call = target.link.send(request, self)
 
     def _call_driver(self, target: Target) -> None:
         assert self._served is not None
@@ -339,7 +350,7 @@ class Exchange:
             self._complete(reply.usage(whole=True), self._lane.now_s())
 
     def _is_not_for_client(self, status: int, target: Target) -> bool:
-        if status in (401, 403) and target.link is not None:
+        if status in (401, 403) and not target.driven:
             text = "the process at its address is another one: it refused the replica's token"
             self._give_up_call(text, away=True)
             return True
@@ -472,9 +483,9 @@ class Exchange:
         self._send_simple(refusal.status, refusal.headers(), refusal.body())
 
     def _send_simple(self, status: int, headers: Iterable[bytes], body: bytes) -> None:
-        shown = b"" if self.head.method == b"HEAD" else body
         named = (*headers, b"%b%x\r\n" % (self._lane.last_lines, self._number))
-        self._client.write(simple_answer(status, named, shown, close=not self.keep_alive))
+        answer = simple_answer(status, named, body, close=not self.keep_alive)
+        self._client.write(answer.removesuffix(body) if self.head.method == b"HEAD" else answer)
         self._finish()
         self._client.done(keep=self.keep_alive)
 

@@ -4,6 +4,10 @@ from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.limits import LaneLimits
 
 
+def crashed() -> Refusal:
+    return Refusal(500, "something went wrong inside Corral; the frontend's log has the details")
+
+
 def queue_full(why: str, waiting: int, limits: LaneLimits) -> Refusal:
     message = f"{why} and {waiting} requests wait already; try again later"
     return Refusal(429, message, code="queue_full", retry_after_s=min(limits.queue_wait_s, 5.0))

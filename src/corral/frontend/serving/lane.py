@@ -121,7 +121,8 @@ class Lane:
         return Target(
             replica,
             limit=replica.capacity or self.limits.per_replica,
-            link=None if needs_driver(replica) else self._upstream.open(replica.address),
+            link=self._upstream.open(replica.address),
+            driven=needs_driver(replica),
             meters=self.meters.of(served.name, replica.node_name),
             node_head=node_head.encode("ascii", "replace"),
             served=served,

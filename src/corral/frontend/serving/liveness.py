@@ -42,7 +42,7 @@ class Liveness:
         self._asked: set[Target] = set()
 
     def doubt(self, target: Target) -> None:
-        if target.link is not None and target not in self._asked:
+        if target not in self._asked:
             self._asked.add(target)
             self._spawn(self._watch(target))
 
@@ -68,7 +68,6 @@ class Liveness:
             self._asked.discard(target)
 
     async def _lives(self, target: Target) -> bool:
-        assert target.link is not None
-        return await target.link.probe(
-            b"GET /health HTTP/1.1\r\n%bConnection: close\r\n\r\n" % target.head, within_s=PROBE_WITHIN_S
-        )
+        """Of what speaks gRPC only the machine can be asked: a backend that works may answer nothing else meanwhile."""
+        request = b"" if target.driven else b"GET /health HTTP/1.1\r\n%bConnection: close\r\n\r\n" % target.head
+        return await target.link.probe(request, within_s=PROBE_WITHIN_S)

@@ -17,7 +17,7 @@ def tell_models(table: RouteTable, key: LaneKey, method: bytes, path: bytes) -> 
         raise Refusal(404, f"there is nothing at {path.decode('latin-1')}", code="unknown_url")
     if method not in (b"GET", b"HEAD"):
         raise wrong_method(method, right="GET")
-    if path == MODELS:
+    if path in (MODELS, MODELS + b"/"):
         usable = sorted((name, served) for name, served in table.by_name.items() if key.may_use(served.name))
         return msgspec.json.encode({"object": "list", "data": [_model(name, served) for name, served in usable]})
     name = _unquote(path[len(MODELS) + 1 :])

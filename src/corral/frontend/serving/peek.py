@@ -28,13 +28,22 @@ def peek_json(body: bytes) -> Peek:
         raise InvalidInput(f"the request is not right: {error}") from None
     except msgspec.DecodeError as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
+    except UnicodeDecodeError:
+        raise _not_utf8() from None
     except RecursionError:
         raise InvalidInput("the body is nested too deeply") from None
 
 
+def _not_utf8() -> InvalidInput:
+    return InvalidInput("the body is not JSON: it holds text that is not UTF-8")
+
+
 def rename_model(body: bytes, model: str) -> bytes:
     """The same request under the model's own name; every other field keeps its bytes."""
-    fields = _decode_raw(body)
+    try:
+        fields = _decode_raw(body)
+    except UnicodeDecodeError:
+        raise _not_utf8() from None
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
 

@@ -69,8 +69,7 @@ class RouteTable:
                 served.targets = []
         for target in kept.values():
             self.on_drop(target)
-            if target.link is not None:
-                target.link.close()
+            target.link.close()
         self._models = models
         aliases = {alias: served for served in models.values() for alias in served.route.aliases}
         self.by_name = {**aliases, **models}

@@ -17,7 +17,7 @@ class Target:
     """One replica. Kept over changes of the table for as long as it is the same process."""
 
     __slots__ = (
-        "_failures", "avoid_until_s", "hash_key", "head", "heard_s", "limit", "link", "local", "meters",
+        "_failures", "avoid_until_s", "driven", "hash_key", "head", "heard_s", "limit", "link", "local", "meters",
         "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
     )  # fmt: skip
 
@@ -26,7 +26,8 @@ class Target:
         replica: RouteReplica,
         *,
         limit: int,
-        link: Link | None,
+        link: Link,
+        driven: bool,
         meters: TargetMeters,
         node_head: bytes,
         served: "ServedModel",
@@ -35,7 +36,8 @@ class Target:
         self.served = served
         self.limit = limit
         self.link = link
-        """None where a driver speaks to it."""
+        self.driven = driven
+        """A driver speaks to it, in its own way; the link only tells whether somebody listens."""
         self.meters = meters
         self.node_head = node_head
         self.hash_key = replica.id.encode()
