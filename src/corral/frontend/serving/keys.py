@@ -16,8 +16,9 @@ log = structlog.get_logger()
 
 REFRESH_EVERY_S = 1.5
 REFRESH_WITHIN_S = 2.0
-# How long keys stay good while the store cannot be asked. Nothing can be revoked there meanwhile.
-GRACE_S = 60.0
+# How long keys stay good while the store cannot be asked. Nothing can be revoked there meanwhile, and what is loaded
+# shall serve on through an outage of ten minutes.
+GRACE_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,15 @@ class StoredKeys:
         self._seen = {}
 
     async def follow(self) -> None:
+        failing = False
         while True:
             try:
                 await self.refresh()
+                failing = False
             except CorralError as error:
-                log.warning("keys.refresh_failed", error=str(error))
+                if not failing:
+                    log.warning("keys.refresh_failed", error=str(error))
+                failing = True
                 if self._loop.time() > self._fresh_until_s:
                     self._seen = {}
             await asyncio.sleep(REFRESH_EVERY_S)
