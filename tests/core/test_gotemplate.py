@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corral.core.gofunctions import GoStruct
 from corral.core.gotemplate import BadTemplate, parse_template
 
 CHATML = """<|im_start|>{{ .RoleName }}
@@ -73,6 +74,12 @@ def message(**values: Any) -> dict[str, Any]:
             "You may call:\n\n{'function': {'name': 'f', 'description': 'd', 'parameters':"
             ' {"a":"\\u003c","b":1} }}\n\nQ\n<|im_start|>assistant',
             id="functions",
+        ),
+        pytest.param(
+            "{{range .Functions}}{{.Name}} {{toJson .}}{{end}}",
+            {"Functions": [GoStruct(Name="f", Description="d", Parameters={"b": [GoStruct(X=1)], "a": 1})]},
+            'f {"name":"f","description":"d","parameters":{"a":1,"b":[{"x":1}]}}',
+            id="whole-functions",
         ),
     ],
 )

@@ -167,3 +167,16 @@ def test_downloads_that_workers_refuse_are_told_at_install(environment: dict[str
     secret = "name: s\nbackend: b\ndownload_files: [{filename: f, uri: 'https://a:b@host/f'}]\n"
     refused = frontend.admin.call("POST", "/api/models", body={"config": secret})
     assert (refused.status, "no machine can fetch https://...@host/f" in refused.message) == (400, True)
+
+
+def test_templates_that_cannot_be_rendered_are_told_at_install(
+    environment: dict[str, str], frontend: Frontend, tmp_path: Path
+) -> None:
+    config = tmp_path / "odd.yaml"
+    config.write_text("name: odd\nbackend: llama-cpp\ntemplate: {chat: '{{env .Input}}', completion: '{{.Input}}'}\n")
+    added = run_cli("models", "install", "--file", str(config), environment=environment)
+    assert added.returncode == 0
+    [warning] = frontend.admin.call("GET", "/api/models/odd").json()["warnings"]
+    assert warning in added.stderr
+    assert warning.startswith("template.chat cannot be rendered")
+    assert "the function 'env' is not supported" in warning

@@ -170,7 +170,8 @@ def transcription(request, context):
     check(request, context)
     text = open(request["dst"], "rb").read().decode("latin-1")
     second = 1_000_000_000
-    return {"text": text, "language": request.get("language", "en"), "duration": 2.5, "segments": [
+    language = "translated" if request.get("translate") else request.get("language", "en")
+    return {"text": text, "language": language, "duration": 2.5, "segments": [
         {"id": 0, "start": 0, "end": second, "text": text, "tokens": [1, 2],
          "words": [{"start": 0, "end": second, "text": text}]},
         {"id": 1, "start": second, "end": 2 * second + 500_000_000, "text": "end", "tokens": [3]}]}

@@ -11,6 +11,10 @@ class GoFault(Exception):
     """Where Go would stop rendering."""
 
 
+class GoStruct(dict[str, Any]):
+    """Has its fields by their Go names, and in JSON by the same in lower case, as the tags of LocalAI's structs are."""
+
+
 def is_true(value: Any) -> bool:
     """Go's truth: empty texts, lists and maps, zero, false and nothing are false."""
     return bool(value)
@@ -24,6 +28,8 @@ def format_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return _format_float(value)
+    if isinstance(value, GoStruct):
+        return f"{{{' '.join(_inner(item) for item in value.values())}}}"
     if isinstance(value, Mapping):
         inner = " ".join(f"{format_value(key)}:{_inner(value[key])}" for key in sorted(value))
         return f"map[{inner}]"
@@ -163,14 +169,25 @@ def _print(*values: Any) -> str:
 
 def _to_json(value: Any, *, indent: int | None = None) -> str:
     separators = (",", ": ") if indent else (",", ":")
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent, separators=separators)
+    text = json.dumps(_tagged(value), ensure_ascii=False, indent=indent, separators=separators)
     for char, code in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e")):
         text = text.replace(char, code)
     return text
 
 
 def _to_raw_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return json.dumps(_tagged(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _tagged(value: Any) -> Any:
+    """Go keeps a struct's order and sorts a map."""
+    if isinstance(value, GoStruct):
+        return {name.lower(): _tagged(item) for name, item in value.items()}
+    if isinstance(value, Mapping):
+        return {key: _tagged(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [_tagged(item) for item in value]
+    return value
 
 
 def _default(fallback: Any, value: Any = None) -> Any:

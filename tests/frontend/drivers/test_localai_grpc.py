@@ -277,6 +277,8 @@ async def test_the_backend_gets_messages_and_what_the_request_and_the_configurat
     assert got["loaded"]["ModelFile"] == "/m/tiny/tiny.gguf"
     assert got["loaded"]["ModelPath"] == "/m/tiny"
     assert got["loaded"]["ContextSize"] == 4096
+    rig.use(TOKENIZER.replace("temperature: 0.25", "logit_bias: {'7': 2}"))
+    assert (await rig.asked())["request"]["LogitBias"] == '{"7": 2}'
 
 
 async def test_a_prompt_is_rendered_where_the_configuration_has_templates(rig: Rig) -> None:
@@ -285,6 +287,10 @@ async def test_a_prompt_is_rendered_where_the_configuration_has_templates(rig: R
     assert answer["choices"][0]["message"]["content"] == "tiny.gguf 1 says be kind|<user>a\n<assistant>b|"
     answer = await rig.chat(tools=TOOLS)
     assert answer["choices"][0]["message"]["content"] == "tiny.gguf 1 says weather <user>hello"
+    rig.use(GO.replace("{{.Name}} ", "{{toJson .}}"))
+    answer = await rig.chat(tools=TOOLS)
+    told = '{"name":"weather","description":"","strict":false,"parameters":{"type":"object"}}'
+    assert answer["choices"][0]["message"]["content"] == f"tiny.gguf 1 says {told}<user>hello"
     rig.use(GO.replace('function: "{{range .Functions}}{{.Name}} {{end}}{{.Input}}"', 'function: "call?"'))
     called = (await rig.chat(tools=TOOLS))["choices"][0]
     assert called["finish_reason"] == "tool_calls"
@@ -528,7 +534,10 @@ async def test_speech_becomes_text_in_every_form(media: Rig, tmp_path: Path) -> 
     assert (verbose["language"], verbose["duration"], verbose["segments"][1]["end"]) == ("de", 2.5, 2.5)
     assert "words" not in verbose
     timed = (await ask(**{"response_format": "verbose_json", "timestamp_granularities[]": "word"})).json()
-    assert timed["words"][0]["end"] == 1.0
+    assert (timed["task"], timed["words"][0]["end"]) == ("transcribe", 1.0)
+    body = form(model="tiny", response_format="verbose_json")
+    translated = (await media.send("/v1/audio/translations", body, content_type=FORM)).json()
+    assert (translated["task"], translated["language"]) == ("translate", "translated")
     assert "00:00:01,000 --> 00:00:02,500\nend\n" in (await ask(response_format="srt")).body.decode()
     assert (await ask(response_format="vtt")).body.startswith(b"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n")
     assert not files_left(tmp_path)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from corral.core.errors import InvalidInput
 from corral.frontend.admin.principal import Actor
+from corral.frontend.drivers.prompts import warn_of_templates
 from corral.frontend.model_downloads import Downloads
 from corral.store.models import StoredModel, parse_config_text
 from corral.store.stores import Stores
@@ -40,7 +41,8 @@ class ModelDetail(ModelView):
     unknown_fields: list[str]
     """Kept and handed on, but nothing in Corral looks at them."""
     warnings: list[str]
-    """Downloads that workers refuse unless their settings allow them, and how to do that."""
+    """Downloads that workers refuse unless their settings allow them, and how to do that; templates that cannot be
+    rendered."""
 
 
 class RevisionView(BaseModel):
@@ -88,7 +90,7 @@ def model_detail(model: StoredModel, response: Response, downloads: Downloads) -
     response.headers["ETag"] = f'"{model.revision}"'
     files = [{"filename": file.filename, "uri": file.uri, "sha256": file.sha256} for file in model.config.files]
     unknown = list(model.config.unknown_fields)
-    warnings = downloads.warn(model.config)
+    warnings = [*downloads.warn(model.config), *warn_of_templates(model.config)]
     return ModelDetail(**_view(model), config=model.text, files=files, unknown_fields=unknown, warnings=warnings)
 
 

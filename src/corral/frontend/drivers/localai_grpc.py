@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from corral.core.errors import InvalidInput, NotFound, Unavailable
+from corral.core.errors import NotFound, Unavailable
 from corral.core.model_config import ModelConfig
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import LaneRequest, LaneSend
@@ -17,7 +17,7 @@ from corral.frontend.drivers.talking import chat, complete
 from corral.frontend.drivers.vectors import embed, rerank
 from corral.store.models import StoredModel
 from corral.system import Clock, Ids
-from corral.system.grpc_channel import GrpcChannel, WrongProcess
+from corral.system.grpc_channel import BackendCannot, GrpcChannel, WrongProcess
 
 log = structlog.get_logger()
 
@@ -66,7 +66,7 @@ class LocalAiGrpc:
     async def handle(self, request: LaneRequest, replica: RouteReplica, send: LaneSend) -> None:
         handler = HANDLERS.get(request.path)
         if handler is None:
-            raise InvalidInput(f"{request.path} is not possible with {request.model!r}, whose backend speaks gRPC")
+            raise BackendCannot(f"{request.path} is not possible with {request.model!r}, whose backend speaks gRPC")
         config = await self._config(request.model, replica.revision)
         lasting = self._channel(replica)
         call = BackendCall(

@@ -59,7 +59,11 @@ async def _transcribe_file(call: BackendCall, form: Form, path: str, wanted: str
         return
     result = await call.ask("AudioTranscription", TRANSCRIPT_REQUEST, asked, TRANSCRIPT_RESULT)
     call.send.count_tokens(prompt=0, completion=sum(len(item.get("tokens", [])) for item in _segments(result)))
-    await _send_transcript(call, result, wanted, words="word" in granularities)
+    if wanted == "verbose_json":
+        task = "translate" if asked["translate"] else "transcribe"
+        await call.answer(_verbose(result, task=task, words="word" in granularities))
+    else:
+        await _send_transcript(call, result, wanted)
 
 
 async def _stream_transcript(call: BackendCall, asked: dict[str, Any]) -> None:
@@ -98,19 +102,17 @@ def _text(result: dict[str, Any]) -> str:
     return result.get("text") or "".join(item.get("text", "") for item in _segments(result)).strip()
 
 
-async def _send_transcript(call: BackendCall, result: dict[str, Any], wanted: str, *, words: bool) -> None:
+async def _send_transcript(call: BackendCall, result: dict[str, Any], wanted: str) -> None:
     match wanted:
         case "text":
             await call.answer_bytes(_text(result).encode() + b"\n", "text/plain; charset=utf-8")
         case "srt" | "vtt":
             await call.answer_bytes(_subtitles(result, wanted).encode(), "text/plain; charset=utf-8")
-        case "verbose_json":
-            await call.answer(_verbose(result, words=words))
         case _:
             await call.answer({"text": _text(result)})
 
 
-def _verbose(result: dict[str, Any], *, words: bool) -> dict[str, Any]:
+def _verbose(result: dict[str, Any], *, task: str, words: bool) -> dict[str, Any]:
     segments = [
         {
             "id": item.get("id", 0),
@@ -124,7 +126,7 @@ def _verbose(result: dict[str, Any], *, words: bool) -> dict[str, Any]:
     ]
     duration = result.get("duration") or (segments[-1]["end"] if segments else 0.0)
     found: dict[str, Any] = {
-        "task": "transcribe",
+        "task": task,
         "language": result.get("language", ""),
         "duration": duration,
         "text": _text(result),

@@ -85,8 +85,9 @@ def sampling_options(config: ModelConfig, request: Sampling, *, draw: float) -> 
     seed = request.seed if request.seed is not None else config.parameters.get("seed")
     fields["Seed"] = int(draw * 0x7FFFFFFF) if seed is None or seed == -1 else seed
     fields["StopPrompts"] = _stops(config, request)
-    if request.logit_bias:
-        fields["LogitBias"] = json.dumps(request.logit_bias)
+    bias = config.parameters.get("logit_bias") if request.logit_bias is None else request.logit_bias
+    if bias:
+        fields["LogitBias"] = json.dumps(bias)
     if request.grammar:
         fields["Grammar"] = request.grammar
     fields["ModelIdentity"] = config.model

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from corral.core.errors import InvalidInput
-from corral.core.gotemplate import GoTemplate, parse_template
+from corral.core.gofunctions import GoStruct
+from corral.core.gotemplate import BadTemplate, GoTemplate, parse_template
 from corral.core.model_config import ModelConfig
 from corral.frontend.drivers.call import MEDIA_MARK
 from corral.frontend.drivers.openai_bodies import ChatMessage, ChatRequest, ImageUrl, Part
@@ -40,14 +41,19 @@ def _parsed(text: str, fields: frozenset[str]) -> GoTemplate:
     return parse_template(text, fields=fields)
 
 
-def check_templates(config: ModelConfig) -> None:
-    """Raises BadTemplate for what could never be rendered."""
+def warn_of_templates(config: ModelConfig) -> list[str]:
+    """Of those that could never be rendered. No reason to refuse the model: backends that speak HTTP need none."""
     template = config.template
-    for text in (template.chat, template.completion, template.edit, template.function):
-        if text:
-            _parsed(text, PROMPT_FIELDS)
-    if template.chat_message:
-        _parsed(template.chat_message, MESSAGE_FIELDS)
+    used = {"completion": PROMPT_FIELDS}
+    if not template.use_tokenizer_template:
+        used |= {"chat": PROMPT_FIELDS, "function": PROMPT_FIELDS, "chat_message": MESSAGE_FIELDS}
+    warnings = []
+    for name, fields in used.items():
+        try:
+            _parsed(getattr(template, name), fields)
+        except BadTemplate as error:
+            warnings.append(f"template.{name} cannot be rendered, so requests that need it will be refused: {error}")
+    return warnings
 
 
 def chat_prompt(config: ModelConfig, request: ChatRequest) -> dict[str, Any]:
@@ -169,16 +175,16 @@ def _with_marks(message: ChatMessage, text: str) -> str:
     return MEDIA_MARK * media + text
 
 
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
+def _function(tool: dict[str, Any]) -> GoStruct:
     function = tool.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise InvalidInput("each of tools must have a function with a name")
-    return {
-        "Name": function["name"],
-        "Description": function.get("description") or "",
-        "Parameters": function.get("parameters") or {},
-        "Strict": bool(function.get("strict")),
-    }
+    return GoStruct(
+        Name=function["name"],
+        Description=function.get("description") or "",
+        Strict=bool(function.get("strict")),
+        Parameters=function.get("parameters") or {},
+    )
 
 
 def _calls(message: ChatMessage) -> Any:
