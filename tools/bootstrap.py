@@ -16,7 +16,6 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-NODE_OLDEST = (20, 19)
 
 
 class Failed(Exception):
@@ -109,15 +108,16 @@ def pip(env: Path, *arguments: str, log: Path) -> None:
 
 
 def has_node() -> bool:
-    """A Node new enough to build the web UI, and npm with it."""
+    """A Node that can build the web UI, as hatch_build.py has it (^20.19 or >=22.12), and npm with it."""
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return False
     try:
         text = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=10).stdout
-        return tuple(int(part) for part in text.strip().lstrip("v").split(".")[:2]) >= NODE_OLDEST
+        version = tuple(int(part) for part in text.strip().lstrip("v").split(".")[:2])
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return False
+    return (20, 19) <= version < (21,) or version >= (22, 12)
 
 
 def locked(name: str) -> Path:
