@@ -52,6 +52,22 @@ def test_a_frontend_killed_in_the_middle_of_a_stream_ends_it_falsely_for_nobody(
     assert len(herd.replicas("tiny", "b")) == 1
 
 
+def test_a_worker_that_takes_its_backends_along_lets_open_answers_end_first(herd: Herd, shelf: Shelf) -> None:
+    """F-07."""
+    admin = herd.start_frontend()
+    worker = herd.start_worker("w1", "--no-keep-backends")
+    add_model(admin, shelf, min_replicas=1)
+    herd.wait_for_ready("tiny", 1)
+    with HeldStream(admin.url, ADMIN_KEY, "tiny", engine=herd.engines("w1")[0]) as stream:
+        worker.send(signal.SIGTERM)
+        admin.wait_for_status("w1", "draining")
+        stream.go_on()
+        stream.wait()
+    assert (stream.problem, stream.is_whole) == (None, True)
+    assert worker.wait() == 0
+    assert herd.processes("w1") == []
+
+
 @pytest.mark.parametrize("herd", ["sqlite", "postgresql"], indirect=True)
 def test_when_every_frontend_dies_backends_live_on_and_no_order_is_lost(herd: Herd, shelf: Shelf) -> None:
     """F-04."""

@@ -117,6 +117,7 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
         parts.guesses,
         parts.beats,
         parts.grants,
+        parts.in_flight,
         parts.ids,
         parts.hint,
     ).router

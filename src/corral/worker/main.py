@@ -181,7 +181,8 @@ class Worker:
             raise
         finally:
             if not fenced:
-                await self._membership.leave()
+                stay = self._settings.keep_backends and not self._stop.is_set()
+                await self._membership.leave(backends_stay=stay)
             log.info("worker.left")
 
     async def _serve_as(self, member: Member) -> None:

@@ -249,15 +249,19 @@ class Membership:
         if grant is not None:
             await self._grants.grant(grant.leases_s, grant.given_away, asked_s=asked_s)
 
-    async def leave(self) -> None:
-        """Say good-bye, so that nobody waits for us. Best effort and bounded: the stop goes on whatever happens."""
+    async def leave(self, *, backends_stay: bool) -> None:
+        """Say good-bye, so that nobody waits for us. Best effort and bounded: the stop goes on whatever happens.
+
+        Requests go to the backends, not through us: where those stay for the next worker nothing is cut off, and the
+        sooner that one comes the better."""
         if self._member is None:
             return
         member = self.member
         try:
             async with asyncio.timeout(GOODBYE_WITHIN_S):
                 await self._frontend.drain(member.node_id, bearer=member.bearer, instance=self.instance)
-            await self._wait_for_requests(member)
+            if not (backends_stay and member.speaks_corral):
+                await self._wait_for_requests(member)
             async with asyncio.timeout(GOODBYE_WITHIN_S):
                 await self._frontend.deregister(member.node_id, bearer=member.bearer, instance=self.instance)
         except (CorralError, TimeoutError) as error:

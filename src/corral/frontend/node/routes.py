@@ -26,6 +26,7 @@ from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
 from corral.core.presence import Presence
 from corral.core.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
+from corral.frontend.admin.replica_view import InFlight, show_replicas
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.beats import BeatBatcher
 from corral.frontend.bus_authority import BusAuthority, enforce_quietly
@@ -38,6 +39,7 @@ from corral.settings.values import is_loopback_host
 from corral.store.access import hash_secret
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for
+from corral.store.replicas import StandingReplica
 from corral.store.stores import Stores
 from corral.system import Ids
 
@@ -61,6 +63,7 @@ class NodeRoutes:
         guesses: Guesses,
         beats: BeatBatcher,
         grants: Grants,
+        in_flight: InFlight,
         ids: Ids,
         hint: Callable[[], Awaitable[None]],
     ) -> None:
@@ -71,6 +74,7 @@ class NodeRoutes:
         self._guesses = guesses
         self._beats = beats
         self._grants = grants
+        self._in_flight = in_flight
         self._ids = ids
         self._hint = hint
         self.router = APIRouter(prefix="/api/node", tags=["node"])
@@ -235,10 +239,12 @@ class NodeRoutes:
         await self._hint()
         return {"message": "node set to offline"}
 
-    async def models(self, node_id: str, request: Request) -> list[dict[str, str]]:
-        """Replicas on the node; none can exist before models can be placed."""
-        await self._authorise(node_id, request)
-        return []
+    async def models(self, node_id: str, request: Request) -> Response:
+        """Replicas there, each with its open requests on all frontends: a worker that stops waits for them."""
+        node = await self._authorise(node_id, request)
+        rows = await self._stores.replicas.read_of_node(node.id)
+        # As the rows say: whether its processes are there, the node itself knows best.
+        return MsgspecJson(show_replicas([StandingReplica(row, None) for row in rows], self._in_flight))
 
     async def _authorise(self, node_id: str, request: Request) -> Node:
         bearer = _bearer(request)
