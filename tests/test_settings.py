@@ -36,7 +36,11 @@ def test_flags_go_before_environment_before_file_before_default(tmp_path: Path) 
         ("LOCALAI_ADVERTISE_ADDR", "gpu-1.lan:50051", "advertise", "gpu-1.lan"),
         ("LOCALAI_ADDR", "10.0.0.3:50061", "port", 50060),
         ("LOCALAI_ADDR", "10.0.0.3:50061", "advertise", "10.0.0.3"),
+        ("LOCALAI_ADDR", ":50061", "advertise", None),
         ("LOCALAI_SERVE_ADDR", "0.0.0.0:50051", "port", 50050),
+        ("LOCALAI_LOG_LEVEL", "warn", "log_level", "warning"),
+        ("LOCALAI_LOG_LEVEL", "trace", "log_level", "debug"),
+        ("LOCALAI_VRAM_BUDGET", "", "vram_budget", None),
         ("LOCALAI_BACKENDS_SYSTEM_PATH", "/opt/backends", "system_backends_dir", Path("/opt/backends")),
     ],
 )
@@ -59,9 +63,17 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("CORRAL_PORT", "80000", "65534"),
         ("CORRAL_PORT", "http", "whole number"),
         ("CORRAL_JOIN", "10.0.0.2:8080", "http://"),
+        ("CORRAL_JOIN", "http://10.0.0.2:http", "not an address"),
+        ("CORRAL_JOIN", "http://10.0.0.2:80800", "not an address"),
+        ("CORRAL_JOIN", "http://[::1", "not an address"),
+        ("CORRAL_JOIN", "http://a:80,http://b:80", "not an address"),
         ("CORRAL_BUS", "http://x", "nats://"),
+        ("CORRAL_BUS", "nats://a:4222,nats://b:bus", "'nats://b:bus' is not an address"),
         ("CORRAL_TOKEN", "", "empty"),
+        ("CORRAL_TOKEN", "to\nken", "line break"),
         ("CORRAL_LABELS", "fast", "tier=fast"),
+        ("CORRAL_LABELS", "my room=b2", "cannot be a label"),
+        ("CORRAL_VRAM_BUDGET", "lots", "not a memory budget"),
         ("CORRAL_LOG_LEVEL", "loud", "debug"),
         ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
         ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),
@@ -79,6 +91,7 @@ def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: s
         ({"heartbeat_interval_s": "100", "suspect_after_s": "10s"}, "suspect_after"),
         ({"suspect_after_s": "60s", "offline_after_s": "30s"}, "offline_after"),
         ({"data_dir": ""}, "--data-dir: is empty"),
+        ({"listen": "127.0.0.1:0"}, "--listen: .* no port"),
     ],
 )
 def test_values_that_contradict_each_other_stop_the_start(flags: dict[str, str], words: str) -> None:
@@ -100,11 +113,19 @@ def test_a_misspelt_key_in_the_file_is_named_with_the_right_one(tmp_path: Path) 
         load(file=file)
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "cannot read"), ("not toml [", "not TOML")])
-def test_a_settings_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot read"),
+        (b"not toml [", "not TOML"),
+        (b"\xff\xfe", "not TOML"),
+        (b"worker = 3", "must be a table"),
+    ],
+)
+def test_a_settings_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
     file = tmp_path / "corral.toml"
     if content is not None:
-        file.write_text(content)
+        file.write_bytes(content)
     with pytest.raises(InvalidSetting, match=words) as caught:
         load(file=file)
     assert str(file) in str(caught.value)
@@ -161,8 +182,9 @@ def test_only_loopback_counts_as_loopback(host: str, loopback: bool) -> None:
     assert is_loopback_host(host) is loopback
 
 
-def test_an_address_is_shown_without_its_password() -> None:
-    assert redact_url("postgresql://user:pw@host/db") == "postgresql://host/db"
+@pytest.mark.parametrize("who", ["user:pw@", "user:p@w@", "user@", ""])
+def test_an_address_is_shown_without_its_password(who: str) -> None:
+    assert redact_url(f"postgresql://{who}host/db") == "postgresql://host/db"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
 
 from corral.bus.client import Bus, BusDenied, BusMessage, connect_bus
 from corral.bus.credentials import Permissions
-from corral.core.errors import CorralError, InvalidInput, NoResponders, OutcomeUnknown, TimedOut, TooLarge, Unavailable
+from corral.core.errors import (
+    CorralError,
+    InvalidInput,
+    InvalidSetting,
+    NoResponders,
+    OutcomeUnknown,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+)
 from harness.nats import Nats
 from harness.waiting import wait_until_async
 from harness.yardstick import promised
@@ -349,6 +359,18 @@ async def test_a_start_without_a_server_ends_in_time_all_the_same(nats: Nats, mo
         async with connect_bus(replace(nats.options(nats.credentials(None), inbox="_INBOX.me"), connect_within_s=0.2)):
             pass
     assert hearing.missed > 3
+
+
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+async def test_a_certificate_authority_that_cannot_be_used_is_named(
+    nats: Nats, tmp_path: Path, content: bytes | None
+) -> None:
+    ca_file = tmp_path / "ca.pem"
+    if content is not None:
+        ca_file.write_bytes(content)
+    with pytest.raises(InvalidSetting, match=f"^bus_ca_file: cannot use {ca_file}: "):
+        async with connect_bus(replace(nats.options(nats.credentials(None), inbox="_INBOX.me"), ca_file=ca_file)):
+            pass
 
 
 async def test_without_a_server_the_start_fails_with_a_reason(nats: Nats) -> None:

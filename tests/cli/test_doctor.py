@@ -57,3 +57,10 @@ def test_those_set_since_by_variable_or_file_go_before(tmp_path: Path, taken: in
     found = ports(tmp_path, CORRAL_CONFIG=str(file))
     assert [(state, port) for state, port, _ in found] == [("ok", str(listen)), ("problem", str(taken))]
     assert "last run" not in found[1][2]
+
+
+def test_the_bus_of_a_setting_may_be_named_without_a_port(tmp_path: Path) -> None:
+    surroundings = clean_environment(HOME=str(tmp_path), CORRAL_DATA_DIR=str(tmp_path), CORRAL_BUS="nats://127.0.0.1")
+    done = run_cli("doctor", "--json", environment=surroundings)
+    [bus] = [finding for finding in json.loads(done.stdout) if finding["check"] == "bus"]
+    assert "127.0.0.1:4222" in bus["text"]

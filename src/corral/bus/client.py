@@ -24,7 +24,17 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from corral.bus.credentials import KeyPair
-from corral.core.errors import CorralError, Forbidden, NoResponders, OutcomeUnknown, TimedOut, TooLarge, Unavailable
+from corral.core.errors import (
+    CorralError,
+    Forbidden,
+    InvalidSetting,
+    NoResponders,
+    OutcomeUnknown,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+)
+from corral.settings.values import redact_url
 from corral.system.ending import end_tasks
 
 log = structlog.get_logger()
@@ -84,6 +94,13 @@ class BusOptions:
     ca_file: Path | None = None
     ping_every_s: float = PING_EVERY_S
     connect_within_s: float = CONNECT_WITHIN_S
+
+
+def _trust(ca_file: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except OSError as error:  # what is no certificate is one too
+        raise InvalidSetting(f"bus_ca_file: cannot use {ca_file}: {error.strerror or error}") from error
 
 
 async def _unless_cancelled(work: Awaitable[T]) -> T:
@@ -171,12 +188,12 @@ class Bus:
             "closed_cb": self._unless_replaced(client, self._on_closed),
         }
         if self._options.ca_file is not None:
-            options["tls"] = ssl.create_default_context(cafile=str(self._options.ca_file))
+            options["tls"] = _trust(self._options.ca_file)
         if self._options.credentials() is not None:
             # Asked again at every reconnect, so a renewed credential is used from then on.
             options["user_jwt_cb"] = lambda: bytearray(self._current().jwt.encode())
             options["signature_cb"] = lambda nonce: base64.b64encode(self._current().key.sign(nonce.encode()))
-        servers = ", ".join(re.sub(r"//[^@/]*@", "//", server) for server in self._options.servers)
+        servers = ", ".join(redact_url(server) for server in self._options.servers)
         self._turned_away = False
         try:
             await _connect(client, options, within_s=self._options.connect_within_s)

@@ -22,7 +22,7 @@ import click
 from corral.cli.last_run import read_last_run
 from corral.cli.program import as_called, command
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
-from corral.settings.values import data_home
+from corral.settings.values import check_http_url, data_home
 from corral.system import SystemDisk
 from corral.system.http_json import Unreachable, call_json
 
@@ -132,15 +132,24 @@ def local_data_dir(data_dir: Path | None) -> Path:
 def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
     url = url or os.environ.get("CORRAL_URL")
     key = os.environ.get("CORRAL_API_KEY")
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise InvalidInput(f"the address {url!r} must start with http:// or https://")
+    if url is not None:
+        url = _checked(url)
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise InvalidInput("CORRAL_API_KEY: holds characters that no key has, such as a line break; check what it is")
     directory = local_data_dir(data_dir)
     local_url, local_key = _local(directory)
-    if url is None or url.rstrip("/") == local_url:
+    if url is None or url == local_url:
         key = key or local_key
     runs = _runs(directory)
     guessed, starting = url is None and not runs, url is None and local_url is None and runs
-    return Api((url or local_url or DEFAULT_URL).rstrip("/"), key, as_json, directory, guessed, starting)
+    return Api(url or local_url or DEFAULT_URL, key, as_json, directory, guessed, starting)
+
+
+def _checked(url: str) -> str:
+    try:
+        return check_http_url(url.strip())
+    except ValueError as error:
+        raise InvalidInput(f"--url (CORRAL_URL): {error}") from None
 
 
 def _runs(directory: Path) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import click
 
@@ -27,6 +28,7 @@ from corral.system.port_owner import find_port_owner
 
 LOW_DISK_BYTES = 5 << 30
 SKEW_TOLERATED_S = 5.0
+BUS_PORT = 4222
 
 disk = SystemDisk()
 
@@ -179,7 +181,12 @@ def _guard(check: str, advice: str, look: Callable[[], str]) -> Finding:
 
 def _check_store(status: dict[str, Any] | None, settings: FrontendSettings, directory: Path) -> Finding:
     if status is not None:
-        return Finding("store", "ok", f"{status['store']['kind']} {status['store']['location']}, in use")
+        store = status["store"]
+        if store["ok"]:
+            return Finding("store", "ok", f"{store['kind']} {store['location']}, in use")
+        return Finding(
+            "store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", "mend that first"
+        )
     database = directory / "corral.db"
     if settings.store is None and not database.exists():
         return Finding("store", "ok", "no database yet; the first start makes one")
@@ -208,7 +215,8 @@ def _check_bus(status: dict[str, Any] | None, settings: FrontendSettings, planne
             return Finding("bus", "ok", f"{bus['url']} connected")
         return Finding("bus", "problem", f"{bus['url']}: {bus['problem']}", "see the bus's log in the data directory")
     if "bus" in settings.model_fields_set:
-        host, port = split_host_port(settings.bus.split(",")[0].partition("://")[2].rpartition("@")[2])
+        first = urlsplit(settings.bus.split(",")[0])
+        host, port = first.hostname or "", first.port or BUS_PORT
     else:
         host, port = split_host_port(planned.listen)[0], planned.bus_port
     if can_connect(host, port):

@@ -101,14 +101,17 @@ def _read_file(cls: type[RoleSettings], path: Path | None) -> dict[str, tuple[An
         document = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidSetting(f"cannot read the settings file {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
     unknown = [table for table in document if table not in ROLES]
     if unknown:
         raise InvalidSetting(f"{path}: there is no table [{unknown[0]}]; the tables are {', '.join(ROLES)}")
     fields = {setting_key(field): field for field in cls.model_fields}
     found: dict[str, tuple[Any, str]] = {}
-    for key, value in document.get(cls.role, {}).items():
+    table = document.get(cls.role, {})
+    if not isinstance(table, dict):
+        raise InvalidSetting(f"{path}: {cls.role} must be a table: a line [{cls.role}], and settings below it")
+    for key, value in table.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

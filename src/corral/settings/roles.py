@@ -20,13 +20,17 @@ from corral.settings.values import (
     PortRange,
     Secret,
     StoreUrl,
+    VramBudget,
     data_home,
     read_size,
     span_of,
 )
 
 
-def _host_of(address: str) -> str:
+def _host_of(address: str) -> str | None:
+    """None of `:50051`, which names a port only."""
+    if address.startswith(":"):
+        return None
     return address.rpartition(":")[0].strip("[]") or address
 
 
@@ -36,11 +40,17 @@ def _port_below(address: str) -> int | str:
     return int(port) - 1 if port.isdigit() else address
 
 
+def _log_level(level: str) -> str:
+    return {"warn": "warning", "trace": "debug", "fatal": "error"}.get(level.lower(), level.lower())
+
+
 class RoleSettings(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, extra="forbid", defer_build=True)
     role: ClassVar[str]
 
-    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$"), LocalAiName("LOCALAI_LOG_LEVEL")] = "info"
+    log_level: Annotated[
+        str, Field(pattern="^(debug|info|warning|error)$"), LocalAiName("LOCALAI_LOG_LEVEL", _log_level)
+    ] = "info"
     """How much to log: debug, info, warning or error."""
     log_format: Annotated[str, Field(pattern="^(console|json)$")] = "console"
     """Logs as lines for people (console) or one JSON object a line (json)."""
@@ -243,7 +253,7 @@ class WorkerSettings(StorageSettings):
     """Labels this machine reports, for selectors: `tier=fast,room=b2`. An administrator's labels go first."""
     max_replicas_per_model: Annotated[int, Field(ge=1, le=1024), LocalAiName("LOCALAI_MAX_REPLICAS_PER_MODEL")] = 1
     """How many replicas of one model this machine may run."""
-    vram_budget: Annotated[str | None, LocalAiName("LOCALAI_VRAM_BUDGET")] = None
+    vram_budget: Annotated[VramBudget | None, LocalAiName("LOCALAI_VRAM_BUDGET")] = None
     """How much GPU memory Corral may use here: `80%`, `12GB`, `12GiB`."""
     capability: Annotated[str | None, LocalAiName("LOCALAI_FORCE_META_BACKEND_CAPABILITY")] = None
     """Overrides the detected capability (for example `nvidia-cuda-12`)."""

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidInput
 from corral.core.galleries import GalleryAddress, read_gallery_list
-from corral.core.sizes import parse_size_bytes
+from corral.core.labels import check_labels
+from corral.core.sizes import parse_budget_bytes, parse_size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def split_host_port(text: str) -> tuple[str, int]:
 
 def _spell_out(value: str) -> str:
     host, port = split_host_port(value)
+    if not port:
+        raise ValueError(f"{value!r} names no port that others could find; choose one from 1 to 65535")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -74,6 +78,8 @@ def is_loopback_host(host: str) -> bool:
 def _check_filled(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().strip():
         raise ValueError("is empty; give a value or leave the setting out")
+    if not value.get_secret_value().isprintable():
+        raise ValueError("has a line break or another control character in it")
     return value
 
 
@@ -89,7 +95,15 @@ def _read_labels(value: Any) -> Any:
     return {key.strip(): text.strip() for key, _, text in pairs}
 
 
-Labels = Annotated[dict[str, str], BeforeValidator(_read_labels)]
+def _check_labels(value: dict[str, str]) -> dict[str, str]:
+    try:
+        check_labels(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+Labels = Annotated[dict[str, str], BeforeValidator(_read_labels), AfterValidator(_check_labels)]
 
 
 def _read_names(value: Any) -> Any:
@@ -126,27 +140,62 @@ def read_size(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _check_budget(value: str) -> str | None:
+    try:
+        if value.strip():
+            parse_budget_bytes(value, total_bytes=1 << 40)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    return value.strip() or None
+
+
+VramBudget = Annotated[str, AfterValidator(_check_budget)]
+
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 
 
-def _check_scheme(*schemes: str) -> AfterValidator:
-    def check(value: str) -> str:
-        for url in value.split(","):
-            if url.partition("://")[0] not in schemes or not url.partition("://")[2]:
-                raise ValueError(f"{redact_url(value)!r} must start with {' or '.join(s + '://' for s in schemes)}")
-        return value
-
-    return AfterValidator(check)
+def _check_scheme(value: str, *schemes: str) -> None:
+    scheme, _, rest = value.partition("://")
+    if scheme not in schemes or not rest:
+        raise ValueError(f"{redact_url(value)!r} must start with {' or '.join(s + '://' for s in schemes)}")
 
 
-StoreUrl = Annotated[str, _check_scheme("sqlite", "postgresql", "postgres")]
-BusUrl = Annotated[str, _check_scheme("nats", "tls")]
-HttpUrl = Annotated[str, _check_scheme("http", "https"), AfterValidator(lambda url: url.rstrip("/"))]
+def _check_store(value: str) -> str:
+    _check_scheme(value, "sqlite", "postgresql", "postgres")
+    return value
+
+
+def _check_url(value: str, *schemes: str, example: str) -> str:
+    """A host, and where there is a port, one that can be."""
+    _check_scheme(value, *schemes)
+    try:
+        parts = urlsplit(value)
+        is_one = re.fullmatch(r"[^\s,]+", parts.hostname or "") and parts.port != 0
+    except ValueError:  # its own words name neither the address nor what to do
+        is_one = None
+    if not is_one:
+        raise ValueError(f"{redact_url(value)!r} is not an address; write for example {example}")
+    return value
+
+
+def _check_bus(value: str) -> str:
+    urls = (url.strip() for url in value.split(","))
+    return ",".join(_check_url(url, "nats", "tls", example="nats://10.0.0.2:4222") for url in urls)
+
+
+def check_http_url(value: str) -> str:
+    """Without the slash at its end. Raises ValueError."""
+    return _check_url(value, "http", "https", example="http://10.0.0.2:8080").rstrip("/")
+
+
+StoreUrl = Annotated[str, AfterValidator(_check_store)]
+BusUrl = Annotated[str, AfterValidator(_check_bus)]
+HttpUrl = Annotated[str, AfterValidator(check_http_url)]
 
 
 def redact_url(url: str) -> str:
     """The address without user and password, fit for logs and errors."""
-    return re.sub(r"//[^@/]*@", "//", url)
+    return re.sub(r"//[^/]*@", "//", url)
 
 
 def _check_directory(value: Any) -> Any:

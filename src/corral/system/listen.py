@@ -10,6 +10,10 @@ Listener = socket.socket
 """A listening TCP socket, handed on without a look inside."""
 
 
+class PortTaken(Unavailable):
+    """By another program; another port may be free."""
+
+
 def bind_socket(host: str, port: int, *, setting: str | None, shared: bool = False) -> socket.socket:
     """A listening TCP socket, or an error that names the address and, for who can change `setting`, what to do.
 
@@ -25,7 +29,8 @@ def bind_socket(host: str, port: int, *, setting: str | None, shared: bool = Fal
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise Unavailable(_explain(error, host, port, setting)) from error
+        kind = PortTaken if error.errno == errno.EADDRINUSE else Unavailable
+        raise kind(_explain(error, host, port, setting)) from error
     except OverflowError:
         listener.close()
         raise Unavailable(

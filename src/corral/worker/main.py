@@ -13,7 +13,7 @@ from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Un
 from corral.settings.roles import WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url
 from corral.system.http_server import serve_http
-from corral.system.listen import Listener, address_towards, bind_socket, host_name
+from corral.system.listen import Listener, PortTaken, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running
 from corral.worker.beats import Beats
 from corral.worker.commands import serve_commands
@@ -50,12 +50,14 @@ class Rejoin(Exception):
 
 def _listen(settings: WorkerSettings, host: str) -> tuple[Listener, int]:
     if settings.port is not None:
-        return bind_socket(host, settings.port, setting="--port"), settings.port
+        return bind_socket(host, settings.port, setting="--port or --host"), settings.port
     for port in range(FIRST_PORT, FIRST_PORT + PORT_STEP * PORT_TRIES, PORT_STEP):
         try:
             return bind_socket(host, port, setting=None), port
-        except Unavailable:
+        except PortTaken:
             continue
+        except Unavailable as error:
+            raise Unavailable(f"{error}. Change --host.") from error
     raise Unavailable(f"no free port from {FIRST_PORT} on; choose one with --port")
 
 
