@@ -25,7 +25,9 @@ class FrontendStore:
         async def body(tx: Tx) -> None:
             await tx.execute(
                 "INSERT INTO frontends (id, url, version, started_at, last_seen)"
-                " VALUES ($1, $2, $3, now_ms(), now_ms()) ON CONFLICT (id) DO UPDATE SET last_seen = now_ms()",
+                " VALUES ($1, $2, $3, now_ms(), now_ms()) ON CONFLICT (id) DO UPDATE SET"
+                # One that was killed may come back elsewhere, or as a newer version.
+                " url = excluded.url, version = excluded.version, last_seen = now_ms()",
                 id,
                 url,
                 version,
