@@ -306,6 +306,23 @@ def answers(running: Up) -> bool:
         return False
 
 
+@pytest.mark.parametrize("host", ["127.0.0.2", "[::]"])
+def test_it_listens_where_it_is_told_and_others_are_told_where_they_reach_it(tmp_path: Path, host: str) -> None:
+    if host == "[::]" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    port = free_port()
+    running = Up(tmp_path, "--listen", f"{host}:{port}")
+    try:
+        running.program.wait_for_output("Ctrl-C stops everything.", within_s=60)
+        joined = json.loads(run_cli("join-command", "--json", environment=local(running)).stdout)
+        assert f"Web UI and API  {joined['url']}\n" in running.program.output()
+        assert (joined["url"] == f"http://127.0.0.2:{port}") == (host == "127.0.0.2")
+        assert not joined["url"].startswith(("http://127.0.0.1", "http://[::1]"))
+        assert "1 healthy" in run_cli("status", environment=local(running)).stdout
+    finally:
+        assert running.program.stop() == 0
+
+
 def test_listening_for_others_without_credentials_is_refused(tmp_path: Path) -> None:
     refused = run_cli("up", "--data-dir", str(tmp_path), "--listen", "0.0.0.0:1", "--no-auth")
     assert refused.returncode == 2

@@ -63,7 +63,7 @@ class Demo:
             offline_after_s=6.0,
             health_interval_s=1.0,
         )
-        self._plan = PartPlan(self._settings, local_host="127.0.0.1", clock=clock, ids=ids, disk=disk)
+        self._plan = PartPlan(self._settings, clock=clock, ids=ids, disk=disk)
         self._url = f"http://{listen}"
         self._parts: dict[str, Part] = {}
 

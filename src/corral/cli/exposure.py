@@ -16,9 +16,14 @@ def check_exposure(listen: str, *, auth: bool) -> None:
 
 def local_url(listen: str) -> str:
     """How this machine itself reaches what listens here."""
-    host, port = split_host_port(listen)
+    return f"http://{local_address(listen)}"
+
+
+def local_address(listen: str, *, port: int | None = None) -> str:
+    """`host:port` of it; of another port there, when one is given."""
+    host, own = split_host_port(listen)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"[{host}]:{port or own}" if ":" in host else f"{host}:{port or own}"
 
 
 def public_url(url: str | None, listen: str) -> str:

@@ -13,7 +13,7 @@ from corral.artifacts import Artifacts, ArtifactSettings
 from corral.artifacts.environment import settings_from_environment
 from corral.artifacts.settings import NetworkPolicy
 from corral.bus.client import connect_bus
-from corral.cli.exposure import check_exposure
+from corral.cli.exposure import check_exposure, public_url
 from corral.cli.first_access import prepare_access
 from corral.cli.frontend_role import FrontendRole
 from corral.cli.options import read_settings, settings_options
@@ -88,7 +88,8 @@ async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
-        me = Self(frontend_id, settings, bus, program=program_name())
+        url = public_url(settings.public_url, settings.listen)
+        me = Self(frontend_id, settings, bus, url, program=program_name())
         role = FrontendRole(
             me, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
         )

@@ -9,7 +9,7 @@ import structlog
 from corral import __version__
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
-from corral.cli.exposure import local_url, public_url
+from corral.cli.exposure import local_url
 from corral.cli.fleet_parts import FleetParts
 from corral.cli.grpc_parts import GrpcParts
 from corral.cli.hints import Hints
@@ -219,10 +219,8 @@ class FrontendRole:
         self._fleet.poke(kind)
 
     async def _report(self) -> None:
-        settings = self._me.settings
-        url = public_url(settings.public_url, settings.listen)
         try:
-            await self._stores.frontends.report(id=self._me.id, url=url, version=__version__)
+            await self._stores.frontends.report(id=self._me.id, url=self._me.url, version=__version__)
         except CorralError as error:
             self._me.store_problem = str(error)
             raise

@@ -49,12 +49,13 @@ def status_command(api: Api) -> None:
         return
     counts = {name: count for name, count in status["nodes"].items() if count}
     nodes = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none yet"
-    bus = status["bus"]
+    bus, store = status["bus"], status["store"]
     click.echo(f"corral     {status['version']} at {api.url}")
     click.echo(f"nodes      {nodes}")
     click.echo(f"models     {_describe(models)}")
     click.echo(f"frontends  {len(status['frontends'])}: " + ", ".join(row["url"] for row in status["frontends"]))
-    click.echo(f"store      {status['store']['kind']} {status['store']['location']}")
+    refuses = "" if store["ok"] else f" TAKES NO CHANGES: {clean(store['problem'])}"
+    click.echo(f"store      {store['kind']} {store['location']}{refuses}")
     click.echo(f"bus        {bus['url']} {'connected' if bus['connected'] else 'NOT CONNECTED: ' + bus['problem']}")
     if failed:
         click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: {command('ops list')}")

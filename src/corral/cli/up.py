@@ -13,7 +13,7 @@ import click
 
 from corral import __version__
 from corral.cli.client import command_on
-from corral.cli.exposure import check_exposure, public_url
+from corral.cli.exposure import check_exposure, local_url, public_url
 from corral.cli.last_run import LastRun, read_last_run, tell_changes, write_last_run
 from corral.cli.options import read_settings, settings_options
 from corral.cli.program import command
@@ -32,8 +32,8 @@ from corral.system.secret_files import read_secret
 from corral.telemetry.logs import configure_logs
 
 STOP_WITHIN_S = 12.0
-# A worker stops its backends first, and one that will not go may take 20 s.
-WORKER_STOP_WITHIN_S = 30.0
+# A worker lets requests end, takes its leave and stops its backends; one that will not go may take 20 s.
+WORKER_STOP_WITHIN_S = 40.0
 READY_WITHIN_S = 60.0
 STEADY_AFTER_S = 20.0
 BOUND_LOGS_EVERY_S = 30.0
@@ -100,9 +100,8 @@ class Up:
         self._loopback = is_loopback_host(self._host)
         self._last = read_last_run(disk, settings.data_dir)
         self._name = settings.name or (self._last.name if self._last is not None else host_name())
-        local = "127.0.0.1" if self._loopback or self._host == "0.0.0.0" else self._host
-        self._local_url = f"http://{local}:{self._port}"
-        self._plan = PartPlan(settings, local_host=local, clock=clock, ids=ids, disk=disk)
+        self._local_url = local_url(settings.listen)
+        self._plan = PartPlan(settings, clock=clock, ids=ids, disk=disk)
 
     async def run(self) -> None:
         began_s = self._clock.monotonic_s()

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.bus.embedded import BusFiles, prepare_bus
+from corral.cli.exposure import local_address, local_url
 from corral.core.errors import Unavailable
 from corral.settings.roles import UpSettings
 from corral.settings.values import split_host_port
 from corral.system import Clock, Disk, Ids
 from corral.system.children import Child, find_program, python_command
 from corral.system.secret_files import ensure_secret
+
+DRAIN_WITHIN_S = 5.0
 
 
 @dataclass(slots=True)
@@ -26,14 +29,13 @@ class Part:
 
 
 class PartPlan:
-    def __init__(self, settings: UpSettings, *, local_host: str, clock: Clock, ids: Ids, disk: Disk) -> None:
+    def __init__(self, settings: UpSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
         self._settings = settings
         self._data = settings.data_dir
         self._clock, self._ids, self._disk = clock, ids, disk
-        host, port = split_host_port(settings.listen)
-        self._host = host
-        self._local_url = f"http://{local_host}:{port}"
-        self._bus_url = f"nats://{local_host}:{settings.bus_port}"
+        self._host, _ = split_host_port(settings.listen)
+        self._local_url = local_url(settings.listen)
+        self._bus_url = f"nats://{local_address(settings.listen, port=settings.bus_port)}"
 
     def everything(self, name: str) -> list[Part]:
         most = self._settings.max_replicas_per_model
@@ -67,8 +69,9 @@ class PartPlan:
             "name": name,
             "log-level": self._settings.log_level,
             "log-format": self._settings.log_format,
+            "drain-timeout": DRAIN_WITHIN_S,
         }
-        # Who stops the parent means everything; there is no next worker that could take the backends over.
+        # Who stops the parent means everything, and soon; there is no next worker that could take the backends over.
         words = [*(f"--{flag}={value}" for flag, value in flags.items()), "--no-keep-backends", *more]
         secrets = {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
         return self._part(part, python_command("worker", *words), secrets)

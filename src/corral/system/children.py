@@ -113,7 +113,8 @@ def bound_log(path: Path) -> None:
 
 
 def python_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "corral", *arguments]
+    """-P: modules in the directory somebody happens to stand in are not ours."""
+    return [sys.executable, "-P", "-m", "corral", *arguments]
 
 
 def find_program(name: str) -> str | None:

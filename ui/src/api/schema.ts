@@ -2825,6 +2825,8 @@ export interface components {
             location: string;
             /** Ok */
             ok: boolean;
+            /** Problem */
+            problem: string;
         };
         /** Targeted */
         Targeted: {

@@ -16,7 +16,7 @@ from corral.core.nodes import NodeStatus
 from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings.roles import FrontendSettings
-from corral.settings.values import redact_url
+from corral.settings.values import is_loopback_host, redact_url
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.stores import Stores
 
@@ -36,6 +36,8 @@ class Self:
     id: str
     settings: FrontendSettings
     bus: Link
+    url: str
+    """Under which others reach it, as far as it knows."""
     program: str = "corral"
     """How whoever started it calls the program; machines that join have it where this one has it."""
     store_problem: str = ""
@@ -46,6 +48,8 @@ class StoreStatus(BaseModel):
     kind: str
     location: str
     ok: bool
+    problem: str
+    """Why it takes no changes; empty when it does."""
 
 
 class BusStatus(BaseModel):
@@ -87,14 +91,21 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
             version=__version__,
             frontend_id=me.id,
             frontends=[FrontendStatus(id=row.id, url=row.url, version=row.version, age_s=row.age_s) for row in live],
-            store=StoreStatus(kind=stores.database.dialect, location=stores.database.location, ok=True),
+            store=StoreStatus(
+                kind=stores.database.dialect,
+                location=stores.database.location,
+                ok=not me.store_problem,
+                problem=me.store_problem,
+            ),
             bus=BusStatus(url=redact_url(me.settings.bus), connected=me.bus.connected, problem=me.bus.last_problem),
             nodes={status: counts[status] for status in NodeStatus},
         )
 
     @router.get("/api/join-command")
     async def show_join_command(request: Request) -> JoinCommand:
-        url = me.settings.public_url or str(request.base_url).rstrip("/")
+        # As the caller reached us, which others can as well; but not by a name that is every machine's own.
+        here = me.settings.public_url is not None or is_loopback_host(request.url.hostname or "")
+        url = me.url if here else str(request.base_url).rstrip("/")
         return JoinCommand(url=url, token=tokens.own, command=f"{me.program} worker --join {url} --token {tokens.own}")
 
     @router.get("/api/events", response_class=StreamingResponse)
