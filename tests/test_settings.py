@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from corral.artifacts.references import DOCKER_HUB
 from corral.core.errors import InvalidSetting
 from corral.settings.reading import environment_names, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url, split_host_port
+from corral.worker.fetching import artifact_settings
 
 ROLES: tuple[type[RoleSettings], ...] = (FrontendSettings, WorkerSettings, UpSettings)
 
@@ -77,6 +79,13 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("CORRAL_LOG_LEVEL", "loud", "debug"),
         ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
         ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),
+        ("CORRAL_TRUSTED_HOSTS", "10.0.0.0/99", "neither a host nor a network"),
+        ("CORRAL_REGISTRY_MIRRORS", "quay.io", "quay.io=mirror.lan"),
+        ("CORRAL_REGISTRY_MIRRORS", "quay.io=https://mirror.lan", "not a registry's host"),
+        ("CORRAL_REGISTRY_LOGINS", "quay.io=robot", "quay.io=robot:secret"),
+        ("CORRAL_DOWNLOAD_RATE", "fast", "not a size"),
+        ("CORRAL_DOWNLOAD_RATE", "1", "1024"),
+        ("CORRAL_KEEP_VERSIONS", "0", "1"),
     ],
 )
 def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: str, words: str) -> None:
@@ -138,6 +147,23 @@ def test_a_secret_may_come_from_a_file_and_is_never_printed(tmp_path: Path) -> N
     assert settings.token is not None
     assert settings.token.get_secret_value() == "s3cret"
     assert "s3cret" not in repr(settings)
+
+
+def test_where_backends_come_from_is_told_by_settings(tmp_path: Path) -> None:
+    file = tmp_path / "corral.toml"
+    mirrors = '"docker.io" = ["one.lan:5000", "two.lan"], "quay.io" = "one.lan:5000"'
+    file.write_text(f"[worker]\nregistry_mirrors = {{{mirrors}}}\n")
+    environ = {"CORRAL_REGISTRY_LOGINS": "docker.io=me:a=b:c\nquay.io=robot:p", "CORRAL_DOWNLOAD_RATE": "20MB"}
+    settings = load({"data_dir": str(tmp_path), "trusted_hosts": "Registry.LAN,10.0.0.0/8"}, environ, file)
+    assert "a=b" not in repr(settings)
+    found = artifact_settings(settings, {})
+    assert found.registry_mirrors == {DOCKER_HUB: ("one.lan:5000", "two.lan"), "quay.io": ("one.lan:5000",)}
+    logins = {host: (login.username, login.password) for host, login in found.registry_logins.items()}
+    assert logins == {DOCKER_HUB: ("me", "a=b:c"), "quay.io": ("robot", "p")}
+    assert found.network.trusted_hosts == {"registry.lan", "10.0.0.0/8"}
+    assert (found.transfer.bandwidth_bytes_per_s, found.keep_versions) == (20_000_000, 3)
+    flags = {"registry_mirrors": "quay.io=one.lan:5000,quay.io=two.lan"}
+    assert load(flags).registry_mirrors == {"quay.io": ("one.lan:5000", "two.lan")}
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.role)

@@ -1,13 +1,15 @@
 """Garbage collection: surplus versions, then whatever no version needs any more."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.install import Installer
 from corral.artifacts.locks import held
 from corral.artifacts.running import is_used, paths_in_use
+from corral.artifacts.versions import InstalledVersion, directory_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,43 +21,77 @@ class Freed:
     bytes: int
 
 
-def collect_garbage(installer: Installer, keep: int, in_use: Collection[Path], cancel: CancelToken) -> Freed:
-    """Waits until no install runs: a layer that was just unpacked belongs to no version yet."""
+def collect_garbage(
+    installer: Installer,
+    keep: int,
+    in_use: Collection[Path],
+    cancel: CancelToken,
+    *,
+    spare_s: float = 0.0,
+    released: Collection[str] = (),
+) -> Freed:
+    """Waits until no install runs: a layer that was just unpacked belongs to no version yet. What no version needs
+    stays for `spare_s`, because an install that failed may be tried again; what was `released`, and what belonged to
+    the versions that go now, does not."""
+
+    @cache
+    def used() -> set[Path]:  # looked for only where there is something to remove
+        return {*(path.resolve() for path in in_use), *paths_in_use(installer.settings.backends_dir)}
+
     with held(installer.locks_dir, "collect", cancel):
-        used = {*(path.resolve() for path in in_use), *paths_in_use(installer.settings.backends_dir)}
-        removed = []
-        for version in installer.versions.surplus(keep, lambda path: is_used(path, used)):
-            cancel.check()
-            installer.versions.remove_version(version)
-            removed.append(f"{version.name}@{version.digest}")
-        layers, blobs, freed = _unneeded(installer, cancel)
+        removed = list(_remove_surplus(installer, keep, lambda path: is_used(path, used()), cancel))
+        gone = {*released, *(key for version in removed for key in parts_of(version))}
+        newest_ms = installer.clock.now_ms() - spare_s * 1000
+        layers, blobs, freed = _remove_unneeded(installer, gone, newest_ms, cancel)
         installer.resolver.builds.sweep()
         installer.blobs.sweep_locks()
         installer.layers.sweep_locks()
-        return Freed(versions=tuple(removed), layers=layers, blobs=blobs, bytes=freed)
+        names = tuple(f"{version.name}@{version.digest}" for version in removed)
+        return Freed(versions=names, layers=layers, blobs=blobs, bytes=freed)
 
 
-def _unneeded(installer: Installer, cancel: CancelToken) -> tuple[int, int, int]:
+def parts_of(version: InstalledVersion) -> tuple[str, ...]:
+    """The layers and blobs it was made of."""
+    return (*version.metadata.layers, *version.metadata.blobs)
+
+
+def _remove_surplus(
+    installer: Installer, keep: int, running: Callable[[Path], bool], cancel: CancelToken
+) -> Iterator[InstalledVersion]:
+    for version in installer.versions.surplus(keep, running):
+        cancel.check()
+        with held(installer.locks_dir, f"backend-{directory_name(version.name)}", cancel):
+            backend = installer.versions.backend(version.name)
+            if backend is None or backend.current is None or backend.current.path == version.path:
+                continue  # somebody rolled back to it, or deleted all of them, since we looked
+            installer.versions.remove_version(version)
+        yield version
+
+
+def _remove_unneeded(
+    installer: Installer, gone: Collection[str], newest_ms: float, cancel: CancelToken
+) -> tuple[int, int, int]:
     """How many layers and blobs went, and what they weighed: others may write to the same disk meanwhile."""
-    needed_layers: set[str] = set()
-    needed_blobs: set[str] = set()
-    for backend in installer.versions.list():
-        for version in backend.versions:
-            needed_layers |= set(version.metadata.layers)
-            needed_blobs |= set(version.metadata.blobs)
-    if not installer.settings.keep_blobs:
-        needed_blobs.clear()
+    needed = {key for backend in installer.versions.list() for version in backend.versions for key in parts_of(version)}
     layers = blobs = freed = 0
+
+    def is_spared(key: str, path: Path) -> bool:
+        return key not in gone and path.stat().st_mtime * 1000 > newest_ms
+
     for key in installer.layers.stored_keys():
         cancel.check()
-        if key not in needed_layers:
-            layer = installer.layers.find(key)
-            freed += layer.index().unpacked_bytes if layer is not None else 0
-            installer.layers.remove(key)
-            layers += 1
+        layer = installer.layers.find(key)
+        if key in needed or (layer is not None and is_spared(key, layer.path)):
+            continue
+        freed += layer.index().unpacked_bytes if layer is not None else 0
+        installer.layers.remove(key)
+        layers += 1
     for digest in list(installer.blobs.digests()):
+        path = installer.blobs.path(digest)
+        kept = digest in needed and installer.settings.keep_blobs
         # A second link means that a model's file is this blob.
-        if digest not in needed_blobs and installer.blobs.path(digest).stat().st_nlink == 1:
-            freed += installer.blobs.remove(digest)
-            blobs += 1
+        if kept or path.stat().st_nlink > 1 or is_spared(digest, path):
+            continue
+        freed += installer.blobs.remove(digest)
+        blobs += 1
     return layers, blobs, freed

@@ -1,5 +1,5 @@
-"""Settings of other tools that people expect to be honoured: pip's index, Hugging Face's endpoint, docker's logins.
-Called once by a role's main; nothing below reads the environment."""
+"""Settings of other tools that people expect to be honoured: pip's index, Hugging Face's endpoint, docker's logins; and
+what an operator told the role. Called once by a role's main; nothing below reads the environment."""
 
 import configparser
 from collections.abc import Mapping
@@ -7,8 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from corral.artifacts.settings import ArtifactSettings, HuggingFaceSettings, PypiSettings, S3Settings
+from corral.artifacts.references import registry_host
+from corral.artifacts.settings import (
+    ArtifactSettings,
+    HuggingFaceSettings,
+    NetworkPolicy,
+    PypiSettings,
+    RegistryLogin,
+    S3Settings,
+)
 from corral.core.errors import InvalidSetting
+from corral.settings.roles import SourceSettings
+from corral.settings.values import read_logins
 
 ALLOW_SOURCE_BUILDS = "CORRAL_ALLOW_SOURCE_BUILDS"
 
@@ -77,4 +87,23 @@ def settings_from_environment(data_dir: Path, environ: Mapping[str, str]) -> Art
             secret_key=environ.get("AWS_SECRET_ACCESS_KEY", ""),
             session_token=environ.get("AWS_SESSION_TOKEN", ""),
         ),
+    )
+
+
+def with_sources(found: ArtifactSettings, settings: SourceSettings) -> ArtifactSettings:
+    """With the hosts an operator named, as people write them."""
+    return replace(
+        found,
+        network=NetworkPolicy(
+            trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
+            plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
+        ),
+        registry_mirrors={
+            registry_host(host): tuple(map(registry_host, mirrors))
+            for host, mirrors in settings.registry_mirrors.items()
+        },
+        registry_logins={
+            registry_host(host): RegistryLogin(username=name, password=password)
+            for host, (name, password) in read_logins(settings.registry_logins).items()
+        },
     )

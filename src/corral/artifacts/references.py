@@ -173,6 +173,11 @@ def _looks_like_image(text: str) -> bool:
     return bool(head) and bool(tail)
 
 
+def registry_host(name: str) -> str:
+    """Docker Hub answers under another name than the one people write."""
+    return DOCKER_HUB if name.lower() in ("docker.io", "index.docker.io") else name.lower()
+
+
 def parse_image(text: str) -> OciImage:
     name, at, digest_text = text.partition("@")
     digest = parse_digest(digest_text) if at else None
@@ -184,15 +189,15 @@ def parse_image(text: str) -> OciImage:
         registry, repository = first, rest
     else:
         registry, repository = "docker.io", head
-    if registry in ("docker.io", "index.docker.io"):
-        registry = DOCKER_HUB
-        repository = repository if "/" in repository else f"library/{repository}"
+    registry = registry_host(registry)
+    if registry == DOCKER_HUB and "/" not in repository:
+        repository = f"library/{repository}"
     if not _HOST.match(registry) or not _REPOSITORY.match(repository) or len(repository) > 255:
         raise BadReference(f"{text[:200]!r} is not an image reference; the form is registry/repository:tag.")
     tag = tag_text or (None if digest else "latest")
     if tag is not None and not _TAG.match(tag):
         raise BadReference(f"{tag[:140]!r} is not a tag.")
-    return OciImage(registry=registry.lower(), repository=repository, tag=tag, digest=digest)
+    return OciImage(registry=registry, repository=repository, tag=tag, digest=digest)
 
 
 def _github(rest: str) -> HttpFile:

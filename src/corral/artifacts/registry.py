@@ -19,7 +19,7 @@ from corral.artifacts.errors import ArtifactError, PolicyRefused, SourceRejected
 from corral.artifacts.http_source import HttpSource
 from corral.artifacts.network import is_loopback
 from corral.artifacts.oci import ACCEPT, MANIFEST_BYTES, Repository
-from corral.artifacts.references import DOCKER_HUB, OciImage
+from corral.artifacts.references import DOCKER_HUB, OciImage, registry_host
 from corral.artifacts.settings import RegistryLogin
 
 # Registries whose token service lives at another host. A realm that is neither the registry itself nor listed here
@@ -49,14 +49,20 @@ def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
         config = msgspec.json.decode(path.read_bytes(), type=_DockerConfig)
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise PolicyRefused(f"{path} cannot be read: {error.strerror}.") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise PolicyRefused(f"{path} is not a docker config: {error}.") from error
     logins: dict[str, RegistryLogin] = {}
     for server, entry in config.auths.items():
-        host = urlsplit(server if "://" in server else f"//{server}").netloc
-        host = DOCKER_HUB if host in ("index.docker.io", "docker.io") else host
+        host = registry_host(urlsplit(server if "://" in server else f"//{server}").netloc)
         if entry.auth:
-            username, _, password = base64.b64decode(entry.auth).decode().partition(":")
+            try:
+                username, _, password = base64.b64decode(entry.auth).decode().partition(":")
+            except ValueError as error:
+                raise PolicyRefused(
+                    f"{path}: the login for {server} cannot be read. Log in there once more."
+                ) from error
             logins[host] = RegistryLogin(username=username, password=password)
         elif entry.identitytoken:
             logins[host] = RegistryLogin(token=entry.identitytoken)

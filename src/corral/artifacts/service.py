@@ -1,7 +1,7 @@
 """What the rest of Corral uses. Everything here is `async` and leaves the event loop free: the work runs in threads."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.collect import Freed, collect_garbage
+from corral.artifacts.collect import Freed, collect_garbage, parts_of
 from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.builds import pick_model
@@ -65,6 +65,7 @@ class Artifacts:
         self._installer = build_installer(settings, clock=clock, ids=ids)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="artifacts")
         self._running: set[CancelToken] = set()
+        self._released: set[str] = set()  # layers and blobs of what was removed
         self._sources = GallerySources(
             cache_dir=settings.data_dir / "galleries",
             outbound=self._installer.resolver.outbound,
@@ -164,12 +165,29 @@ class Artifacts:
         def running(path: Path) -> bool:
             return is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
 
-        await self._locked(name, lambda: self._installer.versions.remove(name, running))
+        def remove() -> list[str]:
+            backend = self._installer.versions.backend(name)
+            self._installer.versions.remove(name, running)
+            return [key for version in backend.versions for key in parts_of(version)] if backend is not None else []
 
-    async def collect_garbage(self, *, keep: int | None = None, in_use: Collection[Path] = ()) -> Freed:
-        """Removes surplus versions, then layers and blobs that no version needs."""
+        self._released.update(await self._locked(name, remove))
+
+    def release(self, digests: Iterable[str]) -> None:
+        """Blobs whose files somebody has removed: garbage, unless another file or version needs them."""
+        self._released.update(digests)
+
+    async def collect_garbage(
+        self, *, keep: int | None = None, in_use: Collection[Path] = (), spare_s: float = 0.0
+    ) -> Freed:
+        """Removes surplus versions, then layers and blobs that no version needs, if they are older than `spare_s` or
+        belonged to a version that was removed. Waits until no install runs."""
         count = self.settings.keep_versions if keep is None else keep
-        return await self._run(lambda token: collect_garbage(self._installer, count, in_use, token))
+        released = frozenset(self._released)
+        freed = await self._run(
+            lambda token: collect_garbage(self._installer, count, in_use, token, spare_s=spare_s, released=released)
+        )
+        self._released -= released
+        return freed
 
     async def sweep(self) -> Swept:
         """Clears what a killed process left. Safe while other processes use the same directory."""

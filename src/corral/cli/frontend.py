@@ -3,15 +3,13 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import click
 import structlog
 
 from corral.artifacts import Artifacts, ArtifactSettings
-from corral.artifacts.environment import settings_from_environment
-from corral.artifacts.settings import NetworkPolicy
+from corral.artifacts.environment import settings_from_environment, with_sources
 from corral.bus.client import connect_bus
 from corral.cli.exposure import check_exposure, public_url
 from corral.cli.first_access import prepare_access
@@ -59,12 +57,7 @@ async def _open_stores(settings: FrontendSettings, clock: Clock, ids: Ids) -> As
 
 
 def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
-    found = settings_from_environment(settings.data_dir / "artifacts", os.environ)
-    network = NetworkPolicy(
-        trusted_hosts=frozenset(host.lower() for host in settings.trusted_hosts),
-        plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
-    )
-    return replace(found, network=network)
+    return with_sources(settings_from_environment(settings.data_dir / "artifacts", os.environ), settings)
 
 
 async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock, ids: Ids, disk: Disk) -> None:

@@ -12,10 +12,13 @@ from corral.settings.values import (
     DataDir,
     Duration,
     GalleryList,
+    HostList,
     HostPort,
     HttpUrl,
     Labels,
     LocalAiName,
+    Logins,
+    MirrorMap,
     NameList,
     PortRange,
     Secret,
@@ -99,7 +102,21 @@ class StorageSettings(RoleSettings):
     """Secret key of the shared storage."""
 
 
-class FrontendSettings(WatchSettings, StorageSettings):
+class SourceSettings(RoleSettings):
+    """Where backends come from, the same for those who ask for digests and those who fetch."""
+
+    trusted_hosts: HostList = ()
+    """Hosts or networks at private addresses that galleries, backends and weights may come from:
+    `registry.lan:5000,10.0.0.0/8`."""
+    plain_http_hosts: NameList = ()
+    """Hosts that may be spoken to without TLS. Loopback always may."""
+    registry_mirrors: MirrorMap = Field(default_factory=dict)
+    """Registries asked before another one, in order: `quay.io=mirror.lan:5000,docker.io=mirror.lan:5000`."""
+    registry_logins: Logins | None = None
+    """Logins of registries: `quay.io=robot:secret ghcr.io=me:secret`. They go before docker's in `config.json`."""
+
+
+class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     role = "frontend"
 
     data_dir: DataDir = Field(default_factory=lambda: data_home() / "frontend")
@@ -209,17 +226,13 @@ class FrontendSettings(WatchSettings, StorageSettings):
     """Galleries of models after Corral's own, written likewise."""
     gallery_refresh_s: Duration = 3600.0
     """How often galleries are asked for news. What cannot be reached is shown from the copy kept, with its age."""
-    trusted_hosts: NameList = ()
-    """Hosts or networks at private addresses that galleries and digests may be read from: `registry.lan:5000`."""
-    plain_http_hosts: NameList = ()
-    """Hosts that galleries and digests may be read from without TLS."""
 
     @property
     def models_directory(self) -> Path:
         return self.models_dir or self.data_dir / "models"
 
 
-class WorkerSettings(StorageSettings):
+class WorkerSettings(StorageSettings, SourceSettings):
     role = "worker"
 
     data_dir: DataDir = Field(default_factory=lambda: data_home() / "worker")
@@ -278,10 +291,10 @@ class WorkerSettings(StorageSettings):
         "/var/lib/local-ai/backends"
     )
     """Backends that came with the system: used where they are, never upgraded or deleted."""
-    trusted_hosts: NameList = ()
-    """Hosts or networks at private addresses that backends may be fetched from: `registry.lan:5000,10.0.0.0/8`."""
-    plain_http_hosts: NameList = ()
-    """Hosts that backends may be fetched from without TLS."""
+    download_rate_bytes: Annotated[int | None, Field(ge=1024), BeforeValidator(read_size)] = None
+    """The most that is downloaded each second, for example `20MB`; unset means as fast as it comes."""
+    keep_versions: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Versions of a backend that stay on the disk, the one in use included. A rollback needs an earlier one."""
     files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(read_size)] = None
     """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
 

@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,6 +111,64 @@ def _read_names(value: Any) -> Any:
 
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
+
+
+def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Names stay as they are; what is written as a network has to be one."""
+    for host in hosts:
+        if "/" in host:
+            try:
+                ipaddress.ip_network(host, strict=False)
+            except ValueError:
+                raise ValueError(f"{host!r} is neither a host nor a network, such as 10.0.0.0/8") from None
+    return hosts
+
+
+HostList = Annotated[NameList, AfterValidator(check_hosts)]
+
+
+def _read_mirrors(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {host: (mirrors,) if isinstance(mirrors, str) else mirrors for host, mirrors in value.items()}
+    if not isinstance(value, str):
+        return value
+    found: dict[str, tuple[str, ...]] = {}
+    for pair in value.split(","):
+        host, _, mirror = (part.strip() for part in pair.partition("="))
+        if pair.strip():
+            found[host] = (*found.get(host, ()), mirror)
+    return found
+
+
+def _check_mirrors(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    for name in [*value, *(mirror for mirrors in value.values() for mirror in mirrors)]:
+        if not _HOST_AND_PORT.fullmatch(name):
+            raise ValueError(f"{name!r} is not a registry's host; write for example quay.io=mirror.lan:5000")
+    return value
+
+
+_HOST_AND_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+MirrorMap = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_read_mirrors), AfterValidator(_check_mirrors)]
+
+
+def read_logins(secret: SecretStr | None) -> dict[str, tuple[str, str]]:
+    """Name and password by host, from `quay.io=robot:secret ghcr.io=me:secret`."""
+    found = {}
+    for login in secret.get_secret_value().split() if secret is not None else ():
+        host, _, rest = login.partition("=")
+        name, colon, password = rest.partition(":")
+        if not _HOST_AND_PORT.fullmatch(host) or not name or not colon or not password:
+            raise ValueError("is not a list of logins; write for example quay.io=robot:secret ghcr.io=me:secret")
+        found[host] = (name, password)
+    return found
+
+
+def _check_logins(secret: SecretStr) -> SecretStr:
+    read_logins(secret)
+    return secret
+
+
+Logins = Annotated[Secret, AfterValidator(_check_logins)]
 
 
 GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]

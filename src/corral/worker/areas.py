@@ -106,8 +106,10 @@ class Area:
                 if stat.S_ISDIR(found.st_mode):
                     shutil.rmtree(name, dir_fd=directory)
                     return True
-                for entry in [name, *(other for other in os.listdir(directory) if other.startswith(f"{name}."))]:
-                    os.unlink(entry, dir_fd=directory)
+                os.unlink(name, dir_fd=directory)
+                for other in [other for other in os.listdir(directory) if other.startswith(f"{name}.")]:
+                    with contextlib.suppress(IsADirectoryError):  # another model's
+                        os.unlink(other, dir_fd=directory)
                 return True
         except NotFound:
             return False

@@ -49,11 +49,13 @@ class Backends:
         reader: RequestReader,
         *,
         changed: Callable[[], None],
+        tidy: Callable[[], None],
         read_system: Callable[[], dict[str, InstalledBackend]],
     ) -> None:
-        """`read_system` blocks, and tells which backends came with the machine."""
+        """`read_system` blocks, and tells which backends came with the machine. `tidy` asks for the disk to be given
+        back."""
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
-        self._reader, self._changed, self._read_system = reader, changed, read_system
+        self._reader, self._changed, self._tidy, self._read_system = reader, changed, tidy, read_system
         self._table: dict[str, InstalledBackend] = {}
         self._locks = NamedLocks()
         self._ended: dict[bytes, Stopped] = {}
@@ -220,6 +222,7 @@ class Backends:
             except NotInstalled:
                 log.info("backend.gone_already", backend=name)
             await self._ledger.forget_concrete(name)
+        self._tidy()
         await self.refresh()
 
     def cancel(self, *, op_id: str, backend: str, keep: bool = False) -> int:
@@ -271,6 +274,7 @@ class Backends:
         wanted = await unless_cancelled(cancel, self._reader.read(request, self.find(backend)))
         cancel.check()
         version = await self._artifacts.install(wanted, force=request.force, on_progress=report, cancel=cancel)
+        self._tidy()
         await self.refresh()  # it is there, whether or not that can be noted
         if not request.uri:
             await self._ledger.note_concrete(backend, version.name)

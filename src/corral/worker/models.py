@@ -2,7 +2,7 @@
 
 import asyncio
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -24,6 +24,8 @@ class ModelFiles:
     area: Area
     artifacts: Fetch
     jobs: Jobs
+    tidy: Callable[[], None]
+    """Asks for the disk to be given back."""
 
     async def fetch(self, request: ModelFetchRequest, *, listener: Listener | None = None) -> list[FetchedFile]:
         """All of them verified, or none placed. Identical requests share one run, which outlives who asked."""
@@ -64,9 +66,13 @@ class ModelFiles:
 
     async def delete(self, model: str) -> None:
         """A directory, or a file and those named after it; nothing there is done already."""
+        kept = await self.artifacts.list_files()
         try:
             if model.startswith("/"):
                 raise OutsideArea(model)
             await asyncio.to_thread(self.area.remove, model)
         except OutsideArea:
             raise InvalidInput(f'model name "{model[:200]}" escapes models directory') from None
+        gone = [file.digest for file in kept if file.digest is not None and self.area.look(file.name) is None]
+        self.artifacts.release(gone)
+        self.tidy()

@@ -2,19 +2,17 @@
 with the same ones, and so do the backends it runs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import structlog
 
-from corral.artifacts.environment import settings_from_environment
 from corral.artifacts.s3 import sign
-from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, S3Settings
 from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
 from corral.core.restarts import RestartPolicy
@@ -22,9 +20,11 @@ from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
 from corral.system.buckets import BucketSettings, open_bucket
 from corral.system.http_put import put_file
+from corral.system.loops import keep_running
 from corral.system.secret_files import ensure_secret
 from corral.worker.areas import Area
 from corral.worker.backends import Backends
+from corral.worker.fetching import artifact_settings, storage_keys
 from corral.worker.grpc_backend import probe_of
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.jobs import Jobs
@@ -38,6 +38,7 @@ from corral.worker.reports import Reporter
 from corral.worker.requests import RequestReader
 from corral.worker.storage import STALL_S, SharedStorage
 from corral.worker.system_backends import read_system_backends
+from corral.worker.tidying import tidy_always
 from corral.worker.web.files import FileAreas
 from corral.worker.world import Fetch, World
 
@@ -57,32 +58,6 @@ class Workshop:
     storage: SharedStorage | None
     http_token: str = field(repr=False)
     blob_token: str = field(repr=False)
-
-
-def artifact_settings(settings: WorkerSettings, environment: Mapping[str, str]) -> ArtifactSettings:
-    """The shared storage is where `s3://` leads, and may be at a private address: an operator named it."""
-    found = settings_from_environment(settings.data_dir, environment)
-    storage = storage_keys(settings)
-    named = urlsplit(storage.endpoint) if storage is not None else None
-    trusted = [*settings.trusted_hosts, *([named.netloc] if named is not None else [])]
-    plain = [*settings.plain_http_hosts, *([named.netloc] if named is not None and named.scheme == "http" else [])]
-    network = NetworkPolicy(
-        trusted_hosts=frozenset(host.lower() for host in trusted),
-        plain_http_hosts=frozenset(host.lower() for host in plain),
-    )
-    return replace(found, network=network, s3=storage or found.s3)
-
-
-def storage_keys(settings: WorkerSettings) -> S3Settings | None:
-    if settings.storage_url is None:
-        return None
-    access, secret = settings.storage_access_key, settings.storage_secret_key
-    return S3Settings(
-        endpoint=settings.storage_url.rstrip("/"),
-        region=settings.storage_region,
-        access_key=access.get_secret_value() if access is not None else "",
-        secret_key=secret.get_secret_value() if secret is not None else "",
-    )
 
 
 @asynccontextmanager
@@ -113,7 +88,7 @@ async def _open(
 ) -> Workshop:
     data_dir = settings.data_dir
     artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings, world.environment)))
-    news = asyncio.Event()
+    news, untidy = asyncio.Event(), asyncio.Event()
     supervisor = _supervisor(settings, world, tasks, news, nvml)
     backends = Backends(
         artifacts,
@@ -122,12 +97,16 @@ async def _open(
         Jobs(tasks),
         RequestReader(artifacts, capability),
         changed=news.set,
+        tidy=untidy.set,
         read_system=lambda: read_system_backends(settings.system_backends_dir, world.disk),
     )
     await backends.refresh()
     adopted = await supervisor.adopt()
     if adopted:
         log.info("worker.processes_taken_over", processes=[view.key for view in adopted])
+    tasks.create_task(
+        keep_running("tidying", lambda: tidy_always(artifacts, backends, supervisor, untidy)), name="tidying"
+    )
     areas = _areas(opened, data_dir, world, settings.files_quota_bytes)
     cache = world.open_area(data_dir / "cache")
     opened.callback(cache.close)
@@ -137,7 +116,7 @@ async def _open(
         leases=Leases(data_dir / "leases.json", supervisor, disk=world.disk, clock=world.clock),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
-        models=ModelFiles(areas.models, artifacts, Jobs(tasks)),
+        models=ModelFiles(areas.models, artifacts, Jobs(tasks), untidy.set),
         files=areas,
         cache=cache,
         storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),

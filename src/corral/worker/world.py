@@ -1,16 +1,17 @@
 """Everything outside this process that a worker works with. Its main hands in the real things; a simulation its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from corral.artifacts import BackendRequest, CancelToken, Catalogue, InstalledBackend, InstalledVersion
+from corral.artifacts.collect import Freed
 from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.progress import OnProgress
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
-from corral.artifacts.weights import PlacedFile
+from corral.artifacts.weights import KeptFile, PlacedFile
 from corral.bus.client import Bus, BusOptions
 from corral.system import Clock, Disk, Ids
 from corral.system.http_call import HttpCall
@@ -49,6 +50,12 @@ class Fetch(Protocol):
     async def rollback(self, name: str, *, to: str | None = None) -> InstalledVersion: ...
 
     async def remove(self, name: str) -> None: ...
+
+    async def list_files(self) -> Sequence[KeptFile]: ...
+
+    def release(self, digests: Iterable[str]) -> None: ...
+
+    async def collect_garbage(self, *, in_use: Collection[Path], spare_s: float) -> Freed: ...
 
     async def install_files(
         self,

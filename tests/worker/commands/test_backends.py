@@ -56,6 +56,40 @@ async def test_six_identical_installs_at_once_do_one_download(worker: FleetWorke
         assert registry.blob_downloads() <= 2
 
 
+async def test_old_versions_go_unless_a_process_runs_from_them_and_a_delete_frees_the_disk(
+    tmp_path: Path, nats: Nats, registry: OciRegistry
+) -> None:
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--keep-versions", "1")
+    uri = f"{registry.host}/demo:latest"
+    home = worker.data_dir / "backends" / "demo"
+
+    def versions() -> set[str]:
+        return {path.name for path in home.iterdir() if path.name != "current"}
+
+    try:
+        digests = [registry.push("demo", localai_files("1")).removeprefix("sha256:")]
+        async with worker.frontend() as frontend:
+            assert (await frontend.ask("backend.install", backend="demo", uri=uri))["success"]
+            assert (await frontend.ask("backend.install", backend="demo", model_id="m"))["success"]
+            for version in ("2", "3"):
+                digests.append(registry.push("demo", localai_files(version)).removeprefix("sha256:"))
+                reply = await frontend.ask("backend.upgrade", backend="demo", corral={"strategy": "rolling"})
+                assert reply["success"], reply
+            wait_until(lambda: versions() == {digests[0], digests[2]} or None, what="the one in between is gone")
+            assert list(await frontend.processes()) == ["m#0"]
+            (listed,) = (await frontend.ask("backend.list"))["backends"]
+            assert {digest.removeprefix("sha256:") for digest in listed["versions"]} == {digests[0], digests[2]}
+            deleted = await frontend.ask("backend.delete", backend="demo")
+            assert deleted["stopped_process_keys"] == ["m#0"]
+            parts = [worker.data_dir / "blobs" / "sha256", worker.data_dir / "layers"]
+            wait_until(
+                lambda: not [path for part in parts for path in part.iterdir() if path.name != ".locks"] or None,
+                what="layers and blobs are gone",
+            )
+    finally:
+        worker.close()
+
+
 async def test_a_backend_killed_behind_the_workers_back_is_replaced_at_the_next_load(
     worker: FleetWorker, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
 from harness.tiny_model import Shelf
+from harness.waiting import wait_until
 
 WEIGHTS = bytes(range(256)) * 4096
 
@@ -65,6 +66,20 @@ async def test_a_name_that_leads_out_of_the_models_directory_is_refused(worker: 
         assert found.get("found", {}) == {}
 
 
+async def test_the_disk_has_back_what_a_deleted_model_took(worker: FleetWorker, shelf: Shelf) -> None:
+    blobs = worker.data_dir / "blobs" / "sha256"
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("corral.model.fetch", **wanted(shelf)))["success"]
+        second = {**wanted(shelf), "model": "twin"}
+        second["files"][0]["filename"] = "twin.gguf"
+        assert (await frontend.ask("corral.model.fetch", **second))["success"]
+        (worker.data_dir / "models" / "twin.gguf.d").mkdir()
+        assert (await frontend.ask("model.delete", model_name="tiny"))["success"]
+        assert (await frontend.ask("model.delete", model_name="twin.gguf"))["success"]
+        wait_until(lambda: not list(blobs.iterdir()) or None, what="the blob is gone")
+        assert [path.name for path in (worker.data_dir / "models").iterdir()] == ["twin.gguf.d"]
+
+
 async def test_weights_come_from_a_worker_that_has_them_and_from_their_origin_when_it_lies(
     worker: FleetWorker, tmp_path: Path, nats: Nats, shelf: Shelf
 ) -> None:
@@ -82,7 +97,7 @@ async def test_weights_come_from_a_worker_that_has_them_and_from_their_origin_wh
             assert reply["success"], reply
             assert shelf.gets == 1, "the origin was asked by the first worker only"
             await frontend.ask("model.delete", model_name="tiny")
-            (worker.data_dir / "blobs" / "sha256" / digest).unlink()
+            (worker.data_dir / "blobs" / "sha256" / digest).unlink(missing_ok=True)
             held.chmod(0o644)
             held.write_bytes(WEIGHTS[:-1] + b"?")
             reply = await frontend.ask("corral.model.fetch", **wanted(shelf), peers=[peer])
