@@ -161,3 +161,54 @@ def test_the_build_of_a_model_that_fits_is_pulled(registry: FakeRegistry, corral
     assert "No gallery has a model named none" in corral(*gallery, "inspect", "none", "--model", fails=True)
     assert "not a size" in corral(*gallery, "pull", "m", "--model", "--memory", "much", fails=True)
     assert "No gallery has a model named none" in corral(*gallery, "pull", "none", "--model", fails=True)
+
+
+def test_what_a_worker_was_told_about_registries_holds_here_too(
+    registry: FakeRegistry, corral: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.push(image(b"1"))
+    monkeypatch.setenv("CORRAL_REGISTRY_MIRRORS", f"registry.invalid={registry.host}")
+    assert corral("pull", "registry.invalid/backend:latest", "--name", "demo", "--json")["current"]
+    monkeypatch.setenv("CORRAL_REGISTRY_MIRRORS", "registry.invalid=http://mirror")
+    assert "CORRAL_REGISTRY_MIRRORS: " in corral("list", fails=True)
+    monkeypatch.delenv("CORRAL_REGISTRY_MIRRORS")
+    assert "'10.0.0.0/99' is neither a host nor a network" in corral("--trust", "10.0.0.0/99", "list", fails=True)
+
+
+def test_weights_that_are_taken_for_a_backend_are_refused_before_they_are_fetched(
+    registry: FakeRegistry, corral: Any
+) -> None:
+    registry.pages["/w.gguf"] = (b"weights", {})
+    assert "pull --model" in corral("pull", f"{registry.url}/w.gguf", fails=True)
+    assert {method for method, path, _ in registry.requests if path == "/w.gguf"} <= {"HEAD"}
+
+
+def test_the_directory_of_corral_up_means_its_workers(registry: FakeRegistry, corral: Any, data_dir: Path) -> None:
+    (data_dir / "keys").mkdir(parents=True)
+    (data_dir / "keys" / "local.token").write_text("t")
+    pulled = corral("pull", registry.push(image(b"1")), "--name", "demo", "--json")
+    assert Path(pulled["path"]).is_relative_to(data_dir / "worker" / "backends")
+
+
+def test_a_local_source_is_found_again_from_everywhere(
+    corral: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.sh").write_text("#!/bin/sh\n")
+    monkeypatch.chdir(tmp_path)
+    pulled = corral("pull", "mine", "--json")
+    assert pulled["source"] == f"file://{tmp_path}/mine"
+    monkeypatch.chdir("/")
+    (Path(pulled["path"]) / "run.sh").unlink()
+    assert "all as they were unpacked" in corral("verify", "mine", "--repair")
+
+
+def test_the_age_of_a_gallerys_copy_is_shown(registry: FakeRegistry, corral: Any) -> None:
+    registry.pages["/index.yaml"] = (b"- {name: mine, uri: 'quay.io/owner/name:tag'}\n", {})
+    gallery = ("--gallery", f"ours={registry.url}/index.yaml")
+    assert "ours@mine" in corral(*gallery, "list", "--available")
+    del registry.pages["/index.yaml"]
+    told = corral(*gallery, "list", "--available")
+    assert "gallery ours: " in told
+    assert "shown from a copy" in told
+    assert "ours@mine" in told

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from artifact_support import FakeRegistry, Image, files_layer, install
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.collect import collect_garbage
-from corral.artifacts.errors import BadReference, NotInstalled, VersionInUse
+from corral.artifacts.digests import Digest
+from corral.artifacts.errors import BadReference, NotInstalled, SourceRejected, VersionInUse
 from corral.artifacts.install import Installer
+from corral.artifacts.locks import held
 from corral.artifacts.running import paths_in_use
 from corral.artifacts.versions import directory_name
 
@@ -73,6 +77,77 @@ def test_removal_takes_all_versions_and_garbage_collection_the_rest(
     assert list(installer.blobs.digests()) == []
     with pytest.raises(NotInstalled):
         installer.versions.current("demo")
+
+
+def test_what_a_failed_install_brought_is_spared_and_what_a_removed_version_had_is_not(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    uris = push(registry, b"one", b"two")
+    for uri in uris:
+        install(installer, uri)
+    unfinished = registry.push(Image([files_layer({"part": b"p"}), files_layer({"lost": b"l"})]), tag="lost")
+    lost = list(registry.blobs)[-1]
+    del registry.blobs[lost]
+    with pytest.raises(SourceRejected):
+        install(installer, unfinished, name="other")
+    assert len(installer.layers.stored_keys()) == 4
+    freed = collect_garbage(installer, 1, (), CancelToken(), spare_s=60)
+    assert (len(freed.versions), freed.layers, freed.blobs) == (1, 1, 1)
+    assert len(installer.layers.stored_keys()) == 3
+    assert collect_garbage(installer, 1, (), CancelToken()).layers == 1
+
+
+def test_versions_that_did_not_work_do_not_push_out_the_one_that_did(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    good, *bad, new = push(registry, b"good", b"bad", b"worse", b"new")
+    working = install(installer, good)
+    for uri in bad:
+        install(installer, uri)
+        installer.versions.switch("demo", Digest(working.digest))
+    current = install(installer, new)
+    collect_garbage(installer, 2, (), CancelToken())
+    (backend,) = installer.versions.list()
+    assert {version.digest for version in backend.versions} == {working.digest, current.digest}
+
+
+def test_a_version_that_somebody_goes_back_to_meanwhile_is_not_collected(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    old, new = [install(installer, uri) for uri in push(registry, b"one", b"two")]
+    chosen = threading.Event()
+
+    class InUse(tuple[Path, ...]):
+        def __iter__(self) -> Iterator[Path]:
+            chosen.set()  # asked once what is to go has been found
+            return super().__iter__()
+
+    with ThreadPoolExecutor(1) as pool:
+        with held(installer.locks_dir, "backend-demo", CancelToken()):
+            collecting = pool.submit(collect_garbage, installer, 1, InUse(), CancelToken())
+            assert chosen.wait(60)
+            installer.versions.rollback("demo", None)
+        assert collecting.result(60).versions == ()
+    assert installer.versions.current("demo").path == old.path
+    assert new.path.exists()
+
+
+def test_a_version_that_cannot_be_read_hides_no_other_and_an_install_replaces_it(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    uris = push(registry, b"one", b"two")
+    old, new = [install(installer, uri) for uri in uris]
+    for damage in (b"", b'{"name": 1}'):
+        (new.path / "metadata.json").write_bytes(damage)
+        (backend,) = installer.versions.list()
+        assert [version.digest for version in backend.versions] == [old.digest]
+        assert backend.current is None
+        assert new.path.name[:12] in backend.problem
+        with pytest.raises(NotInstalled):
+            installer.versions.switch("demo", Digest(new.digest))
+        assert install(installer, uris[1]).digest == new.digest
+        assert installer.versions.current("demo").digest == new.digest
+        assert installer.versions.list()[0].problem == ""
 
 
 def test_directories_made_by_localai_are_recognised(installer: Installer) -> None:

@@ -41,7 +41,7 @@ class DiskLedger:
                 raise DiskFull(
                     f"{what} needs about {megabytes(needed)}; {self._root} has {megabytes(free)} free, and"
                     f" {megabytes(self._reserve_bytes + self._promised)} stay free for other work. Free some space,"
-                    " for example with `corral artifacts prune`, and try again."
+                    f" for example with `corral artifacts --data-dir {self._root} prune`, and try again."
                 )
             if os.statvfs(self._root).f_files and os.statvfs(self._root).f_favail < LOW_INODES:
                 raise DiskFull(f"{what} cannot be unpacked: {self._root} has almost no inodes left.")

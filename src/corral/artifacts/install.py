@@ -46,7 +46,15 @@ from corral.artifacts.peer import Peers
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
 from corral.artifacts.resolve import Resolver
-from corral.artifacts.resolved import Piece, ResolvedArtifact, TreePiece, WheelPiece, with_digest
+from corral.artifacts.resolved import (
+    FilePiece,
+    MemberPiece,
+    Piece,
+    ResolvedArtifact,
+    TreePiece,
+    WheelPiece,
+    with_digest,
+)
 from corral.artifacts.running import is_used, paths_in_use
 from corral.artifacts.settings import ArtifactSettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
@@ -60,6 +68,7 @@ log = structlog.get_logger()
 
 EXPANSION = 2  # packed bytes become at least about this many; used to refuse early what surely does not fit
 LAUNCHER = "corral_launch.py"
+DESCRIPTIONS = ("corral.json", "corral.yaml")
 DAMAGE_RETRIES = 2
 
 
@@ -180,6 +189,7 @@ class Installer:
         *,
         force: bool,
     ) -> InstalledVersion:
+        check_startable(request, resolved)
         resolved = self.pinned(resolved, cancel, meter)
         digest = _known(resolved)
         if request.digest is not None and digest != request.digest:
@@ -492,9 +502,20 @@ def _timestamp(clock: Clock) -> str:
     )
 
 
+def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None:
+    """Single files tell their names beforehand: that none says how to start it is known before gigabytes have come."""
+    names = [Path(piece.path).name for piece in resolved.pieces if isinstance(piece, FilePiece | MemberPiece)]
+    if request.manifest is None and len(names) == len(resolved.pieces) and not {*names} & {*DESCRIPTIONS, "run.sh"}:
+        raise BadManifest(
+            f"{request.name} is no backend: of its {len(names)} files ({', '.join(names[:3])}"
+            f"{', ...' if len(names) > 3 else ''}) none says how to start it. Weights of a model are fetched with the"
+            " model, or by `corral artifacts pull --model`."
+        )
+
+
 def read_manifest(root: Path) -> Manifest | None:
     """The artifact's own description: `corral.yaml`, `corral.json`, or a `run.sh` of LocalAI's."""
-    for name in ("corral.json", "corral.yaml"):
+    for name in DESCRIPTIONS:
         file = root / name
         if file.is_file() and not file.is_symlink():
             if file.stat().st_size > 1 << 20:

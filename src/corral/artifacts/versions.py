@@ -61,6 +61,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(Metadata).decode
+_UNREADABLE = (msgspec.DecodeError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class InstalledBackend:
     name: str
     versions: tuple[InstalledVersion, ...]
     problem: str = ""
-    """Why a directory could not be read; one bad directory does not hide the others."""
+    """Why a version, or all of it, could not be read; what is bad does not hide the others."""
 
     @property
     def current(self) -> InstalledVersion | None:
@@ -113,8 +114,12 @@ class VersionStore:
         return self._root / directory_name(name) / hex_of(digest)
 
     def find(self, name: str, digest: Digest) -> InstalledVersion | None:
+        """None also for one that cannot be read: it is as good as not there, and an install replaces it."""
         path = self.path(name, digest)
-        return self._read(directory_name(name), path) if (path / METADATA).is_file() else None
+        try:
+            return self._read(directory_name(name), path)
+        except _UNREADABLE:
+            return None
 
     def current(self, name: str) -> InstalledVersion:
         backend = self.backend(name)
@@ -162,12 +167,15 @@ class VersionStore:
     def switch(self, name: str, digest: Digest) -> InstalledVersion:
         """Points `current` at a version that is there. Readers see the old one or the new one, nothing else."""
         path = self.path(name, digest)
-        if not (path / METADATA).is_file():
+        if self.find(name, digest) is None:
             raise NotInstalled(f"Backend {name} has no version {digest} here.")
         before = _read_pointer(path.parent)
         with disk_errors(f"switching {name}"), _taken_back(lambda: self._point(path.parent, before)):
             self._point(path.parent, path.name)
             settle_directory(path.parent)
+        if before is not None and before != path.name:
+            with suppress(OSError):  # gone, or a disk that takes nothing: only garbage collection looks at it
+                os.utime(path.parent / before)
         return self._read(path.parent.name, path)
 
     def _point(self, home: Path, version: str | None) -> None:
@@ -209,10 +217,12 @@ class VersionStore:
             self._staging.discard(version.path)
 
     def surplus(self, keep: int, running: Callable[[Path], bool]) -> Collection[InstalledVersion]:
-        """Versions that garbage collection may take: not current, not among the newest `keep`, not running."""
+        """Versions that garbage collection may take: not current, not among the `keep` that were so last, not running.
+        Last, not newest: a version that never worked must not push out the one before it."""
         taken: list[InstalledVersion] = []
         for backend in self.list():
             others = [version for version in backend.versions if not version.current and version.made_by == "corral"]
+            others.sort(key=lambda version: _left_at_s(version.path), reverse=True)
             kept = max(0, keep - (1 if backend.current else 0))
             taken += [version for version in others[kept:] if not running(version.path)]
         return taken
@@ -245,15 +255,17 @@ class VersionStore:
         try:
             if not (path / POINTER).is_symlink() and ((path / "run.sh").is_file() or (path / METADATA).is_file()):
                 return InstalledBackend(name=path.name, versions=(self._read_localai(path),))
-            versions = [
-                self._read(path.name, child)
-                for child in path.iterdir()
-                if _HEX.match(child.name) and (child / METADATA).is_file()
-            ]
-        except (msgspec.DecodeError, msgspec.ValidationError, OSError) as error:
+            homes = [child for child in path.iterdir() if _HEX.match(child.name) and (child / METADATA).is_file()]
+        except _UNREADABLE as error:
             return InstalledBackend(name=path.name, versions=(), problem=f"{path.name} cannot be read: {error}")
+        versions, problems = [], []
+        for home in homes:
+            try:
+                versions.append(self._read(path.name, home))
+            except _UNREADABLE as error:
+                problems.append(f"{path.name}/{home.name[:12]} cannot be read: {error}. Install it again.")
         versions.sort(key=lambda version: (version.metadata.installed_at, version.digest), reverse=True)
-        return InstalledBackend(name=path.name, versions=tuple(versions))
+        return InstalledBackend(name=path.name, versions=tuple(versions), problem=" ".join(sorted(problems)))
 
     def _read(self, name: str, path: Path) -> InstalledVersion:
         metadata = _decode((path / METADATA).read_bytes())
@@ -278,6 +290,14 @@ def _read_pointer(home: Path) -> str | None:
         return os.readlink(home / POINTER)
     except OSError:
         return None
+
+
+def _left_at_s(version: Path) -> float:
+    """When another one became current."""
+    try:
+        return version.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 @contextmanager

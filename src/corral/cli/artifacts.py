@@ -4,7 +4,7 @@ have no network, and for finding out why an install fails."""
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -26,34 +26,60 @@ from corral.artifacts import (
     Verified,
 )
 from corral.artifacts.digests import parse_digest
-from corral.artifacts.environment import settings_from_environment
 from corral.artifacts.errors import BadReference, NotInstalled
 from corral.artifacts.galleries.catalogue import Catalogue
-from corral.artifacts.references import HttpFile, OciImage, Reference, parse_reference
+from corral.artifacts.references import (
+    HttpFile,
+    LocalPath,
+    OciArchive,
+    OciImage,
+    OciLayout,
+    Reference,
+    parse_reference,
+)
 from corral.artifacts.resolved import TreePiece
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
 from corral.cli.artifact_models import WantedModel, model_facts, pick, weights_facts
 from corral.cli.artifact_names import hints, is_known, request_for_name
 from corral.cli.artifact_progress import ProgressView
+from corral.cli.gallery_warnings import warn_of_galleries
+from corral.cli.options import settings_file
 from corral.cli.program import command
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
 from corral.core.sizes import format_bytes, parse_size_bytes
+from corral.settings.reading import load_settings
+from corral.settings.roles import WorkerSettings
+from corral.settings.values import check_hosts
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.logs import configure_logs
+from corral.worker.fetching import artifact_settings
 
 Result = TypeVar("Result")
 DAMAGED_SHOWN = 20
-DEFAULT_DATA_DIR = "~/.local/share/corral"
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    try:
+        return parse_size_bytes(text) if text is not None else None
+    except InvalidInput as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def _hosts(context: click.Context, parameter: click.Parameter, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return check_hosts(hosts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
 
 
 @click.group(name="artifacts")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_DATA_DIR,
+    default=None,
     envvar="CORRAL_DATA_DIR",
-    show_default=True,
-    help="Where blobs, layers, backends and models are kept.",
+    help="Where blobs, layers, backends and models are kept. Default: where a worker of this machine has them. The"
+    " directory of a `corral up` means its worker's.",
 )
 @click.option(
     "--gallery", "galleries", multiple=True, metavar="[NAME=]URL", help="A backend gallery to look names up in."
@@ -62,18 +88,26 @@ DEFAULT_DATA_DIR = "~/.local/share/corral"
 @click.option(
     "--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's galleries."
 )
-@click.option("--trust", multiple=True, metavar="HOST", help="A host or network that may lie at a private address.")
+@click.option(
+    "--trust",
+    multiple=True,
+    metavar="HOST",
+    callback=_hosts,
+    help="A host or network that may lie at a private address.",
+)
 @click.option("--plain-http", multiple=True, metavar="HOST", help="A host that may be spoken to without TLS.")
 @click.option(
     "--allow-source-builds",
     is_flag=True,
     help="Build PyPI packages without usable wheel from source, which runs their code. [CORRAL_ALLOW_SOURCE_BUILDS]",
 )
-@click.option("--limit-rate", type=int, default=None, metavar="BYTES_PER_S", help="Upper limit of the download rate.")
+@click.option(
+    "--limit-rate", callback=_size, metavar="SIZE", help="The most that is downloaded each second, such as 20MB."
+)
 @click.pass_context
 def artifacts_group(
     context: click.Context,
-    data_dir: Path,
+    data_dir: Path | None,
     galleries: tuple[str, ...],
     model_galleries: tuple[str, ...],
     localai_gallery: bool,
@@ -82,25 +116,41 @@ def artifacts_group(
     allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
-    """Fetch, look at, verify and prune artifacts of this machine."""
+    """Fetch, look at, verify and prune artifacts of this machine.
+
+    What a worker of this machine was told by CORRAL_... or the settings file (registry mirrors, logins, hosts, rate)
+    holds here too.
+    """
     # What a command prints is its answer; only what went wrong is told beside it, on standard error.
     configure_logs(level="warning", format="console", role="artifacts")
     try:
-        settings = settings_from_environment(data_dir.expanduser(), os.environ)
+        worker = load_settings(WorkerSettings, flags={"data_dir": _worker_directory(data_dir)}, file=settings_file())
+        settings = artifact_settings(worker, os.environ)
     except InvalidSetting as error:
         raise click.ClickException(str(error)) from error
+    network = settings.network
     context.obj = replace(
         settings,
         galleries=_galleries(galleries) + ((LOCALAI_BACKENDS,) if localai_gallery else ()),
         model_galleries=_galleries(model_galleries) + ((LOCALAI_MODELS,) if localai_gallery else ()),
         network=replace(
-            settings.network,
-            trusted_hosts=frozenset(host.lower() for host in trust),
-            plain_http_hosts=frozenset(host.lower() for host in plain_http),
+            network,
+            trusted_hosts=network.trusted_hosts | {host.lower() for host in trust},
+            plain_http_hosts=network.plain_http_hosts | {host.lower() for host in plain_http},
         ),
         pypi=replace(settings.pypi, allow_source_builds=allow_source_builds or settings.pypi.allow_source_builds),
-        transfer=replace(settings.transfer, bandwidth_bytes_per_s=limit_rate),
+        transfer=replace(
+            settings.transfer, bandwidth_bytes_per_s=limit_rate or settings.transfer.bandwidth_bytes_per_s
+        ),
     )
+
+
+def _worker_directory(given: Path | None) -> str | None:
+    """None for where workers have theirs by themselves. A `corral up` has its worker's below its own."""
+    if given is None:
+        return None
+    directory = given.expanduser()
+    return str(directory / "worker" if (directory / "keys" / "local.token").exists() else directory)
 
 
 def _galleries(texts: tuple[str, ...]) -> tuple[GallerySettings, ...]:
@@ -141,6 +191,15 @@ def _reference(text: str) -> Reference | None:
         raise
 
 
+def _location(text: str, reference: Reference) -> str:
+    """As it is noted, to be fetched from again: a path means something from everywhere only as a whole."""
+    if isinstance(reference, LocalPath):
+        return str(LocalPath(reference.path.absolute()))
+    if isinstance(reference, OciArchive | OciLayout):
+        return str(replace(reference, path=reference.path.absolute()))
+    return text
+
+
 def _run(settings: ArtifactSettings, work: Callable[[Artifacts], Awaitable[Result]]) -> Result:
     async def main() -> Result:
         async with Artifacts(settings, clock=SystemClock(), ids=SystemIds()) as artifacts:
@@ -173,13 +232,6 @@ _signing_key = click.option(
 
 def _policy(key: Path | None) -> SignaturePolicy | None:
     return SignaturePolicy(public_keys=(key.read_text(errors="replace"),)) if key is not None else None
-
-
-def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    try:
-        return parse_size_bytes(text) if text is not None else None
-    except InvalidInput as error:
-        raise click.BadParameter(str(error), context, parameter) from error
 
 
 _model_variant = click.option(
@@ -251,7 +303,7 @@ def pull(
             request = await request_for_name(artifacts, what, capability, substitute=substitute)
             request = replace(request, name=name or request.name)
         else:
-            request = BackendRequest(name=name or _name_of(what), uris=(what,))
+            request = BackendRequest(name=name or _name_of(what), uris=(_location(what, reference),))
         if digest:
             request = replace(request, digest=parse_digest(digest))
         if key is not None:
@@ -266,7 +318,7 @@ def pull(
                 click.echo(picked.reason, err=True)
             files = (await artifacts.read_model(entry)).files
         else:
-            files = [ModelFile(filename=name or what.rpartition("/")[2], uri=what)]
+            files = [ModelFile(filename=name or what.rpartition("/")[2], uri=_location(what, reference))]
         placed = await artifacts.install_files(files, on_progress=bar.update)
         return [{"path": str(file.path), "digest": file.digest, "size_bytes": file.size} for file in placed]
 
@@ -315,7 +367,7 @@ def inspect(
 
     async def look(artifacts: Artifacts) -> tuple[ResolvedArtifact | None, dict[str, Any]]:
         if reference is not None:
-            return await artifacts.inspect(what, signatures=_policy(key)), {}
+            return await artifacts.inspect(_location(what, reference), signatures=_policy(key)), {}
         catalogue = await artifacts.read_catalogue()
         if not is_known(catalogue, what):
             told = [f"No gallery has a backend named {what}.", *await hints(artifacts, catalogue, what)]
@@ -378,8 +430,8 @@ def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -
     if available:
         catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())
         offered = [{"name": entry.name, "gallery": entry.gallery, "uri": entry.uri} for entry in catalogue.entries]
-        notes = [f"# {item.name}: {item.problem}" for item in catalogue.galleries if item.problem]
-        _show(as_json, offered, notes + [f"{item['gallery']}@{item['name']}" for item in offered])
+        warn_of_galleries([asdict(gallery) for gallery in catalogue.galleries])
+        _show(as_json, offered, [f"{item['gallery']}@{item['name']}" for item in offered])
         return
 
     async def look(artifacts: Artifacts) -> tuple[tuple[InstalledBackend, ...], list[KeptFile]]:
