@@ -107,6 +107,7 @@ REFUSED = {
     "a-name-that-is-not-utf-8": raw_member(b"\xff"),
     "a-link-to-what-is-not-utf-8": tar_of(link("door", "\udcff")),
     "a-member-that-is-the-root": tar_of(member("./", b"evil")),
+    "a-member-that-is-the-absolute-root": tar_of(member("/", b"evil")),
 }
 
 
@@ -202,6 +203,20 @@ def test_a_bomb_is_stopped_and_cleaned_up(
     with pytest.raises(BudgetExceeded):
         install(installer, registry.push(image))
     assert leftovers(installer.settings.data_dir) == []
+
+
+def test_an_image_may_list_its_root(registry: FakeRegistry, installer: Installer) -> None:
+    for name in ("/", "./"):
+        root = member(name, type=tarfile.DIRTYPE)
+        version = install(installer, registry.push(Image([tar_of(root, member("run.sh", name.encode()))])))
+        assert (version.path / "run.sh").read_text() == name
+
+
+def test_the_last_members_padding_may_be_missing(registry: FakeRegistry, installer: Installer) -> None:
+    whole = tar_of(member("run.sh", b"#!"), member("last", b"x" * 700))
+    cut = whole[: whole.index(b"x" * 700) + 700]
+    version = install(installer, registry.push(Image([cut])))
+    assert (version.path / "last").read_bytes() == b"x" * 700
 
 
 def test_many_layers_share_one_budget(registry: FakeRegistry, make_installer: Callable[..., Installer]) -> None:

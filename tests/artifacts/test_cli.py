@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def test_a_data_directory_that_cannot_be_is_told_in_one_line(tmp_path: Path) -> 
         assert done.exit_code == 1
         assert str(place.parent) in done.output
         assert "Traceback" not in done.output
+
+
+def test_what_names_nothing_is_refused_at_once(corral: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "is empty" in corral("pull", "", fails=True)
+    assert "not a digest" in corral("pull", "registry.lan/owner/name@sha256:abc", fails=True)
+    data_dir.mkdir()
+    for place in (data_dir, data_dir.parent):
+        assert "where its copy would go" in corral("pull", str(place), fails=True)
+    monkeypatch.chdir(data_dir)
+    assert "where its copy would go" in corral("pull", ".", fails=True)
 
 
 def test_a_log_shows_every_phase_and_no_bar(registry: FakeRegistry, corral: Any) -> None:
@@ -198,6 +209,10 @@ def test_a_local_source_is_found_again_from_everywhere(
     monkeypatch.chdir(tmp_path)
     pulled = corral("pull", "mine", "--json")
     assert pulled["source"] == f"file://{tmp_path}/mine"
+    with tarfile.open("mine.tar.gz", "w:gz") as archive:
+        archive.add("mine", arcname=".")
+    assert corral("pull", "mine.tar.gz", "--json")["path"].startswith(str(Path(pulled["path"]).parent))
+    corral("pull", "./mine")
     monkeypatch.chdir("/")
     (Path(pulled["path"]) / "run.sh").unlink()
     assert "all as they were unpacked" in corral("verify", "mine", "--repair")

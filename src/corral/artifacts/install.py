@@ -143,10 +143,11 @@ class Installer:
     ) -> InstalledVersion:
         problems: list[ArtifactError] = []
         for uri in request.uris:
+            for problem in problems[-1:]:  # the last one is told by whoever asked
+                log.warning("artifact.source_failed", backend=request.name, next=uri, error=str(problem))
             try:
                 return self._from_one(request, uri, cancel, meter, force=force)
             except (SourceUnavailable, SourceRejected, DigestMismatch) as error:
-                log.warning("artifact.source_failed", backend=request.name, uri=uri, error=str(error))
                 problems.append(error)
         if not problems:
             raise SourceRejected(f"Backend {request.name} names no source.", status=404)

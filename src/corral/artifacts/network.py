@@ -106,7 +106,8 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
         allowed = is_loopback(host) or bool(_names(host, port or 80) & policy.plain_http_hosts)
         if not allowed:
             raise PolicyRefused(
-                f"{host} would be spoken to without TLS. Use https, or list the host under plain_http_hosts."
+                f"{host} would be spoken to without TLS. Use https, or list the host in the setting plain_http_hosts"
+                " (`corral artifacts` has --plain-http)."
             )
     return parts
 

@@ -10,7 +10,7 @@ from corral.artifacts.client import Outbound
 from corral.artifacts.cosign import check_signed
 from corral.artifacts.digests import Digest
 from corral.artifacts.download import describe_download
-from corral.artifacts.errors import PolicyRefused, SignatureRefused
+from corral.artifacts.errors import BadReference, PolicyRefused, SignatureRefused
 from corral.artifacts.huggingface import HuggingFaceHub
 from corral.artifacts.local import archive_piece, resolve_archive, resolve_layout, resolve_path
 from corral.artifacts.oci import OciPlatform, resolve_image
@@ -77,6 +77,8 @@ class Resolver:
                 budget = Budget(UnpackLimits(), self.clock, disk_bytes=self.settings.unpack.total_bytes)
                 return resolve_archive(path, self.staging.new_path(), self.platform, budget, cancel)
             case LocalPath(path=path):
+                if self.settings.data_dir.resolve().is_relative_to(path.resolve()):
+                    raise BadReference(f"{path} holds {self.settings.data_dir}, where its copy would go. Name another.")
                 found = resolve_path(path, self.platform, cancel, self.settings.unpack.depth)
                 return self._pinned(found, sha256)
             case HttpFile(url=url):

@@ -57,6 +57,11 @@ class ChunkReader:
         for _ in self.pieces(count):
             pass
 
+    def skip_padding(self, size: int) -> None:
+        """What fills a member's last block. Some writers leave it out at the very end."""
+        if padding := -size % BLOCK:
+            self.take(padding)
+
     def drain(self) -> None:
         """Reads on to the end: the digest covers the padding too."""
         self._view = memoryview(b"")
@@ -129,7 +134,7 @@ def _member(
                 tree.small_file(parts, reader.take_all(size), executable=executable, mtime_s=mtime_s)
             else:
                 tree.file(parts, size=size, executable=executable, mtime_s=mtime_s, pieces=reader.pieces(size))
-            reader.skip(-size % BLOCK)
+            reader.skip_padding(size)
         case b"5":
             tree.directory(parts)
         case b"2":

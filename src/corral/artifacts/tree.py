@@ -44,7 +44,7 @@ def member_parts(name: bytes, *, depth: int) -> Parts:
     """The parts of an archive member's name. Anything that is not a plain way down is refused."""
     if b"\0" in name:
         raise UnsafeArchive("A member's name holds a NUL byte.")
-    if name.startswith(b"/"):
+    if name.startswith(b"/") and name.strip(b"/"):  # the root itself is what `umoci insert` writes first
         raise UnsafeArchive(f"Member {_shown(name)} has an absolute name.")
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
     if b".." in parts:

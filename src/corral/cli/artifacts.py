@@ -3,6 +3,7 @@ have no network, and for finding out why an install fails."""
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -56,6 +57,7 @@ from corral.worker.fetching import artifact_settings
 
 Result = TypeVar("Result")
 DAMAGED_SHOWN = 20
+ARCHIVE = re.compile(r"\.(zip|whl|tgz|tzst|txz|tbz2|tar(\.(gz|zst|xz|bz2))?)$", re.IGNORECASE)
 
 
 def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -179,16 +181,18 @@ def _trusting(settings: ArtifactSettings, reference: Reference | None) -> Artifa
 
 def _reference(text: str) -> Reference | None:
     """A location, or None for a name to be looked up."""
-    if Path(text).is_dir() and "/" not in text:
+    if not text:
+        raise click.BadParameter("is empty; name a backend, or where it is")
+    if "/" not in text and (Path(text).is_dir() or (ARCHIVE.search(text) and Path(text).is_file())):
         return parse_reference(f"./{text}")
     if "/" not in text and ":" not in text:
         return None
     try:
         return parse_reference(text)
-    except BadReference:
-        if "@" in text or "/" not in text:
+    except BadReference as error:
+        if "/" not in text.partition("@")[0]:  # `gallery@name`, whose name may have one
             return None
-        raise
+        raise click.ClickException(str(error)) from error
 
 
 def _location(text: str, reference: Reference) -> str:
@@ -303,7 +307,8 @@ def pull(
             request = await request_for_name(artifacts, what, capability, substitute=substitute)
             request = replace(request, name=name or request.name)
         else:
-            request = BackendRequest(name=name or _name_of(what), uris=(_location(what, reference),))
+            location = _location(what, reference)
+            request = BackendRequest(name=name or _name_of(location), uris=(location,))
         if digest:
             request = replace(request, digest=parse_digest(digest))
         if key is not None:
@@ -335,7 +340,7 @@ def pull(
 
 def _name_of(location: str) -> str:
     tail = location.partition("@")[0].rstrip("/").rpartition("/")[2]
-    return tail.replace(":", "-").partition("==")[0] or "backend"
+    return ARCHIVE.sub("", tail).replace(":", "-").partition("==")[0] or "backend"
 
 
 @artifacts_group.command()
