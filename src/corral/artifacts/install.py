@@ -508,9 +508,8 @@ def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None
     names = [Path(piece.path).name for piece in resolved.pieces if isinstance(piece, FilePiece | MemberPiece)]
     if request.manifest is None and len(names) == len(resolved.pieces) and not {*names} & {*DESCRIPTIONS, "run.sh"}:
         raise BadManifest(
-            f"{request.name} is no backend: of its {len(names)} files ({', '.join(names[:3])}"
-            f"{', ...' if len(names) > 3 else ''}) none says how to start it. Weights of a model are fetched with the"
-            " model, or by `corral artifacts pull --model`."
+            f"{request.name} is no backend: nothing in it ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+            " says how to start it. A model's weights come with the model, or by `corral artifacts pull --model`."
         )
 
 
