@@ -152,23 +152,24 @@ MirrorMap = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_read_mirrors)
 
 
 def read_logins(secret: SecretStr | None) -> dict[str, tuple[str, str]]:
-    """Name and password by host, from `quay.io=robot:secret ghcr.io=me:secret`."""
+    """Name and password by host, from `quay.io=robot:secret ghcr.io=me:secret`, or one on a line."""
     found = {}
     for login in secret.get_secret_value().split() if secret is not None else ():
         host, _, rest = login.partition("=")
         name, colon, password = rest.partition(":")
-        if not _HOST_AND_PORT.fullmatch(host) or not name or not colon or not password:
+        if not _HOST_AND_PORT.fullmatch(host) or not name or not colon or not password or not rest.isprintable():
             raise ValueError("is not a list of logins; write for example quay.io=robot:secret ghcr.io=me:secret")
         found[host] = (name, password)
     return found
 
 
 def _check_logins(secret: SecretStr) -> SecretStr:
-    read_logins(secret)
+    if not read_logins(secret):
+        raise ValueError("is empty; give a value or leave the setting out")
     return secret
 
 
-Logins = Annotated[Secret, AfterValidator(_check_logins)]
+Logins = Annotated[SecretStr, AfterValidator(_check_logins)]
 
 
 GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery_list)]
