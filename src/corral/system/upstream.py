@@ -17,6 +17,8 @@ SWEEP_EVERY_S = 1.0
 # A connection whose stream has ended rests for this long before it is used again, until it is known what this replica
 # does: some say that they keep the connection, and close it all the same.
 REST_S = 0.25
+# A process that was killed may take connections for as long as the kernel needs to close what it had open.
+KEPT_S = 0.5
 
 
 class HttpUpstream:
@@ -121,7 +123,7 @@ class HttpLink:
                 reader, writer = await asyncio.open_connection(self._host, self._port)
                 try:
                     if not request:
-                        return True
+                        return await _is_kept(reader)
                     writer.write(request)
                     return (await reader.read(16)).startswith(b"HTTP/")
                 finally:
@@ -185,3 +187,11 @@ class HttpLink:
     def _maybe_done(self) -> None:
         if self._closed and not self._open:
             self._on_done(self)
+
+
+async def _is_kept(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(KEPT_S):
+            return bool(await reader.read(1))
+    except TimeoutError:
+        return True

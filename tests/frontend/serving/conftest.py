@@ -17,9 +17,9 @@ async def lane() -> AsyncIterator[RunningLane]:
 async def replica() -> AsyncIterator[Callable[..., Coroutine[Any, Any, Replica]]]:
     started: list[Replica] = []
 
-    async def start(name: str, **options: Any) -> Replica:
+    async def start(name: str, *, port: int = 0, **options: Any) -> Replica:
         one = Replica(name, **options)
-        await one.start()
+        await one.start(port)
         started.append(one)
         return one
 

@@ -113,6 +113,26 @@ async def test_a_request_waits_for_its_only_replica_to_start_again(
     assert lane.lane.inflight.local_total() == 0
 
 
+async def test_a_replica_that_still_takes_connections_while_it_dies_is_waited_for(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    port = one.port
+
+    async def die_by_and_by(answering: Answering) -> None:
+        answering.die()
+
+    one.script = die_by_and_by
+    asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
+    await until(lambda: one.connections == 2, "it is asked whether somebody listens")
+    await one.kill()
+    await until(lambda: bool(lane.lane.table.by_name["m"].queue), "the request waits in line")
+    again = await replica("again", token=one.token, port=port)
+    assert (await asked).json()["who"] == "again"
+    assert len(again.seen) == 1
+
+
 async def test_the_same_process_is_tried_again_after_a_while(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
