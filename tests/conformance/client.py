@@ -91,6 +91,14 @@ def every_character_arrives() -> None:
     assert text == whole.choices[0].message.content
 
 
+@check("chat")
+def tools_can_be_offered() -> None:
+    """Whether one is called is the model's choice."""
+    answer = client.chat.completions.create(model=model, messages=HORSE, tools=TOOLS, max_tokens=8, temperature=0)
+    message = answer.choices[0].message
+    assert message.content or message.tool_calls
+
+
 @check("tools")
 def tools_are_called() -> None:
     messages = [{"role": "user", "content": "tool"}]
@@ -127,6 +135,15 @@ def texts_are_embedded() -> None:
     assert answer.usage.total_tokens > 0
 
 
+@check("vectors")
+def texts_become_vectors() -> None:
+    answer = client.embeddings.create(model=model, input=["a horse", "a mare"])
+    horse, mare = (item.embedding for item in answer.data)
+    assert len(horse) == len(mare) > 100
+    assert horse != mare
+    assert answer.usage.total_tokens > 0
+
+
 @check("chat")
 def an_unknown_model_is_not_found_and_near_names_are_told() -> None:
     error = fails(openai.NotFoundError, lambda: client.chat.completions.create(model=f"{model}x", messages=HORSE))
@@ -157,11 +174,12 @@ def a_failing_backend_is_an_error() -> None:
     assert "fell over" in error.message
 
 
-@check("errors")
+@check("chat")
 def a_time_out_is_the_clients_own_and_harms_nobody() -> None:
     hasty = client.with_options(timeout=0.5)
+    long = {"max_tokens": 1500, "extra_body": {"ignore_eos": True}}
     try:
-        hasty.chat.completions.create(model=model, messages=[{"role": "user", "content": "hang"}])
+        hasty.chat.completions.create(model=model, messages=[{"role": "user", "content": "hang"}], **long)
     except openai.APITimeoutError:
         pass
     else:

@@ -18,6 +18,8 @@ CHECKS = {
     "chat_is_answered",
     "chat_is_streamed",
     "a_stream_can_be_left",
+    "a_time_out_is_the_clients_own_and_harms_nobody",
+    "tools_can_be_offered",
     "text_is_completed",
     "an_unknown_model_is_not_found_and_near_names_are_told",
     "a_wrong_key_is_refused",
@@ -36,7 +38,6 @@ MORE_CHECKS = CHECKS | {
     "tools_are_called",
     "texts_are_embedded",
     "a_failing_backend_is_an_error",
-    "a_time_out_is_the_clients_own_and_harms_nobody",
 }
 
 
@@ -104,12 +105,17 @@ def test_a_key_is_held_to_its_models_and_ends_within_five_seconds(fleet: Operati
 def test_the_official_clients_talk_to_llama_cpp(fleet: OperationFleet, request: pytest.FixtureRequest) -> None:
     admin = fleet.admin()
     assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
-    loaded = admin.call("POST", "/api/models/smollm2/load", body={"wait_s": 120}, within_s=150)
-    assert loaded.status == 200, loaded.body
+    config = admin.call("GET", "/api/models/smollm2").json()["config"]
+    vectors = config.replace("name: smollm2", "name: smol-vectors\nembeddings: true", 1)
+    assert admin.call("POST", "/api/models", body={"config": vectors}).status == 201
+    for model in ("smollm2", "smol-vectors"):
+        loaded = admin.call("POST", f"/api/models/{model}/load", body={"wait_s": 120}, within_s=150)
+        assert loaded.status == 200, loaded.body
     key = make_key(fleet)
     for language in ("python", "node"):
         client = request.getfixturevalue(f"{language}_client")
         assert set(client(admin.url, key, "smollm2", "chat")) == CHECKS
+        assert client(admin.url, key, "smol-vectors", "vectors") == ["texts_become_vectors"]
     assert_used(fleet, "smollm2")
 
 

@@ -62,6 +62,19 @@ const checks = {
       for await (const _chunk of stream) break;
       await checks.chat.chat_is_answered();
     },
+    async a_time_out_is_the_clients_own_and_harms_nobody() {
+      const long = { messages: [{ role: "user", content: "hang" }], max_tokens: 1500, ignore_eos: true };
+      await fails(OpenAI.APIConnectionTimeoutError, () =>
+        client.chat.completions.create({ model, ...long }, { timeout: 500 }),
+      );
+      await checks.chat.chat_is_answered();
+    },
+    async tools_can_be_offered() {
+      const options = { tools: TOOLS, max_tokens: 8, temperature: 0 };
+      const answer = await client.chat.completions.create({ model, messages: HORSE, ...options });
+      const { content, tool_calls } = answer.choices[0].message;
+      assert.ok(content || tool_calls, "whether one is called is the model's choice");
+    },
     async text_is_completed() {
       const answer = await client.completions.create({ model, prompt: "A horse is", max_tokens: 8, temperature: 0 });
       assert.equal(answer.object, "text_completion");
@@ -127,6 +140,15 @@ const checks = {
       );
     },
   },
+  vectors: {
+    async texts_become_vectors() {
+      const answer = await client.embeddings.create({ model, input: ["a horse", "a mare"] });
+      const [horse, mare] = answer.data.map((item) => item.embedding);
+      assert.ok(horse.length > 100);
+      assert.equal(horse.length, mare.length);
+      assert.notDeepEqual(horse, mare);
+    },
+  },
   media: {
     async sound_and_pictures_pass() {
       const file = await OpenAI.toFile(Buffer.from("spoken words"), "a.wav");
@@ -144,13 +166,6 @@ const checks = {
       const messages = [{ role: "user", content: "fail" }];
       const error = await fails(OpenAI.InternalServerError, () => client.chat.completions.create({ model, messages }));
       assert.ok(error.message.includes("fell over"), error.message);
-    },
-    async a_time_out_is_the_clients_own_and_harms_nobody() {
-      const messages = [{ role: "user", content: "hang" }];
-      await fails(OpenAI.APIConnectionTimeoutError, () =>
-        client.chat.completions.create({ model, messages }, { timeout: 500 }),
-      );
-      await checks.chat.chat_is_answered();
     },
   },
 };
