@@ -89,6 +89,7 @@ async def test_a_full_queue_answers_429_and_a_long_wait_503(replica: Start) -> N
         assert full.json()["error"]["type"] == "rate_limit_error"
         assert int(full.headers["retry-after"]) >= 1
         await until(lambda: sum(call.done() for call in calls) == 2, "two were told that it takes too long")
+        assert 'corral_queue_wait_seconds_count{model="m"} 2' in lane.metrics()
         gated.gate.release()
         answers = await asyncio.gather(*calls)
     assert sorted(answer.status_code for answer in answers) == [200, 503, 503]

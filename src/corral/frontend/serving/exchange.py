@@ -237,15 +237,18 @@ class Exchange:
 
     def on_turn(self) -> None:
         """Taken out of the queue: there is room somewhere."""
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and self._served is not None:
-            self._lane.meters.waited.child(self._served.name).observe(self._lane.now_s() - waiter.since_s)
-            story = self._tell_story()
-            story.position, story.queued_s = self._position, self._lane.now_s() - self._queued_since_s
+        self._leave_line()
+        story = self._tell_story()
+        story.position, story.queued_s = self._position, self._lane.now_s() - self._queued_since_s
         self._again(in_turn=True)
 
+    def _leave_line(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self._lane.meters.waited.child(self._model_name()).observe(self._lane.now_s() - waiter.since_s)
+
     def on_waited_too_long(self) -> None:
-        self._waiter = None
+        self._leave_line()
         if self._away:
             self._refuse(nobody_came(self._failure, self._model_name()))
         else:
