@@ -82,6 +82,12 @@ def test_without_a_credential_nothing_is_said(frontend: Any) -> None:
     assert frontend.register(bearer=None).status == 401
 
 
+@pytest.mark.parametrize("raw", [b"not json", b"{}", b'{"name": "no-address"}', b'{"name": "*", "address": "h:1"}'])
+def test_with_a_wrong_token_nothing_is_said_of_what_else_is_wrong(frontend: Any, raw: bytes) -> None:
+    answer = call("POST", f"{frontend.url}/api/node/register", key="wrong", raw=raw)
+    assert (answer.status, answer.message) == (401, "invalid registration token")
+
+
 def test_approval_cannot_be_bypassed_with_the_token(frontend: Any) -> None:
     node_id = frontend.register(name="stranger").json()["id"]
     for verb in ("deregister", "resume", "drain", "resume"):

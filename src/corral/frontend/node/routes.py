@@ -91,8 +91,12 @@ class NodeRoutes:
         bearer, address = _bearer(request), client_address(request.scope)
         self._guesses.check(address, hash_secret(bearer))
         joined = await self._tokens.holds(bearer)
-        wanted = _read_register(await request.body())
-        claim = _claim(wanted)
+        try:
+            wanted = _read_register(await request.body())
+        except InvalidInput:
+            if joined:
+                raise
+            return self._unknown(address)  # who may not join is not told what else is wrong
         if joined and wanted.token is None and wanted.corral is None:
             raise Unauthenticated("registration token required")
         if wanted.token is not None and not await self._tokens.holds(wanted.token):
@@ -102,8 +106,8 @@ class NodeRoutes:
             )
         knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
         if not joined and not knows_key:
-            self._guesses.note_wrong(address)
-            return JSONResponse({"error": "invalid registration token"}, status_code=401)
+            return self._unknown(address)
+        claim = _claim(wanted)
         key, seed = self._bus_key(wanted)
         outcome = await self._stores.registration.register(
             claim,
@@ -129,6 +133,10 @@ class NodeRoutes:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
         others = [row.url for row in await self._stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)]
         return MsgspecJson(self._reply(request, wanted, outcome.node, key, seed, others), status_code=201)
+
+    def _unknown(self, address: str) -> JSONResponse:
+        self._guesses.note_wrong(address)
+        return JSONResponse({"error": "invalid registration token"}, status_code=401)
 
     def _bus_key(self, wanted: RegisterRequest) -> tuple[str | None, str | None]:
         """The public key the credential will be for, and the seed where we have to make it."""
@@ -273,7 +281,6 @@ def _read_register(body: bytes) -> RegisterRequest:
         raise InvalidInput(f"the registration is not JSON: {error}") from None
     except RecursionError:
         raise InvalidInput("the registration is nested too deeply") from None
-    _check_name(wanted.name)
     return wanted
 
 
@@ -296,6 +303,7 @@ def _read_heartbeat(body: bytes) -> HeartbeatRequest:
 
 
 def _claim(wanted: RegisterRequest) -> NodeClaim:
+    _check_name(wanted.name)
     try:
         node_type = NodeType(wanted.node_type or "backend")
     except ValueError:
