@@ -1,7 +1,7 @@
 """How long `corral up` takes until its node is healthy, once it is set up, and how much memory all of it has then.
 
 The first start makes keys and a database; the others find them, as every later day does. Each is asked from outside:
-from the command until `/api/nodes` says healthy. Memory is resident, of the parent, the bus, the frontend and the worker.
+from the command until `/api/nodes` says healthy. Memory is resident: parent, bus, frontend and worker.
 
     ./dev bench start
 """

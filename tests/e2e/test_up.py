@@ -204,7 +204,8 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
         output = again.output()
         assert "keeps its name first" in output
         assert f"The last run listened on 127.0.0.1:{running.port}" in output
-        assert f"`corral up --listen 0.0.0.0:{port}` lets others join" in output
+        wider = f"corral up --data-dir {running.data} --listen 0.0.0.0:{port} --bus-port {running.bus_port}"
+        assert f"`{wider}` lets others join" in output
     finally:
         again.stop()
     doctor = run_cli("doctor", environment=local(running))

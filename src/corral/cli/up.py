@@ -182,7 +182,7 @@ class Up:
         token = read_secret(self._disk, self._data / "keys" / "join.token")
         say(f"  Add a machine   {command(f'worker --join {url} --token {token}')}")
         if self._loopback:
-            wider = command(f"up --listen 0.0.0.0:{self._port}")
+            wider = self._command(listen=f"0.0.0.0:{self._port}")
             say(f"                  (from this machine only, with a --data-dir of its own; `{wider}` lets others join)")
         if not self._settings.auto_approve:
             say(f"                  and then here: {command_on('nodes approve NAME', self._data)}")
@@ -190,6 +190,11 @@ class Up:
             say(f"  Talk to a model {command_on('chat', self._data)}")
             say("                  (in another terminal; it offers a small one to begin with)")
         say("\nCtrl-C stops everything.")
+
+    def _command(self, *, listen: str) -> str:
+        """This run once more, elsewhere."""
+        run = LastRun(name=self._name, listen=listen, bus_port=self._settings.bus_port)
+        return " ".join([command_on("up", self._data), *run.flags()])
 
     async def _wait_for_node(self, key_path: Path) -> dict[str, Any]:
         """Until our own worker is healthy, or was drained by an administrator; then everything in between works too.
