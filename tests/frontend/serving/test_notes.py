@@ -46,6 +46,35 @@ async def test_of_two_the_less_busy_one_and_who_it_was_weighed_against(
     assert 0 < note.first_byte_s <= note.took_s
 
 
+async def test_a_streamed_answer_begins_with_its_first_token_and_not_with_its_head(
+    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one = await replica("one")
+    lane.serve("m", one)
+    has_read = asyncio.Event()
+
+    async def stream(answering: Answering) -> None:
+        await answering.start_stream()
+        await answering.chunk(b":\n\n")
+        await has_read.wait()
+        for word in ("one", "two", "[DONE]"):
+            await answering.event(word)
+        await answering.end_stream()
+
+    one.script = stream
+    reading_s = 0.2
+    async with client.stream("POST", CHAT, json={**BODY, "stream": True}) as answer:
+        pieces = answer.aiter_bytes()
+        assert await anext(pieces) == b":\n\n"
+        await asyncio.sleep(reading_s)
+        assert note_of(lane, answer).first_byte_s is None
+        has_read.set()
+        assert b"".join([piece async for piece in pieces]).count(b"data: ") == 3
+    note = note_of(lane, answer)
+    assert note.first_byte_s is not None
+    assert reading_s <= note.first_byte_s <= note.took_s
+
+
 async def test_a_session_an_only_one_and_a_refusal(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:

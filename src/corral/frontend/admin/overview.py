@@ -31,7 +31,8 @@ class SampleView(BaseModel):
     tokens_in: int
     tokens_out: int
     first_byte_p50_s: float | None
-    """Until half of the answers had begun; null when there were none."""
+    """Until half of the answers had begun: a stream with its first token, another when it was whole; null when there
+    were none."""
     first_byte_p95_s: float | None
 
 

@@ -48,6 +48,8 @@ HINT_BYTES = 1024
 TRIES_MOST = 8
 GONE_WITHIN_S = 2.0
 _NO_HINT = (b"", "")
+_NOT_BEGUN = (b"", b":")
+"""How pieces begin that are no part of the answer: a head alone, and comments that keep a stream of events alive."""
 
 
 class Exchange:
@@ -76,6 +78,7 @@ class Exchange:
     _looked = False
     """Whether the store was asked for a model the table does not know."""
     _first_s = 0.0
+    """When the answer itself began: a stream's head comes as soon as it is asked for, its first token much later."""
     _active_s = 0.0
     """When it was last sent to a replica again, or the replica last said something."""
     _over = False
@@ -313,7 +316,11 @@ class Exchange:
     def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
         lane, target = self._lane, self._target
         assert target is not None
-        self._first_s = now_s = target.heard_s = lane.now_s()
+        now_s = target.heard_s = lane.now_s()
+        if last or data[:1] not in _NOT_BEGUN:
+            self._first_s = now_s
+        else:
+            self._first_s, self._active_s = 0.0, now_s
         if status >= 400 and self._is_told_otherwise(status, headers, data, last, target):
             return
         if target.avoid_until_s:
@@ -339,8 +346,8 @@ class Exchange:
             more += b"x-corral-queue-position: %d\r\n" % self._position
         reply = self._reply = Reply(self._client, head, more, http11=self.head.http11, keep_alive=self.keep_alive)
         self.on_data(data, last)
-        if reply.is_chunked and reply.relay is not None and self._call is not None:
-            self._call.relay_chunks(reply.relay)
+        if self._first_s:
+            self._relay(reply)
         if self._client.is_slow:
             self.pause()
 
@@ -348,9 +355,17 @@ class Exchange:
         reply = self._reply
         assert reply is not None
         reply.put(data, last=last)
+        if not self._first_s and (last or data[:1] not in _NOT_BEGUN):
+            self._first_s = self._lane.now_s()
+            self._relay(reply)
         if last:
             self.keep_alive = reply.keep_alive
             self._complete(reply.usage(whole=True), self._lane.now_s())
+
+    def _relay(self, reply: Reply) -> None:
+        """From the first token on, which must be seen to know when it came."""
+        if reply.is_chunked and reply.relay is not None and self._call is not None:
+            self._call.relay_chunks(reply.relay)
 
     def _is_not_for_client(self, status: int, target: Target) -> bool:
         if status in (401, 403) and not target.driven:

@@ -49,7 +49,8 @@ class Ledger:
         meters = target.meters
         meters.count_status(status, len(notes))
         if status < 400:  # how fast a request was refused says nothing about the model
-            meters.first_byte.observe_all([note[9] - note[8] for note in notes])
+            # One that broke off after its head never began.
+            meters.first_byte.observe_all([note[9] - note[8] for note in notes if note[9]])
         meters.latency.observe_all([note[10] - note[8] for note in notes])
         tokens_in, tokens_out = read_usages([each for each in said if isinstance(each, bytes)])
         for each in said:

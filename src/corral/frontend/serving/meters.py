@@ -42,7 +42,9 @@ class Meters:
             "corral_request_seconds", "From the whole request to the end of the answer.", *place
         )
         self.first_byte = registry.histogram(
-            "corral_first_byte_seconds", "From the whole request to the first byte of the answer.", *place
+            "corral_first_byte_seconds",
+            "From the whole request to the first token of a streamed answer, or to the whole of another.",
+            *place,
         )
         self.tokens = registry.counter(
             "corral_tokens_total", "Tokens as the backends count them, else events of streams.", *place, "direction"

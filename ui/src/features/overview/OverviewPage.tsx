@@ -68,7 +68,7 @@ function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
   const away = count(({ status }) => status === "offline" || status === "unhealthy");
   const pending = count(({ approved }) => !approved);
   const draining = count(({ status }) => status === "draining");
-  const ready = replicas?.filter(({ corral_state }) => corral_state === "ready") ?? [];
+  const ready = replicas?.filter(({ corral_state }) => corral_state === "ready");
   return (
     <p className={styles.pulse} aria-label="Fleet pulse">
       <span className={styles.part}>
@@ -85,9 +85,11 @@ function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
           <StatusMark status="draining" /> <strong>{draining}</strong> draining
         </span>
       ) : null}
-      <span className={styles.part}>
-        <Icon name="models" size={14} /> <strong>{new Set(ready.map(({ model_name }) => model_name)).size}</strong> of {plural(models?.length ?? 0, "model")} ready, {plural(ready.length, "replica")}
-      </span>
+      {models === undefined || ready === undefined ? null : (
+        <span className={styles.part}>
+          <Icon name="models" size={14} /> <strong>{new Set(ready.map(({ model_name }) => model_name)).size}</strong> of {plural(models.length, "model")} ready, {plural(ready.length, "replica")}
+        </span>
+      )}
     </p>
   );
 }
@@ -103,7 +105,7 @@ function Charts({ overview }: { overview: Overview }) {
     <div className={styles.charts}>
       <ChartCard title="Requests/s" points={requests} more={failed} format={formatFigure} note={failureWords(overview, Date.now())} />
       <ChartCard title="Tokens/s" points={tokens} format={formatFigure} note="written by models" />
-      <ChartCard title="Time to first byte" points={first} format={formatSeconds} note="median, of answers that succeeded" />
+      <ChartCard title="Time to first token" points={first} format={formatSeconds} note="median; an answer that is not streamed counts when it is whole" />
     </div>
   );
 }
