@@ -353,6 +353,9 @@ async def test_the_history_knows_a_few_names_and_how_many_there_were(stores: Sto
 async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> None:
     admitted = await stores.admission.admit(admission(Verb.DELETE))
     assert [one.id for one in await stores.operations.read_history()] == [admitted.id]
+    await stores.operations.dismiss(admitted.id, actor="me")
+    (dismissed, *_) = await stores.events.read_latest(limit=1)
+    assert (dismissed.action, dismissed.detail) == ("operation.dismissed", {"verb": "delete", "backend": "echo"})
     await stores.operations.clear_history(actor="me")
     assert await stores.operations.read_history() == []
     assert await actions(stores, "echo") == ["backend.delete"]

@@ -164,7 +164,8 @@ class OperationStore:
             await tx.execute(
                 "UPDATE operations SET dismissed_at = now_ms(), changed_at = now_ms() WHERE id = $1", operation_id
             )
-            await append_event(tx, actor=actor, action="operation.dismissed", subject=operation_id)
+            detail = {"verb": operation.verb.value, "backend": operation.backend}
+            await append_event(tx, actor=actor, action="operation.dismissed", subject=operation_id, detail=detail)
             return operation
 
         return await self._database.write(body)

@@ -5,7 +5,7 @@ import { Chip } from "@/components/Chip";
 import { Card } from "@/components/Page";
 import { formatDateTime } from "@/format/time";
 import styles from "./AuditLog.module.css";
-import { detailWords } from "./auditWords";
+import { entryWords } from "./auditWords";
 import { accessQueries } from "./queries";
 
 export function AuditLog({ text }: { text: string }) {
@@ -25,15 +25,18 @@ export function AuditLog({ text }: { text: string }) {
       ) : (
         <Card>
           <ul>
-            {found.map((entry) => (
-              <li key={entry.id} className={styles.entry}>
-                <time className={styles.soft}>{formatDateTime(entry.at)}</time>
-                <span>
-                  <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{entry.names[entry.subject] ?? entry.subject}</span>
-                  <span className={styles.detail}>{detailWords(entry.detail, entry.names)}</span>
-                </span>
-              </li>
-            ))}
+            {found.map((entry) => {
+              const { about, more } = entryWords(entry);
+              return (
+                <li key={entry.id} className={styles.entry}>
+                  <time className={styles.soft}>{formatDateTime(entry.at)}</time>
+                  <span>
+                    <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{about}</span>
+                    <span className={styles.detail}>{more}</span>
+                  </span>
+                </li>
+              );
+            })}
           </ul>
         </Card>
       )}

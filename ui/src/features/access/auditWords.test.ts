@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { detailWords } from "./auditWords";
+import { detailWords, entryWords } from "./auditWords";
 
 test("machines are told by name, and how many more there were", () => {
   const names = { "id-a": "a", "id-b": "b" };
@@ -10,4 +10,15 @@ test("machines are told by name, and how many more there were", () => {
 
 test("of a long digest its beginning is told", () => {
   expect(detailWords({ digest: "ab".repeat(32), empty: "" }, {})).toBe("digest: abababababab");
+});
+
+test("what an entry is about is told by its name, once", () => {
+  expect(entryWords({ subject: "id-a", detail: { name: "a", was: "new" }, names: { "id-a": "a" } })).toEqual({ about: "a", more: "was: new" });
+  expect(entryWords({ subject: "id-a", detail: { name: "old" }, names: { "id-a": "a" } })).toEqual({ about: "a", more: "name: old" });
+  expect(entryWords({ subject: "id-k", detail: { name: "plugin", scope: "user" }, names: {} })).toEqual({ about: "plugin", more: "scope: user" });
+  expect(entryWords({ subject: "id-o", detail: { verb: "install", backend: "lost", nodes: ["id-a"], node_count: 1 }, names: { "id-a": "a" } })).toEqual({
+    about: "install of lost",
+    more: "nodes: a",
+  });
+  expect(entryWords({ subject: "smollm2", detail: { revision: "7" }, names: {} })).toEqual({ about: "smollm2", more: "revision: 7" });
 });

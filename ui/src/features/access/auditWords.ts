@@ -1,5 +1,15 @@
 type Names = Record<string, string>;
 
+/** What an entry is about, by name and not by an id that says nothing to anyone; and what else it tells, but not that
+ * name again. */
+export function entryWords({ subject, detail, names }: { subject: string; detail: Record<string, unknown>; names: Names }): { about: string; more: string } {
+  const { name, verb, backend, ...rest } = detail;
+  const known = names[subject] ?? name;
+  if (typeof known === "string" && known !== "") return { about: known, more: detailWords(known === name ? { verb, backend, ...rest } : detail, names) };
+  if (typeof verb === "string" && typeof backend === "string") return { about: `${verb} of ${backend}`, more: detailWords(rest, names) };
+  return { about: subject, more: detailWords(detail, names) };
+}
+
 /** What an entry of the audit log says beside who did what to what. */
 export function detailWords(detail: Record<string, unknown>, names: Names): string {
   return Object.entries(withRest(detail))
