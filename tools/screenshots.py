@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -30,7 +32,6 @@ PAGES = {
     "models": "models?open=smollm2",
     "model-gallery": "models?tab=gallery",
     "chat": "chat?model=smollm2",
-    "activity": "activity",
     "finished": "activity?tab=finished",
     "gave-up": "activity?tab=gave-up",
     "access": "access",
@@ -45,7 +46,25 @@ DEVICES: dict[str, dict[str, object]] = {
         "has_touch": True,
     },
 }
+UNDER_WAY = {"operations": "", "activity": "activity"}
 URL = "http://127.0.0.1:18764"
+
+
+class SlowArchive(BaseHTTPRequestHandler):
+    """An archive that comes for as long as somebody takes pictures of its progress."""
+
+    total_bytes, bytes_per_s = 640 << 20, 4 << 20
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(self.total_bytes))
+        self.end_headers()
+        with suppress(OSError):  # whoever fetched it was told to stop
+            for _ in range(self.total_bytes // self.bytes_per_s * 10):
+                self.wfile.write(bytes(self.bytes_per_s // 10))
+                time.sleep(0.1)
+
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 class Fleet:
@@ -128,25 +147,65 @@ def wait(condition: Callable[[], bool], what: str, within_s: float = 90.0) -> No
         time.sleep(0.3)
 
 
-def picture(browser: Browser, fleet: Fleet, out: Path) -> None:
-    node = re.search(r'"id": "([^"]+)"', fleet.corral("nodes", "show", "workshop", "--json"))
-    assert node is not None
+def open_pages(browser: Browser) -> Iterator[tuple[str, Page]]:
+    """In every look there is, not signed in."""
     for device, options in DEVICES.items():
         for theme in ("light", "dark"):
             context = browser.new_context(color_scheme=theme, reduced_motion="reduce", **options)  # type: ignore[arg-type]
             page = context.new_page()
             page.goto(f"{URL}/#/")
             expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-            shoot(page, out / f"sign-in-{device}-{theme}.png")
-            context.request.post(f"{URL}/api/session", data={"api_key": fleet.key})
-            page.reload()
-            for name, address in PAGES.items():
-                page.goto(f"{URL}/#/{address.format(node=node[1])}")
-                settle(page)
-                if name == "chat":
-                    talk(page)
-                shoot(page, out / f"{name}-{device}-{theme}.png")
+            yield f"{device}-{theme}", page
             context.close()
+
+
+def sign_in(page: Page, fleet: Fleet) -> None:
+    page.context.request.post(f"{URL}/api/session", data={"api_key": fleet.key})
+    page.reload()
+
+
+def picture(browser: Browser, fleet: Fleet, out: Path) -> None:
+    node = re.search(r'"id": "([^"]+)"', fleet.corral("nodes", "show", "workshop", "--json"))
+    assert node is not None
+    for look, page in open_pages(browser):
+        shoot(page, out / f"sign-in-{look}.png")
+        sign_in(page, fleet)
+        for name, address in PAGES.items():
+            page.goto(f"{URL}/#/{address.format(node=node[1])}")
+            settle(page)
+            if name == "chat":
+                talk(page)
+            shoot(page, out / f"{name}-{look}.png")
+
+
+@contextmanager
+def slow_install(fleet: Fleet) -> Iterator[None]:
+    """An operation on three machines, one of them drained; called off at the end."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SlowArchive)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    uri = f"http://127.0.0.1:{server.server_port}/night-build.tar"
+    fleet.corral("backends", "install", "--uri", uri, "--name", "night-build", "--no-wait")
+    try:
+        yield
+    finally:
+        fleet.corral("ops", "cancel", "night-build", check=False)
+        server.shutdown()
+
+
+def picture_operation(browser: Browser, fleet: Fleet, out: Path) -> None:
+    with slow_install(fleet):
+        for look, page in open_pages(browser):
+            sign_in(page, fleet)
+            for name, address in UNDER_WAY.items():
+                page.goto(f"{URL}/#/{address}")
+                settle(page)
+                bar = page.get_by_role("region", name="Operations")
+                fold = bar.get_by_role("button", name=re.compile("3 nodes"))
+                if (fold.get_attribute("aria-expanded") == "true") != (name == "operations"):
+                    fold.click()
+                expect(page.get_by_text(re.compile(r"MiB/s")).first).to_be_visible(timeout=60_000)
+                shoot(page, out / f"{name}-{look}.png")
 
 
 def settle(page: Page) -> None:
@@ -181,6 +240,7 @@ def main() -> None:
         fleet.prepare()
         browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox"])
         picture(browser, fleet, out)
+        picture_operation(browser, fleet, out)
         browser.close()
 
 
