@@ -52,6 +52,13 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     page.get_by_role("button", name="Stop").click()
     expect(answer.last).to_contain_text("stopped")
 
+    page.get_by_label("Message to smollm2").fill("Count on.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.get_by_role("button", name="Clear").click()
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    expect(page.get_by_text("Ask smollm2 something")).to_be_visible()
+
     page.get_by_role("button", name="As code").click()
     code = page.get_by_role("dialog")
     expect(code.get_by_label("As curl")).to_contain_text("/v1/chat/completions")
@@ -183,6 +190,7 @@ def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, c
     field = dialog.get_by_label("Configuration (YAML)")
     text = field.input_value()
     field.fill(text + "\nbackend: [\n")
+    field.press("Escape")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("alert")).to_be_visible()
 
@@ -226,9 +234,28 @@ def test_a_model_is_scaled_and_unloaded(open_page) -> None:
     expect(panel).to_contain_text("0 to 2 replicas")
     panel.get_by_role("button", name="Load", exact=True).click()
     expect(panel.get_by_role("listitem").filter(has_text="Ready")).to_be_visible(timeout=60_000)
-    panel.get_by_role("button", name="Unload…").click()
-    page.get_by_role("alertdialog").get_by_role("button", name="Unload").click()
+    panel.get_by_role("button", name="Unload from home").click()
+    asked = page.get_by_role("alertdialog", name="Unload smollm2 from home?")
+    expect(asked).to_contain_text("the next request loads it again")
+    asked.get_by_role("button", name="Unload").click()
     expect(panel).to_contain_text("Replicas (0)", timeout=30_000)
+
+
+def test_a_model_that_is_kept_running_is_not_promised_to_be_unloaded(open_page, corral) -> None:
+    admin = corral.admin
+    wanted = {"model_name": "smollm2", "min_replicas": 1, "max_replicas": 1}
+    assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
+    try:
+        page = open_page("#/models?open=smollm2")
+        panel = page.get_by_role("complementary", name="Model details")
+        expect(panel.get_by_role("listitem").filter(has_text="Ready")).to_be_visible(timeout=60_000)
+        panel.get_by_role("button", name="Unload…").click()
+        asked = page.get_by_role("alertdialog", name="Unload smollm2?")
+        expect(asked).to_contain_text("Corral would load it again at once")
+        asked.get_by_role("button", name="Scale…").click()
+        expect(page.get_by_role("dialog", name="Scale smollm2").get_by_label("At least")).to_have_value("1")
+    finally:
+        admin.call("DELETE", "/api/nodes/scheduling/smollm2")
 
 
 def test_a_key_is_made_shown_once_limited_and_revoked(open_page, corral) -> None:
@@ -238,6 +265,7 @@ def test_a_key_is_made_shown_once_limited_and_revoked(open_page, corral) -> None
     page.get_by_role("button", name="Make the key").click()
     secret = page.get_by_label("The new key").inner_text()
     assert secret.startswith("corral-")
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="I have copied it").click()
     row = page.get_by_role("listitem").filter(has_text="plugin")
     expect(row).to_contain_text("user")
@@ -252,7 +280,7 @@ def test_a_key_is_made_shown_once_limited_and_revoked(open_page, corral) -> None
     page.get_by_role("alertdialog").get_by_role("button", name="Revoke").click()
     expect(row).to_contain_text("Revoked")
     page.get_by_role("button", name="Audit log").click()
-    expect(page.get_by_role("listitem").filter(has_text="plugin").first).to_contain_text("key")
+    expect(page.get_by_role("listitem").filter(has_text="plugin").first).to_contain_text("key.revoked plugin")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -166,6 +166,8 @@ export interface WhyModel {
   revision: string;
   replicas: (Replica & { node: string })[];
   loads: Load[];
+  /** The most memory a replica of this revision was seen to take, by kind of device; empty before the first ran. */
+  footprint_bytes: Record<string, number>;
   decisions: { id: string; at: string; cause: string; outcome: string; candidates?: Candidate[] }[];
   unsatisfiable?: string;
 }

@@ -29,7 +29,7 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
         <line x1="0" x2={WIDTH} y1={HEIGHT - 1} y2={HEIGHT - 1} className={styles.line} />
         {runsOf(points).map((run) => (
           <g key={run[0]?.ago}>
-            <path d={`${pathOf(run, y)}L${xOf(run.at(-1))},${HEIGHT - 1}L${xOf(run[0])},${HEIGHT - 1}Z`} className={styles.area} />
+            <path d={`${pathOf(run, y)}L${endsOf(run)[1]},${HEIGHT - 1}L${endsOf(run)[0]},${HEIGHT - 1}Z`} className={styles.area} />
             <path d={pathOf(run, y)} className={styles.stroke} />
           </g>
         ))}
@@ -48,10 +48,16 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
 
 const xOf = (point: Point | undefined) => (point === undefined ? 0 : (MINUTES - 1 - point.ago) * STEP);
 
+/** A single minute would be a path without length: it is drawn as wide as a minute is. */
+function endsOf(run: readonly Point[]): [number, number] {
+  const half = run.length === 1 ? STEP / 2 : 0;
+  return [xOf(run[0]) - half, xOf(run.at(-1)) + half];
+}
+
 function pathOf(run: readonly (Point & { value: number })[], y: (value: number) => number): string {
-  // A single minute would be a path without length: it is drawn as a short dash.
   const [only] = run;
-  if (run.length === 1 && only !== undefined) return `M${xOf(only) - STEP / 2},${y(only.value)}L${xOf(only) + STEP / 2},${y(only.value)}`;
+  const [from, to] = endsOf(run);
+  if (run.length === 1 && only !== undefined) return `M${from},${y(only.value)}L${to},${y(only.value)}`;
   return run.map((point, index) => `${index === 0 ? "M" : "L"}${xOf(point).toFixed(1)},${y(point.value).toFixed(1)}`).join("");
 }
 

@@ -33,15 +33,18 @@ interface SelectProps<T extends string> {
   options: readonly { value: T; word: string }[];
   onChange: (value: T) => void;
   hidden?: boolean;
+  /** What it is of, for those who do not see where it stands. */
+  about?: string;
 }
 
 /** One of many. The browser's own control: it works everywhere, also on a phone. */
-export function Select<T extends string>({ label, value, options, onChange, hidden = false }: SelectProps<T>) {
+export function Select<T extends string>({ label, value, options, onChange, hidden = false, about = "" }: SelectProps<T>) {
   const id = useId();
   return (
     <div className={styles.field}>
       <label htmlFor={id} className={hidden ? "visually-hidden" : undefined}>
         {label}
+        {about === "" ? null : <span className="visually-hidden">: {about}</span>}
       </label>
       <select id={id} className={styles.select} value={value} onChange={(event) => onChange(event.target.value as T)}>
         {options.map((option) => (

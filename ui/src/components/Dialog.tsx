@@ -10,16 +10,18 @@ interface DialogProps {
   title: string;
   description?: ReactNode;
   wide?: boolean;
+  /** It has what would be lost with it, so only its own buttons close it. */
+  holds?: boolean;
   children: ReactNode;
 }
 
-export function Dialog({ open, onClose, title, description, wide = false, children }: DialogProps) {
+export function Dialog({ open, onClose, title, description, wide = false, holds = false, children }: DialogProps) {
   const popup = useRef<HTMLDivElement>(null);
   return (
     <Base.Root
       open={open}
-      onOpenChange={(next) => {
-        if (!next) onClose();
+      onOpenChange={(next, { reason }) => {
+        if (!next && !(holds && (reason === "outside-press" || reason === "escape-key"))) onClose();
       }}
     >
       <Base.Portal>

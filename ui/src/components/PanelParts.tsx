@@ -1,6 +1,8 @@
 /** What the details of a thing are made of. */
 import { useEffect, useRef, type ReactNode } from "react";
-import { IconButton } from "./Button";
+import { messageOf } from "./Answers";
+import { Button, IconButton } from "./Button";
+import { Spinner } from "./Spinner";
 import styles from "./PanelParts.module.css";
 
 interface PanelHeaderProps {
@@ -38,6 +40,28 @@ export function PanelSection({ title, children }: { title: string; children: Rea
       <h3>{title}</h3>
       {children}
     </section>
+  );
+}
+
+export interface Query<T> {
+  data: T | undefined;
+  isPending: boolean;
+  isFetching: boolean;
+  error: unknown;
+  refetch: () => unknown;
+}
+
+/** What a section asks for, or in a line why it is not there and the way on. */
+export function Asked<T>({ query, children }: { query: Query<T>; children: (data: T) => ReactNode }) {
+  if (query.data !== undefined) return children(query.data);
+  if (query.isPending) return <Spinner />;
+  return (
+    <p className={styles.unread}>
+      {messageOf(query.error)}{" "}
+      <Button size="small" icon="retry" busy={query.isFetching} onClick={() => void query.refetch()}>
+        Try again
+      </Button>
+    </p>
   );
 }
 

@@ -22,6 +22,12 @@ test("a load that failed is a failure though no replica tells of it", () => {
   expect(wordOf([], [waiting])).toBe("Waiting");
 });
 
+test("does not call a model not loaded before it is known what runs", () => {
+  expect(wordOf(undefined, [])).toBe("Unknown");
+  expect(wordOf([], undefined)).toBe("Unknown");
+  expect(wordOf([replica("ready")], undefined)).toBe("Ready");
+});
+
 test("causes of a failure are told once each", () => {
   expect(failureCauses([replica("failed", "the process died"), replica("ready", "fine")], [failed, failed, {}])).toEqual(["no such file", "the process died"]);
   expect(failureCauses([], [])).toEqual([]);

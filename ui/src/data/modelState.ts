@@ -1,7 +1,18 @@
-import type { Load, Replica } from "@/api/types";
+import type { Load, Replica, ReplicaState } from "@/api/types";
 import type { Tone } from "@/components/Pill";
 
-export type ModelWord = "Ready" | "Loading" | "Failed" | "Waiting" | "Not loaded";
+export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> = {
+  starting: { word: "Starting", tone: "blue" },
+  loading: { word: "Loading", tone: "blue" },
+  ready: { word: "Ready", tone: "green" },
+  draining: { word: "Draining", tone: "violet" },
+  stopping: { word: "Stopping", tone: "grey" },
+  failed: { word: "Failed", tone: "red" },
+  away: { word: "Away", tone: "grey" },
+};
+
+/** Unknown: what runs, or what is being loaded, was not read yet or cannot be. */
+export type ModelWord = "Ready" | "Loading" | "Failed" | "Waiting" | "Not loaded" | "Unknown";
 
 export interface ModelState {
   word: ModelWord;
@@ -14,16 +25,17 @@ export interface ModelState {
 export type StandingReplica = Pick<Replica, "corral_state" | "reason">;
 export type StandingLoad = Pick<Load, "state" | "reason" | "error">;
 
-const TONES: Record<ModelWord, Tone> = { Ready: "green", Loading: "blue", Failed: "red", Waiting: "yellow", "Not loaded": "grey" };
+const TONES: Record<ModelWord, Tone> = { Ready: "green", Loading: "blue", Failed: "red", Waiting: "yellow", "Not loaded": "grey", Unknown: "grey" };
 
 /** A model's state in one word: what serves, what comes, what stands in the way, or that nothing does. */
-export function modelState(replicas: readonly StandingReplica[], loads: readonly StandingLoad[]): ModelState {
-  const ready = replicas.filter(({ corral_state }) => corral_state === "ready").length;
+export function modelState(replicas: readonly StandingReplica[] | undefined, loads: readonly StandingLoad[] | undefined): ModelState {
+  const ready = replicas?.filter(({ corral_state }) => corral_state === "ready").length ?? 0;
   const word = ready > 0 ? "Ready" : wordWithoutReady(replicas, loads);
   return { word, label: ready > 1 ? `${word} ×${ready}` : word, tone: TONES[word], ready };
 }
 
-function wordWithoutReady(replicas: readonly StandingReplica[], loads: readonly StandingLoad[]): ModelWord {
+function wordWithoutReady(replicas: readonly StandingReplica[] | undefined, loads: readonly StandingLoad[] | undefined): ModelWord {
+  if (replicas === undefined || loads === undefined) return "Unknown";
   const comes = replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading");
   if (comes || loads.some((load) => !hasFailed(load) && !waits(load))) return "Loading";
   if (loads.some(hasFailed) || replicas.some(({ corral_state }) => corral_state === "failed")) return "Failed";

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { formatBytes, formatShare } from "./bytes";
 import { formatCount } from "./rates";
 import { closed, sentence } from "./text";
-import { formatAge, formatDateTime, formatDuration } from "./time";
+import { formatAge, formatClockMs, formatDateTime, formatDuration } from "./time";
 
 const GIB = 2 ** 30;
 
@@ -73,4 +73,9 @@ test("a name that a text begins with is not written as a word", () => {
   expect(sentence("ta could not be loaded", "ta")).toBe("ta could not be loaded");
   expect(sentence("no node fits ta", "ta")).toBe("No node fits ta");
   expect(sentence("no node fits")).toBe("No node fits");
+});
+
+test("a log's time is the reader's, as all others are", () => {
+  expect(formatClockMs("2026-01-01T12:34:56.007Z")).toBe(`${formatDateTime("2026-01-01T12:34:56.007Z").slice(11)}.007`);
+  expect(formatClockMs("once upon a time")).toBe("once upon a time");
 });

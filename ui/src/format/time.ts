@@ -25,6 +25,12 @@ export function formatDateTime(rfc3339: string | null): string {
   return `${at.getFullYear()}-${twoDigits(at.getMonth() + 1)}-${twoDigits(at.getDate())} ${formatClock(at.getTime())}`;
 }
 
+/** For lines that come many a second; what is no time stays as it is. */
+export function formatClockMs(rfc3339: string): string {
+  const ms = Date.parse(rfc3339);
+  return Number.isNaN(ms) ? rfc3339 : `${formatClock(ms)}.${String(ms % 1000).padStart(3, "0")}`;
+}
+
 export function formatClock(ms: number): string {
   const at = new Date(ms);
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map(twoDigits).join(":");

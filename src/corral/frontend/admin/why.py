@@ -60,6 +60,7 @@ async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict
             for shown in show_replicas(found, in_flight)
         ],
         "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
+        "footprint_bytes": await stores.load_memory.read_peaks(model.name, model.revision),
         "setbacks": [_show_setback(nodes.get(node, node), setback) for node, setback in setbacks.items()],
         "decisions": [show_decision(decision) for decision in decisions],
     }

@@ -17,7 +17,7 @@ import { accessQueries, useAccessChange } from "./queries";
 
 export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
   const keys = useQuery(accessQueries.keys());
-  const usage = useQuery(accessQueries.usage()).data;
+  const usage = useQuery(accessQueries.usage());
   const [revoking, setRevoking] = useState<Key | null>(null);
   const [editing, setEditing] = useState<Key | null>(null);
   const revoke = useAccessChange((id: string) => api.revokeKey(id));
@@ -42,7 +42,7 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
     <Card>
       <ul>
         {found.map((key) => (
-          <KeyRow key={key.id} apiKey={key} used={usage?.find(({ key_id }) => key_id === key.id)} onRevoke={() => setRevoking(key)} onEdit={() => setEditing(key)} />
+          <KeyRow key={key.id} apiKey={key} used={usage.data === undefined ? (usage.isError ? "unread" : "unknown") : usage.data.find(({ key_id }) => key_id === key.id)} onRevoke={() => setRevoking(key)} onEdit={() => setEditing(key)} />
         ))}
       </ul>
       <ConfirmDialog
@@ -66,7 +66,8 @@ const inForceFirst = (a: Key, b: Key) => Number(a.revoked_at !== null) - Number(
 
 interface KeyRowProps {
   apiKey: Key;
-  used: Usage | undefined;
+  /** Undefined: it was not used. */
+  used: Usage | "unknown" | "unread" | undefined;
   onRevoke: () => void;
   onEdit: () => void;
 }
@@ -90,6 +91,8 @@ function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
       <p className={styles.counts}>
         {used === undefined ? (
           "not used in 30 days"
+        ) : used === "unknown" ? null : used === "unread" ? (
+          "its counts could not be read"
         ) : (
           <>
             {plural(used.requests, "request")} in 30 days

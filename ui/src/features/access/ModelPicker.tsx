@@ -1,11 +1,12 @@
 import { useQuery } from "@tanstack/react-query";
+import { InlineError } from "@/components/Answers";
 import { Choice } from "@/components/Choice";
 import { modelQueries } from "@/data/models";
 import styles from "./ModelPicker.module.css";
 
 /** Which models a key may use: null is all of them, also those that come later. */
 export function ModelPicker({ models, onChange }: { models: readonly string[] | null; onChange: (models: string[] | null) => void }) {
-  const all = useQuery(modelQueries.list()).data ?? [];
+  const all = useQuery(modelQueries.list());
   return (
     <div className={styles.picker}>
       <Choice
@@ -17,11 +18,13 @@ export function ModelPicker({ models, onChange }: { models: readonly string[] | 
           { value: "some", word: "Only these" },
         ]}
       />
-      {models === null ? null : all.length === 0 ? (
+      {models === null ? null : all.data === undefined ? (
+        all.isPending ? <p>Loading models…</p> : <InlineError error={all.error} />
+      ) : all.data.length === 0 ? (
         <p>There is no model yet.</p>
       ) : (
         <ul className={styles.list}>
-          {all.map(({ name }) => (
+          {all.data.map(({ name }) => (
             <li key={name}>
               <label className={styles.model}>
                 <input

@@ -21,6 +21,7 @@ export function NewKeyDialog({ open, onClose }: { open: boolean; onClose: () => 
     <Dialog
       open={open}
       onClose={close}
+      holds={made !== null}
       title={made === null ? "New key" : `The key ${made.name}`}
       description={<p>{made === null ? "For one person or one program." : "It is shown this once: only its hash is kept. Copy it now."}</p>}
     >

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { api } from "@/api/client";
 import type { Upgrades } from "@/api/types";
@@ -78,7 +78,7 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
       }
     >
       {tab === "installed" ? (
-        <Installed machines={machines} text={search.q ?? ""} onGallery={() => show({ tab: "gallery", q: "" })} />
+        <Installed machines={machines} text={search.q ?? ""} onGallery={() => show({ tab: "gallery", q: "" })} onAll={() => show({ q: "" })} />
       ) : tab === "gallery" ? (
         <Gallery text={search.q ?? ""} tag={search.tag ?? ""} everything={search.all === "yes"} onChange={(change) => show(change)} machines={machines} />
       ) : (
@@ -88,7 +88,14 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
   );
 }
 
-function Installed({ machines, text, onGallery }: { machines: readonly SeenNode[]; text: string; onGallery: () => void }) {
+interface InstalledProps {
+  machines: readonly SeenNode[];
+  text: string;
+  onGallery: () => void;
+  onAll: () => void;
+}
+
+function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
   const fleet = useQuery(backendQueries.fleet());
   const upgrades = useQuery(backendQueries.upgrades());
   if (fleet.data === undefined) {
@@ -96,7 +103,13 @@ function Installed({ machines, text, onGallery }: { machines: readonly SeenNode[
     return <Problem title="The backends could not be read" error={fleet.error} retrying={fleet.isFetching} onRetry={() => void fleet.refetch()} />;
   }
   if (machines.length === 0) {
-    return <Empty icon="nodes" title="No machine to put backends on" hint="Add a machine and approve it on the Nodes page; then backends can be installed on it." />;
+    return (
+      <Empty icon="nodes" title="No machine to put backends on" hint="Add a machine and approve it; then backends can be installed on it.">
+        <Link to="/nodes" search={{ add: "open" }}>
+          Add a machine
+        </Link>
+      </Empty>
+    );
   }
   if (fleet.data.length === 0) {
     return (
@@ -113,11 +126,26 @@ function Installed({ machines, text, onGallery }: { machines: readonly SeenNode[
   const backends = byBackend.length > 0 ? byBackend : fleet.data;
   const nodes = byNode.length > 0 ? byNode : machines;
   if (byBackend.length === 0 && byNode.length === 0) {
-    return <Empty icon="search" title="Nothing matches" hint={`Neither a node nor a backend has “${text.trim()}” in its name.`} />;
+    return (
+      <Empty icon="search" title="Nothing matches" hint={`Neither a node nor a backend has “${text.trim()}” in its name.`}>
+        <Button onClick={onAll}>Show all</Button>
+      </Empty>
+    );
   }
   return (
     <>
-      <UpgradeNotice upgrades={upgrades.data ?? {}} />
+      {upgrades.isError && upgrades.data === undefined ? (
+        <section className={styles.notice} aria-label="Upgrades">
+          <p>
+            <strong>Upgrades could not be looked up.</strong> {messageOf(upgrades.error)}
+          </p>
+          <Button icon="retry" busy={upgrades.isFetching} onClick={() => void upgrades.refetch()}>
+            Try again
+          </Button>
+        </section>
+      ) : (
+        <UpgradeNotice upgrades={upgrades.data ?? {}} />
+      )}
       <Matrix nodes={nodes} backends={backends} upgrades={upgrades.data ?? {}} />
     </>
   );

@@ -70,7 +70,9 @@ function Offers({ data, text, tag, everything, onChange, machines }: GalleryProp
         </Tooltip>
       </div>
       <GalleryTroubles galleries={data.galleries} />
-      {found.length === 0 ? (
+      {data.backends.length === 0 ? (
+        <Empty icon="search" title="The galleries offer no backend" hint="Name other galleries to Corral, or install one from a URI." />
+      ) : found.length === 0 ? (
         <Empty icon="search" title="Nothing matches" hint={`None of ${plural(data.backends.length, "backend")} has this tag and these words.`}>
           <Button onClick={() => onChange({ q: "", tag: "" })}>Show all</Button>
         </Empty>

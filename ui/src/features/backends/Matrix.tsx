@@ -160,7 +160,7 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
     <div role="cell" className={styles.cell} data-current={place?.current ?? null}>
       <span className={styles.words}>
         {version === "" ? (
-          <span className={styles.none}>{drifts.length > 0 ? "" : "not installed"}</span>
+          drifts.length > 0 ? null : <span className={styles.none}>not installed</span>
         ) : (
           <span className={styles.version} title={place === undefined ? undefined : `${place.variant} ${shortDigest(place.digest)}`}>
             {version}

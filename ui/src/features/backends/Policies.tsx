@@ -87,8 +87,8 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
         {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
       </div>
       <Select
-        label={`When a node differs: ${policy.backend} on ${where(policy)}`}
-        hidden
+        label="When a node differs"
+        about={`${policy.backend} on ${where(policy)}`}
         value={policy.on_drift}
         options={ON_DRIFT}
         onChange={(onDrift) => change.mutate(onDrift, { onError: (error) => announce.failed("The policy was not changed.", messageOf(error)) })}

@@ -15,6 +15,7 @@ import { modelQueries } from "@/data/models";
 import { failureCauses, modelState, type ModelWord } from "@/data/modelState";
 import { groupBy } from "@/format/groups";
 import { formatSeconds } from "@/format/rates";
+import { plural } from "@/format/text";
 import styles from "./ChatPage.module.css";
 import { asCurl, asPython } from "./examples";
 import { chatPartners, type Partners } from "./partners";
@@ -54,12 +55,16 @@ function Chat({ partners }: { partners: Partners }) {
   const navigate = route.useNavigate();
   const replicas = useQuery(modelQueries.replicas()).data;
   const summary = useQuery(modelQueries.summary()).data;
-  const byModel = useMemo(() => groupBy(replicas ?? [], ({ model_name }) => model_name), [replicas]);
+  const byModel = useMemo(() => replicas && groupBy(replicas, ({ model_name }) => model_name), [replicas]);
   const standingOf = (name: string) => {
     const served = partners.get(name) ?? name;
-    return [byModel.get(served) ?? [], summary?.[served]?.loads ?? []] as const;
+    return [byModel && (byModel.get(served) ?? []), summary && (summary[served]?.loads ?? [])] as const;
   };
   const stateOf = (name: string) => modelState(...standingOf(name)).word;
+  const causesOf = (name: string) => {
+    const [standing, loads] = standingOf(name);
+    return failureCauses(standing ?? [], loads ?? []);
+  };
   const names = [...partners.keys()];
   const model = search.model !== undefined && partners.has(search.model) ? search.model : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
   const [parameters, setParameters] = useState(START);
@@ -101,7 +106,7 @@ function Chat({ partners }: { partners: Partners }) {
         </span>
       </header>
       {showParameters ? <ParameterFields parameters={parameters} onChange={setParameters} /> : null}
-      <Turns turns={chat.turns} model={model} hint={startHint(stateOf(model), failureCauses(...standingOf(model)))} />
+      <Turns turns={chat.turns} model={model} hint={startHint(stateOf(model), causesOf(model))} />
       <Composer draft={draft} onDraft={setDraft} onSend={send} isBusy={chat.isBusy} onStop={chat.stop} model={model} />
       <Dialog open={showCode} onClose={() => setShowCode(false)} wide title="The same from your own program" description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}>
         {showCode ? <Code model={model} turns={chat.turns} draft={draft} parameters={parameters} /> : null}
@@ -110,10 +115,11 @@ function Chat({ partners }: { partners: Partners }) {
   );
 }
 
-const pickWord = (name: string, state: ModelWord) => (state === "Ready" ? name : `${name} (${state.toLowerCase()})`);
+const pickWord = (name: string, state: ModelWord) => (state === "Ready" || state === "Unknown" ? name : `${name} (${state.toLowerCase()})`);
 
 function startHint(state: ModelWord, causes: readonly string[]): string {
   if (state === "Ready") return "What you write goes to one of its replicas, and the answer says which node gave it.";
+  if (state === "Unknown") return "If it is not loaded, the first answer takes as long as loading does.";
   if (state === "Failed") return ["It could not be loaded", ...causes.slice(0, 1)].join(": ");
   return "It is not loaded: the first answer takes as long as loading does.";
 }
@@ -227,7 +233,7 @@ function Figures({ answer }: { answer: Answer }) {
   const parts = [
     answer.node === "" ? "" : `answered by ${answer.node}`,
     speed === null ? "" : `${speed.toFixed(1)} tokens/s`,
-    `${answer.tokens} tokens`,
+    plural(answer.tokens, "token"),
     `first after ${formatSeconds(answer.firstMs / 1000)}`,
     answer.stopped ? "stopped" : "",
   ];

@@ -1,4 +1,4 @@
-import { useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { streamChat, type ChatMessage, type ChatRequest } from "@/api/completions";
 
 /** One answer, as far as it has come. Times are this browser's, in milliseconds since the request was sent. */
@@ -40,21 +40,24 @@ export function useChat() {
   const [turns, setTurns] = useState<Turn[]>([]);
   const [isBusy, setBusy] = useState(false);
   const running = useRef<AbortController | null>(null);
+  // Nobody could stop it from another page.
+  useEffect(() => () => running.current?.abort(), []);
 
   async function ask(model: string, text: string, parameters: Parameters): Promise<void> {
     const before: Turn[] = [...turns, { role: "user", text }];
+    const abort = new AbortController();
     let answer = EMPTY;
     let shown = 0;
     // Tokens come faster than a screen shows them.
     const show = () => {
       shown = 0;
-      setTurns([...before, { role: "assistant", answer }]);
+      // Cleared meanwhile: what is still on its way is of no use to anyone.
+      if (running.current === abort) setTurns([...before, { role: "assistant", answer }]);
     };
     const update = (change: Partial<Answer>) => {
       answer = { ...answer, ...change };
       if (shown === 0) shown = requestAnimationFrame(show);
     };
-    const abort = new AbortController();
     running.current = abort;
     setBusy(true);
     show();
@@ -78,6 +81,7 @@ export function useChat() {
     }
     cancelAnimationFrame(shown);
     show();
+    if (running.current !== abort) return;
     running.current = null;
     setBusy(false);
   }
@@ -89,7 +93,9 @@ export function useChat() {
     stop: () => running.current?.abort(),
     clear: () => {
       running.current?.abort();
+      running.current = null;
       setTurns([]);
+      setBusy(false);
     },
   };
 }

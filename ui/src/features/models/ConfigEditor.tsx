@@ -20,15 +20,26 @@ context_size: 4096
 `;
 
 export function AddModelDialog({ open, onClose, onAdded }: { open: boolean; onClose: () => void; onAdded: (name: string) => void }) {
+  const [text, setText] = useState(START);
+  function close() {
+    setText(START);
+    onClose();
+  }
   return (
-    <Dialog open={open} onClose={onClose} wide title="Add a model" description={<p>A model configuration in YAML, as LocalAI has them. It is checked before it is kept.</p>}>
-      {open ? <AddForm onClose={onClose} onAdded={onAdded} /> : null}
+    <Dialog open={open} onClose={close} holds={text !== START} wide title="Add a model" description={<p>A model configuration in YAML, as LocalAI has them. It is checked before it is kept.</p>}>
+      {open ? <AddForm text={text} onText={setText} onClose={close} onAdded={onAdded} /> : null}
     </Dialog>
   );
 }
 
-function AddForm({ onClose, onAdded }: { onClose: () => void; onAdded: (name: string) => void }) {
-  const [text, setText] = useState(START);
+interface AddFormProps {
+  text: string;
+  onText: (text: string) => void;
+  onClose: () => void;
+  onAdded: (name: string) => void;
+}
+
+function AddForm({ text, onText, onClose, onAdded }: AddFormProps) {
   const add = useModelChange((config: string) => api.addModel(config));
   function submit(event: FormEvent) {
     event.preventDefault();
@@ -41,7 +52,7 @@ function AddForm({ onClose, onAdded }: { onClose: () => void; onAdded: (name: st
   }
   return (
     <form className={styles.form} onSubmit={submit}>
-      <YamlField text={text} onText={setText} />
+      <YamlField text={text} onText={onText} />
       {add.isError ? <InlineError error={add.error} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
@@ -54,32 +65,48 @@ function AddForm({ onClose, onAdded }: { onClose: () => void; onAdded: (name: st
 }
 
 export function ConfigDialog({ open, name, onClose }: { open: boolean; name: string; onClose: () => void }) {
+  const [isChanged, setChanged] = useState(false);
+  function close() {
+    setChanged(false);
+    onClose();
+  }
   return (
     <Dialog
       open={open}
-      onClose={onClose}
+      onClose={close}
+      holds={isChanged}
       wide
       title={`Configuration of ${name}`}
       description={<p>Replicas of the configuration before get no more requests once it is saved, and are replaced.</p>}
     >
-      {open ? <LoadedConfig name={name} onClose={onClose} /> : null}
+      {open ? <LoadedConfig name={name} onClose={close} onChanged={setChanged} /> : null}
     </Dialog>
   );
 }
 
-function LoadedConfig({ name, onClose }: { name: string; onClose: () => void }) {
+interface EditProps {
+  onClose: () => void;
+  /** Whether there is text that is not saved. */
+  onChanged: (isChanged: boolean) => void;
+}
+
+function LoadedConfig({ name, ...rest }: EditProps & { name: string }) {
   const detail = useQuery({ ...modelDetailQueries.one(name), staleTime: 0 });
   const revisions = useQuery(modelDetailQueries.revisions(name));
   if (detail.isPending) return <Loading what="the configuration" />;
   if (detail.isError) return <Problem title="The configuration could not be read" error={detail.error} retrying={detail.isFetching} onRetry={() => void detail.refetch()} />;
-  return <EditForm current={detail.data} revisions={revisions.data ?? []} onClose={onClose} />;
+  return <EditForm current={detail.data} revisions={revisions.data ?? []} {...rest} />;
 }
 
-function EditForm({ current, revisions, onClose }: { current: ModelDetail; revisions: readonly Revision[]; onClose: () => void }) {
+function EditForm({ current, revisions, onClose, onChanged }: EditProps & { current: ModelDetail; revisions: readonly Revision[] }) {
   const announce = useAnnounce();
   // What was read when the editing began, and not what others saved since: they would be overwritten without a word.
   const [base, setBase] = useState(current);
   const [text, setText] = useState(current.config);
+  function write(next: string) {
+    setText(next);
+    onChanged(next !== base.config);
+  }
   const save = useModelChange((config: string) => api.editModel(base.name, config, base.revision));
   const isConflict = base.revision !== current.revision || (save.error instanceof ApiError && save.error.status === 409) || (save.error instanceof ApiError && save.error.status === 412);
 
@@ -99,7 +126,7 @@ function EditForm({ current, revisions, onClose }: { current: ModelDetail; revis
         Revision <code>{base.revision.slice(0, 12)}</code>, {formatDateTime(base.changed_at)}, by {base.changed_by}
         {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older one", "older ones")}` : ""}
       </p>
-      <YamlField text={text} onText={setText} />
+      <YamlField text={text} onText={write} />
       {base.warnings.map((warning) => (
         <p key={warning} className={styles.soft}>
           {warning}
@@ -124,6 +151,7 @@ function EditForm({ current, revisions, onClose }: { current: ModelDetail; revis
               onClick={() => {
                 setBase(current);
                 setText(current.config);
+                onChanged(false);
                 save.reset();
               }}
             >
@@ -144,7 +172,7 @@ function EditForm({ current, revisions, onClose }: { current: ModelDetail; revis
         <InlineError error={save.error} />
       ) : null}
       <DialogActions>
-        {revisions.length > 1 ? <RevisionPicker revisions={revisions} onPick={setText} /> : null}
+        {revisions.length > 1 ? <RevisionPicker revisions={revisions} onPick={write} /> : null}
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" look="primary" busy={save.isPending} aria-disabled={isConflict}>
           Save

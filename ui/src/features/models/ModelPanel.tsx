@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api } from "@/api/client";
-import type { Load, Model, Replica, WhyModel } from "@/api/types";
+import type { Load, Model, Replica, Scheduling, WhyModel } from "@/api/types";
 import { InlineError, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { ConfirmDialog } from "@/components/ConfirmDialog";
@@ -11,7 +11,7 @@ import { Pill } from "@/components/Pill";
 import { Progress } from "@/components/Progress";
 import { useAnnounce } from "@/components/Toasts";
 import { modelQueries } from "@/data/models";
-import { failureCauses, modelState } from "@/data/modelState";
+import { failureCauses, modelState, REPLICA_WORDS } from "@/data/modelState";
 import { useNodeNames } from "@/data/nodes";
 import { formatBytes, formatShare } from "@/format/bytes";
 import { formatEta } from "@/format/rates";
@@ -21,21 +21,22 @@ import { ConfigDialog } from "./ConfigEditor";
 import styles from "./ModelPanel.module.css";
 import { modelDetailQueries, useModelChange } from "./queries";
 import { ScaleDialog } from "./ScaleDialog";
-import { REPLICA_WORDS, schedulingWords, whichFile } from "./states";
+import { footprintWords, loadWord, schedulingWords, whichFile } from "./states";
+import { UnloadDialog, UnloadOnNodeDialog } from "./UnloadDialogs";
 
 type Asked = "unload" | "delete" | "scale" | "edit" | null;
 
 export function ModelPanel({ model, onClose }: { model: Model; onClose: () => void }) {
   const why = useQuery(modelDetailQueries.why(model.name));
-  const replicas = useQuery({ ...modelQueries.replicas(), select: (all) => all.filter(({ model_name }) => model_name === model.name) }).data ?? [];
+  const read = useQuery({ ...modelQueries.replicas(), select: (all) => all.filter(({ model_name }) => model_name === model.name) });
+  const replicas = read.data ?? [];
   const scheduling = useQuery({ ...modelQueries.scheduling(), select: (all) => all.find(({ model_name }) => model_name === model.name) }).data;
   const [asked, setAsked] = useState<Asked>(null);
   const announce = useAnnounce();
   const load = useModelChange(() => api.loadModel(model.name));
-  const unload = useModelChange(() => api.unloadModel(model.name));
   const remove = useModelChange(() => api.deleteModel(model.name));
   const loads = why.data?.loads ?? [];
-  const state = modelState(replicas, loads);
+  const state = modelState(read.data, why.data?.loads);
   const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
   const close = () => setAsked(null);
   const isAlias = model.alias_of !== "";
@@ -52,7 +53,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           </p>
         ) : (
           <p className={styles.status}>
-            <Pill tone={state.tone}>{state.label}</Pill> {schedulingWords(scheduling, state.ready)}
+            <Pill tone={state.tone}>{state.label}</Pill> {schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready)}
           </p>
         )}
         {failed === "" ? null : (
@@ -107,8 +108,16 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         </PanelSection>
       )}
       {isAlias ? null : (
-        <PanelSection title={`Replicas (${replicas.length})`}>
-          {replicas.length === 0 ? <p className={styles.soft}>None. “Load” starts one; so does the first request.</p> : <Replicas model={model} replicas={replicas} />}
+        <PanelSection title={read.data === undefined ? "Replicas" : `Replicas (${replicas.length})`}>
+          {read.isPending ? (
+            <Loading what="replicas" />
+          ) : read.data === undefined ? (
+            <Problem title="The replicas could not be read" error={read.error} retrying={read.isFetching} onRetry={() => void read.refetch()} />
+          ) : replicas.length === 0 ? (
+            <p className={styles.soft}>None. “Load” starts one; so does the first request.</p>
+          ) : (
+            <Replicas model={model} replicas={replicas} scheduling={scheduling} />
+          )}
         </PanelSection>
       )}
       <PanelSection title="Configuration">
@@ -118,6 +127,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             <code>{model.model || "none"}</code>
           </Fact>
           <Fact name="Context">{model.context_size === null ? "as the backend decides" : `${model.context_size} tokens`}</Fact>
+          {why.data === undefined ? null : <Fact name="Footprint">{footprintWords(why.data.footprint_bytes)}</Fact>}
           {model.aliases.length === 0 ? null : <Fact name="Aliases">{model.aliases.join(", ")}</Fact>}
           <Fact name="Uses">{model.known_usecases.join(", ") || (model.embeddings ? "embeddings" : "not told")}</Fact>
           <Fact name="Revision">
@@ -132,20 +142,15 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         {why.isPending ? <Loading what="decisions" /> : why.isError ? <Problem title="The decisions could not be read" error={why.error} onRetry={() => void why.refetch()} /> : <Decisions why={why.data} />}
       </PanelSection>
 
-      <ConfirmDialog
+      <UnloadDialog
         open={asked === "unload"}
+        model={model.name}
+        scheduling={scheduling}
+        replicas={replicas}
+        loadCount={loads.length}
         onClose={close}
-        title={`Unload ${model.name}?`}
-        action="Unload"
-        busy={unload.isPending}
-        error={unload.error}
-        onConfirm={() => unload.mutate(undefined, { onSuccess: close })}
-      >
-        <p>
-          {plural(replicas.length, "replica stops", "replicas stop")} when what {replicas.length === 1 ? "it is" : "they are"} answering is finished. Its
-          configuration stays, and the next request loads it again.
-        </p>
-      </ConfirmDialog>
+        onScale={() => setAsked("scale")}
+      />
       <ConfirmDialog
         open={asked === "delete"}
         onClose={close}
@@ -163,7 +168,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           })
         }
       >
-        <p>Requests for it are refused from then on, and {replicas.length === 0 ? "its configuration is removed" : `${plural(replicas.length, "replica")} stop`}. The revisions of its configuration are kept.</p>
+        <p>Requests for it are refused from then on, and {replicas.length === 0 ? "its configuration is removed" : plural(replicas.length, "replica stops", "replicas stop")}. The revisions of its configuration are kept.</p>
       </ConfirmDialog>
       <ScaleDialog key={`${model.name} ${asked === "scale"}`} open={asked === "scale"} model={model.name} scheduling={scheduling} onClose={close} />
       <ConfigDialog open={asked === "edit"} name={model.name} onClose={close} />
@@ -176,7 +181,7 @@ function LoadRow({ load }: { load: Load }) {
   return (
     <li className={styles.load}>
       <span className={styles.loadHead}>
-        <strong>{load.node ?? "no node yet"}</strong> <Pill tone={load.error ? "red" : "blue"}>{load.state}</Pill>
+        <strong>{load.node ?? "no node yet"}</strong> <Pill tone={load.error ? "red" : load.state === "pending" ? "yellow" : "blue"}>{load.error ? "Failed" : loadWord(load.state)}</Pill>
         <span className={styles.soft}>{[whichFile(load), bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)].filter(Boolean).join(" · ")}</span>
       </span>
       {load.error ? null : <Progress label={`Loading on ${load.node ?? "a node"}`} percentage={load.total_bytes > 0 ? load.progress : null} />}
@@ -186,48 +191,44 @@ function LoadRow({ load }: { load: Load }) {
   );
 }
 
-function Replicas({ model, replicas }: { model: Model; replicas: readonly Replica[] }) {
+function Replicas({ model, replicas, scheduling }: { model: Model; replicas: readonly Replica[]; scheduling: Scheduling | undefined }) {
   const nameOf = useNodeNames();
-  const announce = useAnnounce();
-  const unload = useModelChange((nodeId: string) => api.unloadOnNode(nodeId, model.name));
+  const [leaving, setLeaving] = useState<string | null>(null);
   const sorted = [...replicas].sort((a, b) => nameOf(a.node_id).localeCompare(nameOf(b.node_id), undefined, { numeric: true }));
   return (
-    <ul className={styles.replicas}>
-      {sorted.map((replica) => {
-        const { word, tone } = REPLICA_WORDS[replica.corral_state];
-        const isOld = replica.config_revision !== undefined && replica.config_revision !== model.revision;
-        return (
-          <li key={replica.id} className={styles.replica}>
-            <span>
-              <Link to="/nodes/$nodeId" params={{ nodeId: replica.node_id }}>
-                {nameOf(replica.node_id)}
-              </Link>
-              {replica.replica_index > 0 ? ` #${replica.replica_index}` : ""} <Pill tone={tone}>{word}</Pill> {isOld ? <Pill tone="yellow">Old configuration</Pill> : null}
-              <span className={styles.facts}>
-                {[
-                  `${replica.in_flight} in flight${replica.capacity ? ` of ${replica.capacity}` : ""}`,
-                  replica.memory_bytes ? `${formatBytes(replica.memory_bytes)} memory` : "",
-                  replica.last_used === null ? "" : `last used ${formatDateTime(replica.last_used)}`,
-                ]
-                  .filter(Boolean)
-                  .join(" · ")}
+    <>
+      <ul className={styles.replicas}>
+        {sorted.map((replica) => {
+          const { word, tone } = REPLICA_WORDS[replica.corral_state];
+          const isOld = replica.config_revision !== undefined && replica.config_revision !== model.revision;
+          return (
+            <li key={replica.id} className={styles.replica}>
+              <span>
+                <Link to="/nodes/$nodeId" params={{ nodeId: replica.node_id }}>
+                  {nameOf(replica.node_id)}
+                </Link>
+                {replica.replica_index > 0 ? ` #${replica.replica_index}` : ""} <Pill tone={tone}>{word}</Pill> {isOld ? <Pill tone="yellow">Old configuration</Pill> : null}
+                <span className={styles.facts}>
+                  {[
+                    `${replica.in_flight} in flight${replica.capacity ? ` of ${replica.capacity}` : ""}`,
+                    replica.memory_bytes ? `${formatBytes(replica.memory_bytes)} reserved` : "",
+                    replica.last_used === null ? "" : `last used ${formatDateTime(replica.last_used)}`,
+                  ]
+                    .filter(Boolean)
+                    .join(" · ")}
+                </span>
+                {replica.reason ? <span className={styles.facts}>{sentence(replica.reason)}</span> : null}
+                {replica.cleanup_error ? <InlineError error={replica.cleanup_error} /> : null}
               </span>
-              {replica.reason ? <span className={styles.facts}>{sentence(replica.reason)}</span> : null}
-              {replica.cleanup_error ? <InlineError error={replica.cleanup_error} /> : null}
-            </span>
-            <Button
-              size="small"
-              look="quiet"
-              busy={unload.isPending && unload.variables === replica.node_id}
-              aria-label={`Unload from ${nameOf(replica.node_id)}`}
-              onClick={() => unload.mutate(replica.node_id, { onError: (error) => announce.failed("It was not unloaded.", messageOf(error)) })}
-            >
-              Unload
-            </Button>
-          </li>
-        );
-      })}
-    </ul>
+              <Button size="small" look="quiet" aria-label={`Unload from ${nameOf(replica.node_id)}`} onClick={() => setLeaving(replica.node_id)}>
+                Unload…
+              </Button>
+            </li>
+          );
+        })}
+      </ul>
+      <UnloadOnNodeDialog model={model.name} scheduling={scheduling} replicas={replicas} nodeId={leaving} onClose={() => setLeaving(null)} />
+    </>
   );
 }
 

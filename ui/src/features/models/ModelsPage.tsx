@@ -103,7 +103,7 @@ function Installed({ models, text, openName, onOpen }: { models: readonly Model[
   const replicas = useQuery(modelQueries.replicas()).data;
   const scheduling = useQuery(modelQueries.scheduling()).data;
   const summary = useQuery(modelQueries.summary()).data;
-  const byModel = useMemo(() => groupBy(replicas ?? [], ({ model_name }) => model_name), [replicas]);
+  const byModel = useMemo(() => replicas && groupBy(replicas, ({ model_name }) => model_name), [replicas]);
   const wanted = useMemo(() => new Map(scheduling?.map((each) => [each.model_name, each])), [scheduling]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = models.filter((model) => words.every((word) => `${model.name} ${model.backend} ${model.description} ${model.aliases.join(" ")}`.toLowerCase().includes(word)));
@@ -114,8 +114,8 @@ function Installed({ models, text, openName, onOpen }: { models: readonly Model[
         <li key={model.name}>
           <ModelCard
             model={model}
-            replicas={byModel.get(model.name) ?? []}
-            loads={summary?.[model.name]?.loads ?? []}
+            replicas={byModel && (byModel.get(model.name) ?? [])}
+            loads={summary && (summary[model.name]?.loads ?? [])}
             scheduling={wanted.get(model.name)}
             isOpen={model.name === openName}
             onOpen={() => onOpen(model.name)}
@@ -128,20 +128,22 @@ function Installed({ models, text, openName, onOpen }: { models: readonly Model[
 
 interface ModelCardProps {
   model: Model;
-  replicas: readonly Replica[];
-  loads: ModelSummary["loads"];
+  /** Undefined before they are read. */
+  replicas: readonly Replica[] | undefined;
+  loads: ModelSummary["loads"] | undefined;
   scheduling: Scheduling | undefined;
   isOpen: boolean;
   onOpen: () => void;
 }
 
-function ModelCard({ model, replicas, loads, scheduling, isOpen, onOpen }: ModelCardProps) {
+function ModelCard({ model, replicas: told, loads: toldLoads, scheduling, isOpen, onOpen }: ModelCardProps) {
   const nameOf = useNodeNames();
-  const state = modelState(replicas, loads);
+  const state = modelState(told, toldLoads);
+  const [replicas, loads] = [told ?? [], toldLoads ?? []];
   const failed = failureCauses(replicas, loads)[0] ?? "";
   const waits = scheduling?.unsatisfiable_reason ?? loads.find(({ reason }) => reason)?.reason ?? "";
   const problem = restWords(scheduling, state.ready, { waits, failed }) || waits;
-  const words = schedulingWords(scheduling, state.ready);
+  const words = schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready);
   return (
     <button type="button" className={styles.card} aria-pressed={isOpen} onClick={onOpen}>
       <span className={styles.head}>

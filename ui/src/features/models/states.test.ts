@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Scheduling } from "@/api/types";
-import { schedulingWords, restWords, whichFile } from "./states";
+import { footprintWords, restWords, schedulingWords, unloadWords, unloadWordsOnNode, whichFile } from "./states";
 
 const scheduling = (fields: Partial<Scheduling>) => ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields }) as Scheduling;
 
@@ -37,4 +37,20 @@ test("says what the missing replicas wait for, or why they failed", () => {
   expect(restWords(scheduling({ spread_all: true }), 1, { waits: "no room", failed: "" })).toBe("1 replica; another waits: no room");
   expect(restWords(two, 0, { waits: "no room", failed: "" })).toBe("");
   expect(restWords(undefined, 1, { waits: "", failed: "no such file" })).toBe("1 replica; another failed: no such file");
+});
+
+test("says what unloading does, and when Corral would undo it", () => {
+  expect(unloadWords(1, 0)).toBe("1 replica stops when what it is answering is finished. Its configuration stays, and the next request loads it again.");
+  expect(unloadWords(0, 1)).toBe("What is being loaded is called off. Its configuration stays, and the next request loads it again.");
+  expect(unloadWordsOnNode(1, 2, scheduling({ max_replicas: 3 }))).toContain("Requests go to 2 other replicas.");
+  expect(unloadWordsOnNode(1, 0, undefined)).toContain("the next request loads it again");
+  expect(unloadWordsOnNode(2, 1, scheduling({ min_replicas: 3, max_replicas: 3 }))).toBe(
+    "Its 2 replicas there stop when what they are answering is finished. Its scaling is “3 replicas”, so Corral starts another, there or elsewhere.",
+  );
+  expect(unloadWordsOnNode(1, 2, scheduling({ min_replicas: 2 }))).toContain("Requests go to 2 other replicas.");
+});
+
+test("tells the memory a replica was seen to take, or that none ran yet", () => {
+  expect(footprintWords({ cpu: 369 * 2 ** 20, nvidia: 3 * 2 ** 30 })).toBe("369 MiB on a processor, 3.0 GiB on an NVIDIA GPU");
+  expect(footprintWords({})).toBe("measured when it first runs");
 });

@@ -1,17 +1,25 @@
-import type { Load, ReplicaState, Scheduling } from "@/api/types";
-import type { Tone } from "@/components/Pill";
+import type { Load, Scheduling } from "@/api/types";
+import { formatBytes } from "@/format/bytes";
 import { formatSelector } from "@/format/selector";
 import { plural } from "@/format/text";
 
-export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> = {
-  starting: { word: "Starting", tone: "blue" },
-  loading: { word: "Loading", tone: "blue" },
-  ready: { word: "Ready", tone: "green" },
-  draining: { word: "Draining", tone: "violet" },
-  stopping: { word: "Stopping", tone: "grey" },
-  failed: { word: "Failed", tone: "red" },
-  away: { word: "Away", tone: "grey" },
+const LOAD_WORDS: Record<string, string> = {
+  pending: "Waiting",
+  installing: "Installing the backend",
+  staging: "Fetching files",
+  loading: "Starting",
+  failed: "Failed",
 };
+
+export const loadWord = (state: string) => LOAD_WORDS[state] ?? state;
+
+const DEVICES: Record<string, string> = { cpu: "a processor", nvidia: "an NVIDIA GPU", amd: "an AMD GPU", intel: "an Intel GPU", apple: "an Apple GPU" };
+
+/** The most memory that a replica was seen to take. */
+export function footprintWords(footprint: Record<string, number>): string {
+  const measured = Object.entries(footprint).map(([device, bytes]) => `${formatBytes(bytes)} on ${DEVICES[device] ?? device}`);
+  return measured.length === 0 ? "measured when it first runs" : measured.join(", ");
+}
 
 /** Of several files the one that is on its way. */
 export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files">): string {
@@ -34,6 +42,27 @@ export function schedulingWords(scheduling: Scheduling | undefined, ready = Infi
   if (ready < least) return `${shareWords(scheduling, ready)}${where}`;
   if (most === 0) return `at least ${least}${where}`;
   return `${least === most ? least : `${least} to ${most}`} ${most === 1 ? "replica" : "replicas"}${where}`;
+}
+
+/** Whether Corral would load it again by itself. */
+export function isKeptRunning(scheduling: Scheduling | undefined): boolean {
+  return scheduling !== undefined && (scheduling.spread_all === true || scheduling.min_replicas > 0);
+}
+
+/** What unloading a model does. */
+export function unloadWords(replicas: number, loads: number): string {
+  const stops =
+    replicas === 0 ? "" : `${plural(replicas, "replica stops", "replicas stop")} when what ${replicas === 1 ? "it is" : "they are"} answering is finished.`;
+  const calledOff = loads === 0 ? "" : "What is being loaded is called off.";
+  return [stops, calledOff, "Its configuration stays, and the next request loads it again."].filter(Boolean).join(" ");
+}
+
+/** What unloading it from one node does, of the replicas there and those elsewhere. */
+export function unloadWordsOnNode(here: number, elsewhere: number, scheduling: Scheduling | undefined): string {
+  const stops = `${here > 1 ? `Its ${here} replicas there stop when what they are` : "Its replica there stops when what it is"} answering is finished.`;
+  const isReplaced = isKeptRunning(scheduling) && (scheduling?.spread_all === true || elsewhere < (scheduling?.min_replicas ?? 0));
+  if (isReplaced) return `${stops} Its scaling is “${schedulingWords(scheduling)}”, so Corral starts another, there or elsewhere.`;
+  return elsewhere > 0 ? `${stops} Requests go to ${plural(elsewhere, "other replica", "other replicas")}.` : `${stops} No other replica is there: the next request loads it again.`;
 }
 
 function shareWords({ min_replicas: least, max_replicas: most }: Scheduling, ready: number): string {

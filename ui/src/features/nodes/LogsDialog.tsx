@@ -9,6 +9,7 @@ import { Select } from "@/components/Choice";
 import { cx } from "@/components/cx";
 import { Dialog } from "@/components/Dialog";
 import { Pill } from "@/components/Pill";
+import { formatClockMs } from "@/format/time";
 import styles from "./LogsDialog.module.css";
 
 /** As many as the worker keeps of one process; more would only make the page slow. */
@@ -109,7 +110,7 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
         {lines.length === 0 && line.state === "live" ? "It has written nothing yet." : null}
         {lines.map((each, index) => (
           <span key={index} className={cx(styles.line, each.stream === "stderr" && styles.stderr)}>
-            <span className={styles.time}>{each.timestamp.slice(11, 23)} </span>
+            <span className={styles.time}>{formatClockMs(each.timestamp)} </span>
             {each.text}
             {"\n"}
           </span>

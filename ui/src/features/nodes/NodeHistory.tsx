@@ -1,10 +1,8 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import type { NodeMinute } from "@/api/types";
-import { messageOf } from "@/components/Answers";
 import { Chart } from "@/components/Chart";
-import { PanelSection } from "@/components/PanelParts";
-import { Spinner } from "@/components/Spinner";
+import { Asked, PanelSection } from "@/components/PanelParts";
 import type { SeenNode } from "@/data/nodes";
 import { formatBytes } from "@/format/bytes";
 import { lastHour, latest } from "@/format/points";
@@ -35,19 +33,15 @@ export function NodeHistory({ node }: { node: SeenNode }) {
   const history = useQuery(historyQuery(node.id));
   return (
     <PanelSection title="The last hour">
-      {history.data === undefined ? (
-        history.isPending ? (
-          <Spinner />
-        ) : (
-          <p className={styles.soft}>{messageOf(history.error)}</p>
-        )
-      ) : (
-        <div className={styles.charts}>
-          {(node.total_vram ? [RAM, GPU, REQUESTS, WORK] : [RAM, REQUESTS, WORK]).map((series) => (
-            <SmallChart key={series.title} series={series} node={node} minutes={history.data.minutes} />
-          ))}
-        </div>
-      )}
+      <Asked query={history}>
+        {({ minutes }) => (
+          <div className={styles.charts}>
+            {(node.total_vram ? [RAM, GPU, REQUESTS, WORK] : [RAM, REQUESTS, WORK]).map((series) => (
+              <SmallChart key={series.title} series={series} node={node} minutes={minutes} />
+            ))}
+          </div>
+        )}
+      </Asked>
     </PanelSection>
   );
 }

@@ -4,12 +4,11 @@ import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api } from "@/api/client";
 import type { NodeBackend, Replica, WhyNode } from "@/api/types";
-import { messageOf } from "@/components/Answers";
 import { Button } from "@/components/Button";
-import { PanelSection } from "@/components/PanelParts";
-import { Pill, type Tone } from "@/components/Pill";
-import { Spinner } from "@/components/Spinner";
+import { Asked, PanelSection, type Query } from "@/components/PanelParts";
+import { Pill } from "@/components/Pill";
 import { modelQueries } from "@/data/models";
+import { REPLICA_WORDS } from "@/data/modelState";
 import type { SeenNode } from "@/data/nodes";
 import { formatBytes } from "@/format/bytes";
 import { plural, sentence } from "@/format/text";
@@ -59,15 +58,7 @@ export function NodeInside({ node }: { node: SeenNode }) {
         </Listed>
       </PanelSection>
       <PanelSection title="What was decided about it">
-        {why.data === undefined ? (
-          why.isPending ? (
-            <Spinner />
-          ) : (
-            <p className={styles.soft}>{messageOf(why.error)}</p>
-          )
-        ) : (
-          <Decisions why={why.data} />
-        )}
+        <Asked query={why}>{(told) => <Decisions why={told} />}</Asked>
       </PanelSection>
       <LogsDialog open={showLogs} nodeId={node.id} nodeName={node.name} onClose={() => setShowLogs(false)} />
     </>
@@ -75,39 +66,29 @@ export function NodeInside({ node }: { node: SeenNode }) {
 }
 
 interface ListedProps<T> {
-  query: { data: T[] | undefined; isPending: boolean; error: unknown; refetch: () => unknown };
+  query: Query<T[]>;
   empty: string;
   children: (found: T[]) => React.ReactNode;
 }
 
 function Listed<T>({ query, empty, children }: ListedProps<T>) {
-  if (query.data !== undefined) return query.data.length === 0 ? <p className={styles.soft}>{empty}</p> : children(query.data);
-  if (query.isPending) return <Spinner />;
-  return (
-    <p className={styles.soft}>
-      {messageOf(query.error)}{" "}
-      <Button size="small" icon="retry" onClick={() => void query.refetch()}>
-        Try again
-      </Button>
-    </p>
-  );
+  return <Asked query={query}>{(found) => (found.length === 0 ? <p className={styles.soft}>{empty}</p> : children(found))}</Asked>;
 }
 
-const TONES: Record<Replica["corral_state"], Tone> = { starting: "blue", loading: "blue", ready: "green", draining: "violet", stopping: "grey", failed: "red", away: "grey" };
-
 function Process({ replica }: { replica: Replica }) {
+  const { word, tone } = REPLICA_WORDS[replica.corral_state];
   return (
     <li>
       <Link to="/models" search={{ open: replica.model_name }}>
         {replica.model_name}#{replica.replica_index}
       </Link>{" "}
-      <Pill tone={TONES[replica.corral_state]}>{replica.corral_state}</Pill>
+      <Pill tone={tone}>{word}</Pill>
       <span className={styles.facts}>
         {[
           replica.backend_type ?? "",
           replica.address,
           `${replica.in_flight} in flight${replica.capacity ? ` of ${replica.capacity}` : ""}`,
-          replica.memory_bytes ? formatBytes(replica.memory_bytes) : "",
+          replica.memory_bytes ? `${formatBytes(replica.memory_bytes)} reserved` : "",
         ]
           .filter(Boolean)
           .join(" · ")}

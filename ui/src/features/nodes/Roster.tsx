@@ -167,7 +167,7 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
           {machine}
         </span>
         <span className={styles.sub}>
-          {capability !== "" ? capability : gpus.length > 0 ? cpuLine(node) : node.total_vram === 0 ? "no GPU" : "GPU unknown"}
+          {gpus.length === 0 && node.capability === "default" ? "no GPU" : capability !== "" ? capability : gpus.length > 0 ? cpuLine(node) : node.total_vram === 0 ? "no GPU" : "GPU unknown"}
         </span>
       </div>
       <div role="cell" className={styles.memory}>

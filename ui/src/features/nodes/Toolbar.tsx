@@ -1,8 +1,8 @@
 import type { NodeStatus } from "@/api/types";
-import { cx } from "@/components/cx";
+import { Filters } from "@/components/Filters";
 import { SearchField } from "@/components/SearchField";
-import { STATUSES, STATUS_WORDS } from "@/format/status";
 import { StatusMark } from "@/components/StatusPill";
+import { STATUSES, STATUS_WORDS } from "@/format/status";
 import styles from "./Toolbar.module.css";
 
 interface ToolbarProps {
@@ -19,23 +19,14 @@ export function Toolbar({ text, onText, statuses, onToggleStatus, onAllStatuses,
   return (
     <div className={styles.toolbar} role="search" aria-label="Nodes">
       <SearchField label="Search nodes" placeholder="Name, label, GPU, address…" text={text} onText={onText} />
-      <div className={styles.filters} role="group" aria-label="Show by status">
-        <button type="button" className={styles.filter} aria-pressed={statuses.length === 0} onClick={onAllStatuses}>
-          All <span className={styles.count}>{total}</span>
-        </button>
-        {STATUSES.map((status) => (
-          <button
-            key={status}
-            type="button"
-            className={cx(styles.filter, counts[status] === 0 && styles.none)}
-            aria-pressed={statuses.includes(status)}
-            onClick={() => onToggleStatus(status)}
-          >
-            <StatusMark status={status} />
-            {STATUS_WORDS[status]} <span className={styles.count}>{counts[status]}</span>
-          </button>
-        ))}
-      </div>
+      <Filters
+        label="Show by status"
+        options={STATUSES.map((status) => ({ value: status, word: STATUS_WORDS[status], count: counts[status], mark: <StatusMark status={status} /> }))}
+        chosen={statuses}
+        total={total}
+        onToggle={onToggleStatus}
+        onAll={onAllStatuses}
+      />
     </div>
   );
 }

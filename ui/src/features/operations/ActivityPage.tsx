@@ -5,6 +5,7 @@ import type { HistoryEntry, Intent } from "@/api/types";
 import { Empty, InlineError, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { ConfirmDialog } from "@/components/ConfirmDialog";
+import { Filters } from "@/components/Filters";
 import { Icon } from "@/components/Icon";
 import { Card, Page } from "@/components/Page";
 import { Pill } from "@/components/Pill";
@@ -17,7 +18,7 @@ import { operationQueries, useClearHistory, useRetry, type SeenOperation } from 
 import { plural, sentence } from "@/format/text";
 import { formatDateTime, formatDuration } from "@/format/time";
 import styles from "./ActivityPage.module.css";
-import { readActivity, type ActivitySearch, type ActivityTab } from "./activitySearch";
+import { readActivity, withStateToggled, type ActivitySearch, type ActivityState, type ActivityTab } from "./activitySearch";
 import { NodeRows } from "./NodeRows";
 import { CancelButton } from "./OperationsBar";
 import { STATE_WORDS, stateOf, stateTone, summaryOf, titleOf, verbWord } from "./words";
@@ -27,14 +28,19 @@ const route = getRouteApi("/activity");
 export function ActivityPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const { tab, text } = readActivity(search);
+  const { tab, text, states } = readActivity(search);
   const running = useQuery(operationQueries.list());
   const history = useQuery(operationQueries.history());
   const givenUp = useQuery(operationQueries.givenUp());
+  const nameOf = useNodeNames();
   const open = useMemo(() => running.data?.filter(({ finished_at, state }) => finished_at === null || state === "failed"), [running.data]);
+
+  const kinds = tab === "running" ? open?.map(openState) : tab === "finished" ? history.data?.map(({ outcome }) => outcome) : undefined;
+  const isShown = (state: string) => states.length === 0 || states.some((each) => each === state);
 
   const show = (change: ActivitySearch, replace = false) =>
     void navigate({ search: (now) => ({ ...now, ...change }), replace });
+  const showAll = () => show({ q: "", state: "" });
 
   return (
     <Page
@@ -45,7 +51,7 @@ export function ActivityPage() {
           <Tabs<ActivityTab>
             label="Parts of the activity"
             value={tab}
-            onChange={(next) => show({ tab: next })}
+            onChange={(next) => show({ tab: next, state: "" })}
             tabs={[
               { value: "running", word: "Running and failed", count: open?.length },
               { value: "finished", word: "Finished", count: history.data?.length },
@@ -53,15 +59,25 @@ export function ActivityPage() {
             ]}
           />
           <SearchField label="Filter activity" placeholder="Backend, verb, who, outcome…" text={text} onText={(next) => show({ q: next }, true)} />
+          {kinds === undefined || kinds.length === 0 ? null : (
+            <Filters<ActivityState>
+              label="Show by state"
+              options={SHOWN_STATES[tab].map((state) => ({ value: state, word: STATE_WORDS[state] ?? state, count: kinds.filter((kind) => kind === state).length }))}
+              chosen={states}
+              total={kinds.length}
+              onToggle={(state) => show(withStateToggled(search, state))}
+              onAll={() => show({ state: "" })}
+            />
+          )}
         </>
       }
     >
       {tab === "running" ? (
-        <Section query={running} what="operations" items={open} text={text} textOf={operationText} empty={<NothingRuns />}>
+        <Section query={running} what="operations" items={open} onAll={showAll} text={text} textOf={operationText} isShown={(each) => isShown(openState(each))} empty={<NothingRuns />}>
           {(items) => items.map((operation) => <RunningCard key={operation.jobID} operation={operation} />)}
         </Section>
       ) : tab === "finished" ? (
-        <Section query={history} what="finished operations" items={history.data} text={text} textOf={historyText} empty={<NothingEnded />}>
+        <Section query={history} what="finished operations" items={history.data} onAll={showAll} text={text} textOf={historyText} isShown={({ outcome }) => isShown(outcome)} empty={<NothingEnded />}>
           {(items) => (
             <Card>
               <ul>
@@ -73,7 +89,7 @@ export function ActivityPage() {
           )}
         </Section>
       ) : (
-        <Section query={givenUp} what="orders that were given up" items={givenUp.data} text={text} textOf={intentText} empty={<NothingGivenUp />}>
+        <Section query={givenUp} what="orders that were given up" items={givenUp.data} onAll={showAll} text={text} textOf={(each) => intentText(each, nameOf(each.node_id))} empty={<NothingGivenUp />}>
           {(items) => <GivenUp items={items} />}
         </Section>
       )}
@@ -87,26 +103,40 @@ interface SectionProps<T> {
   items: T[] | undefined;
   text: string;
   textOf: (item: T) => string;
+  isShown?: (item: T) => boolean;
+  onAll: () => void;
   empty: React.ReactNode;
   children: (items: T[]) => React.ReactNode;
 }
 
 /** One list with its four states: loading, failed, empty, full. */
-function Section<T>({ query, what, items, text, textOf, empty, children }: SectionProps<T>) {
+function Section<T>({ query, what, items, text, textOf, isShown = () => true, onAll, empty, children }: SectionProps<T>) {
   if (items === undefined) {
     if (query.isPending) return <Loading what={what} />;
     return <Problem title={`The ${what} could not be read`} error={query.error} retrying={query.isFetching} onRetry={() => void query.refetch()} />;
   }
   if (items.length === 0) return empty;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = items.filter((item) => words.every((word) => textOf(item).toLowerCase().includes(word)));
-  if (found.length === 0) return <Empty icon="search" title="Nothing matches" hint={`None of ${plural(items.length, "entry", "entries")} has these words.`} />;
+  const found = items.filter((item) => isShown(item) && words.every((word) => textOf(item).toLowerCase().includes(word)));
+  if (found.length === 0) {
+    return (
+      <Empty icon="search" title="Nothing matches" hint={`None of ${plural(items.length, "entry", "entries")} has this state and these words.`}>
+        <Button onClick={onAll}>Show all</Button>
+      </Empty>
+    );
+  }
   return children(found);
 }
 
+/** What can be chosen from on each tab; what was given up has all failed. */
+const SHOWN_STATES: Record<ActivityTab, readonly ActivityState[]> = { running: ["running", "failed"], finished: ["completed", "failed", "cancelled"], "gave-up": [] };
+
+/** One that has failed somewhere is looked for among the failed, also while it is tried again. */
+const openState = (operation: SeenOperation): ActivityState => (stateOf(operation).tone === "red" ? "failed" : "running");
+
 const operationText = (each: SeenOperation) => `${titleOf(each)} ${each.state} ${each.actor} ${each.cause} ${each.nodes.map(({ node_name }) => node_name).join(" ")}`;
 const historyText = (each: HistoryEntry) => `${verbWord(each.verb)} ${each.name} ${each.outcome} ${each.actor} ${each.error}`;
-const intentText = (each: Intent) => `${each.backend} ${each.verb} ${each.error} ${each.node_id}`;
+const intentText = (each: Intent, node: string) => `${verbWord(each.verb)} ${each.backend} ${each.error} ${node}`;
 
 const NothingRuns = () => <Empty icon="activity" title="Nothing is under way" hint="Install or upgrade a backend, and its progress on every node is here and at the top of every page." />;
 const NothingEnded = () => <Empty icon="activity" title="Nothing has ended yet" hint="The last fifty operations that ended are listed here, with who asked for them." />;
@@ -142,7 +172,8 @@ function RunningCard({ operation }: { operation: SeenOperation }) {
       }
     >
       <p className={styles.line}>
-        {summaryOf(operation)} · <Meta actor={operation.actor} cause={operation.cause} at={operation.created_at} />
+        {summaryOf(operation)}{" "}
+        <Meta actor={operation.actor} cause={operation.cause} at={operation.created_at} />
       </p>
       {retry.isError ? <InlineError error={retry.error} /> : null}
       <NodeRows operationId={operation.jobID} verb={operation.verb} nodes={operation.nodes} isOver={operation.finished_at !== null} />

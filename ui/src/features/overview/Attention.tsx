@@ -10,8 +10,8 @@ import { operationQueries } from "@/data/operations";
 import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
-import { Approve, Item, MOST_LISTED, Rest, Retry } from "./AttentionParts";
-import { failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
+import { Approve, Item, MOST_LISTED, Rest, Retry, TryAgain } from "./AttentionParts";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
 
 /** What a person should look at, each with what can be done about it. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
@@ -34,7 +34,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const givenUp = asked["orders that were given up"].data ?? [];
   const failing = failingOperations(asked.operations.data ?? [], givenUp);
   const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
-  const drifting = (asked.backends.data ?? []).flatMap((backend) => backend.nodes.filter(({ drift }) => drift.length > 0).map((place) => ({ backend: backend.name, place })));
+  const drifting = driftingPlaces(asked.backends.data ?? [], givenUp);
   const upgradable = Object.keys(asked.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
   const isCalm = !isBusGone && [unread, pending, away, givenUp, failing, models, drifting, upgradable].every((found) => found.length === 0);
@@ -48,7 +48,9 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
       ) : (
         <ul className={styles.list}>
           {unread.some(([, { isPending }]) => isPending) ? <Item tone="wait" text="Looking for more…" /> : null}
-          {unread.map(([what, { error }]) => (error === null ? null : <Item key={what} tone="bad" text={`The ${what} could not be read`} detail={messageOf(error)} />))}
+          {unread.map(([what, { error, isFetching, refetch }]) =>
+            error === null ? null : <Item key={what} tone="bad" text={`The ${what} could not be read`} detail={messageOf(error)} action={<TryAgain what={what} busy={isFetching} onClick={() => void refetch()} />} />,
+          )}
           {isBusGone ? <Item tone="bad" text="This frontend is not connected to the message bus" detail={closed(bus.problem)} action={<Link to="/system">Look</Link>} /> : null}
           {pending.slice(0, MOST_LISTED).map((node) => (
             <Item key={node.id} tone="wait" text={`${node.name} asks to join`} action={<Approve node={node} />} />

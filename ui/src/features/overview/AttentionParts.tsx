@@ -54,6 +54,14 @@ export function Approve({ node }: { node: SeenNode }) {
   );
 }
 
+export function TryAgain({ what, busy, onClick }: { what: string; busy: boolean; onClick: () => void }) {
+  return (
+    <Button size="small" icon="retry" busy={busy} aria-label={`Read the ${what} again`} onClick={onClick}>
+      Try again
+    </Button>
+  );
+}
+
 export function Retry({ id, nodeId, what }: { id: string; nodeId?: string; what: string }) {
   const retry = useRetry();
   const announce = useAnnounce();

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
-import { failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
+import type { DriftCause, FleetBackend, FleetPlace, Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
 
 const node = (node_id: string, status: string) => ({ node_id, status }) as OperationNode;
 const operation = (jobID: string, fields: Partial<Operation>) => ({ jobID, state: "running", error: "", nodes: [], ...fields }) as Operation;
@@ -32,6 +32,16 @@ test("what is told of an operation because a machine gave up is not told twice",
   const more = operation("a", { error: "one: no room", nodes: [node("1", "error"), node("2", "error")] });
   expect(failingOperations([whole], [givenUp])).toEqual([]);
   expect(failingOperations([more], [givenUp])).toEqual([more]);
+});
+
+test("a place that differs because an order was given up is not told twice", () => {
+  const place = (node_id: string, ...causes: DriftCause[]) => ({ node_id, drift: causes.map((cause) => ({ cause })) }) as FleetPlace;
+  const backends: FleetBackend[] = [{ name: "lost", nodes: [place("1", "missing"), place("2", "missing"), place("3", "missing", "old_process"), place("4")] }];
+  const givenUp = ["1", "3"].map((node_id) => ({ backend: "lost", node_id }));
+  expect(driftingPlaces(backends, givenUp).map(({ backend, place: { node_id } }) => [backend, node_id])).toEqual([
+    ["lost", "2"],
+    ["lost", "3"],
+  ]);
 });
 
 test("a model that failed is told with its cause, each once", () => {

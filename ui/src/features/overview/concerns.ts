@@ -1,4 +1,4 @@
-import type { Intent, ModelSummary, Operation, Replica, Scheduling } from "@/api/types";
+import type { FleetBackend, FleetPlace, Intent, ModelSummary, Operation, Replica, Scheduling } from "@/api/types";
 import { failureCauses } from "@/data/modelState";
 import { closed, stopped } from "@/format/text";
 
@@ -29,6 +29,17 @@ export function failureDetail({ error, nodes }: Pick<Operation, "error" | "nodes
   if (failed.length === 0) return closed(error);
   const rest = failed.length - MOST_NODES;
   return [...failed.slice(0, MOST_NODES), ...(rest > 0 ? [`And ${rest} more.`] : [])].join(" ");
+}
+
+/** Where a backend differs from what is wanted; not where it is missing or too much because an order was given up, which
+ * is told with the reason. */
+export function driftingPlaces(backends: readonly FleetBackend[], givenUp: readonly Pick<Intent, "backend" | "node_id">[]): { backend: string; place: FleetPlace }[] {
+  const told = new Set(givenUp.map(({ backend, node_id }) => `${backend} ${node_id}`));
+  return backends.flatMap(({ name, nodes }) =>
+    nodes
+      .filter(({ node_id, drift }) => drift.some(({ cause }) => (cause !== "missing" && cause !== "extra") || !told.has(`${name} ${node_id}`)))
+      .map((place) => ({ backend: name, place })),
+  );
 }
 
 export interface ModelConcern {
