@@ -79,6 +79,7 @@ def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> 
         expect(panel.get_by_role("button", name="Load", exact=True)).to_have_count(0)
         panel.get_by_role("link", name="Show smollm2").click()
         expect(panel).to_contain_text("Ready")
+        expect(panel).to_contain_text(re.compile(r"Footprint\d+ MiB on a processor"))
     finally:
         admin.call("DELETE", "/api/models/gpt-small")
 
