@@ -140,7 +140,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
 def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFleet, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "mine")
     _, shell = start(fleet, "one")
-    shell.run("backends", "install", "--uri", str(source), "--name", "mine")
+    shell.run("backends", "install", "mine", "--uri", str(source))
     for words in (["upgrades"], ["upgrade", "--all"]):
         told = shell.run("backends", *words)
         assert "Everything is up to date" not in told
@@ -163,7 +163,8 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
     ("words", "line"),
     [
         ("say what to install", "backends install"),
-        ("--uri needs --name", "backends install --uri quay.io/a/b"),
+        ("--uri needs a NAME", "backends install --uri quay.io/a/b"),
+        ("one of your own with --uri", "backends install mine --uri quay.io/a/b --name other"),
         ("go with --uri", "backends install echo --alias x"),
         ("do not go together", "backends install echo --node one --selector a=b"),
         ("every machine", "backends install echo --all --node one"),

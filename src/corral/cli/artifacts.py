@@ -300,7 +300,7 @@ def pull(
     s3://bucket/key, or a path.
     """
     reference = _reference(what)
-    bar = ProgressView(name or what, quiet=as_json)
+    bar = ProgressView(name or (_name_of(what) if reference is not None else what), quiet=as_json)
 
     async def backend(artifacts: Artifacts) -> InstalledVersion:
         if reference is None:

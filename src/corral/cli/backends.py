@@ -89,7 +89,7 @@ def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | 
 @client_command
 @click.argument("name", required=False)
 @click.option("--uri", default="", help="From this location instead of a gallery: an OCI image, a URL, pypi://...")
-@click.option("--name", "called", default="", help="What to call it; needed with --uri.")
+@click.option("--name", "called", default="", help="What to call it, with --uri; NAME will do.")
 @click.option("--alias", default="", help="A short name that models may use for it; with --uri.")
 @click.option("--force", is_flag=True, help="Install again where it is installed.")
 @target_options
@@ -98,11 +98,15 @@ def install_backend(
     api: Api, name: str | None, uri: str, called: str, alias: str, force: bool, target: dict[str, Any], **waiting: Any
 ) -> None:
     """Install a backend. Machines that join later get it too, unless machines were named."""
+    if uri and not called:
+        name, called = None, name or ""
     if bool(name) == bool(uri):
-        raise InvalidInput(f"say what to install: a NAME from `{command('backends available')}`, or --uri with --name")
+        raise InvalidInput(
+            f"say what to install: a NAME from `{command('backends available')}`, or one of your own with --uri"
+        )
     if uri:
         if not called:
-            raise InvalidInput("--uri needs --name: what the backend is to be called")
+            raise InvalidInput("--uri needs a NAME: what the backend is to be called")
         body = {"uri": uri, "name": called, "alias": alias, "force": force, **target}
         _follow(api, [ask(api, "install-external", body=body)], **waiting)
         return
