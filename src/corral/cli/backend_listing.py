@@ -126,11 +126,11 @@ def _drift(node: dict[str, Any]) -> str:
 
 @click.command("upgrades")
 @client_command
-@click.option("--check", is_flag=True, help="Have galleries and registries asked anew; news show a moment later.")
+@click.option("--check", is_flag=True, help="Have galleries and registries asked anew first.")
 def list_upgrades(api: Api, check: bool) -> None:
     """What has something newer, and machines unlike the others."""
     if check:
-        api.call("POST", "api", "backends", "upgrades", "check")
+        api.call("POST", "api", "backends", "upgrades", "check", query={"wait": "true"})
     upgrades = api.call("GET", "api", "backends", "upgrades")
     unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
     if api.as_json:
@@ -171,9 +171,20 @@ def say_nothing_newer(api: Api, *, unread: bool = False, held: bool = False) -> 
 def _outlook(api: Api) -> list[str]:
     """Where nothing newer is told and there may be something all the same."""
     notes = []
+    upgrades = api.call("GET", "api", "backends", "upgrades").values()
+    free = {
+        (upgrade["backend_name"], node["node_id"])
+        for upgrade in upgrades
+        for node in upgrade.get("node_drift") or []
+        if not node.get("rolled_back")
+    }
     for backend in api.call("GET", "api", "fleet", "backends"):
         name = clean(backend["name"])
-        held = [clean(node["node_name"]) for node in backend["nodes"] if node.get("rolled_back")]
+        held = [
+            clean(node["node_name"])
+            for node in backend["nodes"]
+            if node.get("rolled_back") and (backend["name"], node["node_id"]) not in free
+        ]
         sources = sorted({clean(node["unchecked_source"]) for node in backend["nodes"] if node.get("unchecked_source")})
         upgrade = command(f"backends upgrade {name}")
         if held:

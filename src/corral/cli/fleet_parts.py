@@ -21,6 +21,8 @@ from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
+UPGRADES = "upgrades"
+
 
 def order_limits(settings: FrontendSettings) -> OrderLimits:
     return OrderLimits(
@@ -93,8 +95,16 @@ class FleetParts:
             ids=ids,
             on_change=changed,
         )
+
+        async def look_for_upgrades() -> None:
+            await hint(UPGRADES)
+
         self.upgrades = UpgradeCheck(
-            fleet=self.fleet, states=self.desired, galleries=galleries, every_s=me.settings.upgrade_check_interval_s
+            fleet=self.fleet,
+            states=self.desired,
+            galleries=galleries,
+            every_s=me.settings.upgrade_check_interval_s,
+            tell=look_for_upgrades,
         )
 
         async def observed() -> None:
@@ -104,7 +114,10 @@ class FleetParts:
         reports.listen(self.intents.hear)
 
     def poke(self, kind: str) -> None:
-        """Rows of this kind changed, here or on another frontend."""
+        """Rows of this kind changed, here or on another frontend; or all are asked to look for upgrades."""
+        if kind == UPGRADES:
+            self.upgrades.poke()
+            return
         self.intents.poke()
         if kind in ("nodes", "backends"):
             self.desired.poke()

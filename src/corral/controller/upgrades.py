@@ -1,8 +1,9 @@
 """What the galleries offer to each node now, against what it has at this moment."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -18,8 +19,11 @@ from corral.system.loops import until_poked
 log = structlog.get_logger()
 
 FIRST_LOOK_WITHIN_S = 10.0
+REFRESH_WITHIN_S = 3.0
 AGAIN_AFTER_S = 60.0
 """When something that could not be looked up for a reader is looked up for one again."""
+GATHER_S = 0.1
+"""Who asks all frontends hears the question too; one look answers both."""
 
 
 class States(Protocol):
@@ -30,17 +34,63 @@ class Refreshable(Protocol):
     async def refresh(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a backend is installed, and in which version."""
+
+    state: NodeState
+    digest: str
+
+
+_Places = Mapping[str, Sequence[_Place]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    offered: Offered | Unfit
+    had: str
+    """The version there when that was looked up."""
+
+    def is_outdated(self, digest: str) -> bool:
+        """It got a version that is neither the one it had nor the one that was offered: there must have been news."""
+        return digest != self.had and (isinstance(self.offered, Unfit) or digest != self.offered.digest)
+
+
 class UpgradeCheck:
-    def __init__(self, *, fleet: Fleet, states: States, galleries: Refreshable, every_s: float) -> None:
-        self._fleet, self._states, self._galleries, self._every_s = fleet, states, galleries, every_s
-        self._offers: dict[tuple[str, NodeId], Offered | Unfit] = {}
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        states: States,
+        galleries: Refreshable,
+        every_s: float,
+        tell: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`tell`: pokes this on every frontend, so that all of them answer alike."""
+        self._fleet, self._states, self._galleries, self._every_s, self._tell = fleet, states, galleries, every_s, tell
+        self._found: dict[tuple[str, NodeId], _Found] = {}
         self._not_before_s: dict[str, float] = {}
         self._looks = 0
-        self._asked = asyncio.Event()
+        self._poked = asyncio.Event()
+        self._expected: asyncio.Future[None] | None = None
+        """The end of the next look."""
         self._looking = asyncio.Lock()
 
-    def ask(self) -> None:
-        self._asked.set()
+    def poke(self) -> None:
+        self._poked.set()
+
+    async def ask(self, *, wait_s: float = 0.0) -> bool:
+        """Galleries and registries are looked into anew, for every frontend. True when ours has, within the time."""
+        if self._expected is None:
+            self._expected = asyncio.get_running_loop().create_future()
+        expected = self._expected
+        await self._tell()
+        try:
+            async with asyncio.timeout(wait_s):
+                await asyncio.shield(expected)
+        except TimeoutError:
+            return False
+        return True
 
     async def read(self) -> Mapping[str, Upgrade]:
         """Against what nodes have now."""
@@ -48,14 +98,20 @@ class UpgradeCheck:
         return find_upgrades(states, await self.read_offers(states))
 
     async def read_offers(self, states: Sequence[NodeState]) -> Mapping[tuple[str, NodeId], Offered | Unfit]:
-        """By backend and node. Only what was never looked up for these is looked up now."""
-        installed = await asyncio.to_thread(installed_names, states)
-        if self._unknown(installed):
+        """By backend and node. Looked up now is only what was never looked up for these, and what is outdated by what
+        they have got since, for example by an upgrade that another frontend admitted."""
+        places = await asyncio.to_thread(_find_places, states)
+        if self._unknown(places):
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_LOOK_WITHIN_S):
                     async with self._looking:
-                        await self._look(self._unknown(installed))
-        return dict(self._offers)
+                        await self._look_for_reader(self._unknown(places))
+        return {
+            (name, place.state.node.id): found.offered
+            for name, holders in places.items()
+            for place in holders
+            if (found := self._found.get((name, place.state.node.id))) and not found.is_outdated(place.digest)
+        }
 
     @property
     def looks(self) -> int:
@@ -64,34 +120,67 @@ class UpgradeCheck:
 
     async def run(self) -> None:
         while True:
-            await until_poked(self._asked, within_s=self._every_s)
+            if not await until_poked(self._poked, within_s=self._every_s):
+                await self._tell()
+                continue
+            await asyncio.sleep(GATHER_S)
+            self._poked.clear()
+            expected, self._expected = self._expected, None
             await self._galleries.refresh()
             async with self._looking:
-                await self._look(installed_names(await self._states.read_states()))
+                await self._look(await asyncio.to_thread(_find_places, await self._states.read_states()))
+            if expected is not None:
+                expected.set_result(None)
 
-    def _unknown(self, installed: Mapping[str, list[NodeState]]) -> dict[str, list[NodeState]]:
-        unknown = {
-            name: [state for state in holders if (name, state.node.id) not in self._offers]
-            for name, holders in installed.items()
-        }
+    def _unknown(self, places: _Places) -> _Places:
         now_s = asyncio.get_running_loop().time()
-        return {
-            name: holders for name, holders in unknown.items() if holders and now_s >= self._not_before_s.get(name, 0.0)
+        unknown = {
+            name: holders if self._are_outdated(name, holders) else [one for one in holders if not self._of(name, one)]
+            for name, holders in places.items()
+            if now_s >= self._not_before_s.get(name, 0.0)
         }
+        return {name: holders for name, holders in unknown.items() if holders}
 
-    async def _look(self, wanted: Mapping[str, list[NodeState]]) -> None:
-        for name, holders in wanted.items():
-            # Also when we are cut off by a reader's patience: the next one does not wait for the same silence.
-            self._not_before_s[name] = asyncio.get_running_loop().time() + AGAIN_AFTER_S
+    def _are_outdated(self, name: str, holders: Iterable[_Place]) -> bool:
+        return any((found := self._of(name, one)) and found.is_outdated(one.digest) for one in holders)
+
+    def _of(self, name: str, place: _Place) -> _Found | None:
+        return self._found.get((name, place.state.node.id))
+
+    async def _look_for_reader(self, places: _Places) -> None:
+        self._put_off(places)  # we may be cut off by a reader's patience
+        if any(self._are_outdated(name, holders) for name, holders in places.items()):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_WITHIN_S):
+                    await self._galleries.refresh()
+        await self._look(places)
+
+    def _put_off(self, names: Iterable[str]) -> None:
+        """The next reader does not wait for the same silence."""
+        until_s = asyncio.get_running_loop().time() + AGAIN_AFTER_S
+        self._not_before_s |= dict.fromkeys(names, until_s)
+
+    async def _look(self, places: _Places) -> None:
+        for name, holders in places.items():
+            self._put_off([name])
             try:
-                orders, skipped = await self._fleet.plan_upgrades(name, holders)
+                orders, skipped = await self._fleet.plan_upgrades(name, [place.state for place in holders])
             except CorralError as error:
                 log.warning("upgrades.not_known", backend=name, error=str(error))
                 continue
             del self._not_before_s[name]
             self._looks += 1
+            had = {place.state.node.id: place.digest for place in holders}
             for order in orders:
                 wish = order.wish
-                self._offers[name, order.node_id] = Offered(variant=wish.name, digest=wish.digest, version=wish.version)
+                offered = Offered(variant=wish.name, digest=wish.digest, version=wish.version)
+                self._found[name, order.node_id] = _Found(offered, had[order.node_id])
             for skip in skipped:
-                self._offers[name, skip.node_id] = Unfit(skip.reason)
+                self._found[name, skip.node_id] = _Found(Unfit(skip.reason), had[skip.node_id])
+
+
+def _find_places(states: Iterable[NodeState]) -> _Places:
+    return {
+        name: [_Place(state, found.digest if (found := state.find(name)) is not None else "") for state in holders]
+        for name, holders in installed_names(states).items()
+    }

@@ -13,14 +13,16 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 
 
-async def until_poked(poked: asyncio.Event, *, within_s: float) -> None:
-    """Until somebody pokes or the time is over, whichever comes first; the next poke counts anew."""
+async def until_poked(poked: asyncio.Event, *, within_s: float) -> bool:
+    """Until somebody pokes, which is True, or the time is over; the next poke counts anew."""
     try:
         async with asyncio.timeout(within_s):
             await poked.wait()
     except TimeoutError:
-        pass
-    poked.clear()
+        return False
+    finally:
+        poked.clear()
+    return True
 
 
 async def keep_running(name: str, work: Callable[[], Awaitable[None]]) -> None:

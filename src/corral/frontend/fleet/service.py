@@ -43,6 +43,6 @@ class UpgradeChecks(Protocol):
         """Against what nodes have at this moment."""
         ...
 
-    def ask(self) -> None:
-        """Look into the galleries and registries anew, in the background."""
+    async def ask(self, *, wait_s: float = 0.0) -> bool:
+        """Every frontend looks into galleries and registries anew. True when this one has, within the time."""
         ...

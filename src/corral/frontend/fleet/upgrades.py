@@ -2,10 +2,13 @@
 
 from fastapi import APIRouter, Response
 
+from corral.core.errors import Conflict, NotFound
 from corral.core.fleet_requests import UpgradeWanted
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.fleet.service import FleetService, UpgradeChecks
+
+WAIT_S = 15.0
 
 
 def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
@@ -28,8 +31,11 @@ def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
             }
         )
 
-    async def check_upgrades() -> dict[str, str]:
-        checks.ask()
+    async def check_upgrades(wait: bool = False) -> dict[str, str]:
+        """Has galleries and registries asked anew, in the background; with `wait`, answers when they were, or after a
+        quarter of a minute."""
+        if await checks.ask(wait_s=WAIT_S if wait else 0.0):
+            return {"message": "galleries and registries were asked"}
         return {"message": "galleries and registries are being asked"}
 
     for prefix in ("/api/backends", "/backends"):
@@ -39,12 +45,16 @@ def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
     @router.post("/api/backends/upgrades/apply", status_code=202)
     async def upgrade_all(actor: Actor) -> dict[str, dict[str, str]]:
         """Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
-        backend."""
-        jobs = {}
+        backend, and why there is none of some (`refused`): they are frozen, or went meanwhile."""
+        jobs, refused = {}, {}
         for name, upgrade in (await checks.read()).items():
-            if not all(node.rolled_back for node in upgrade.nodes):
-                wanted = UpgradeWanted(element=name, spare_rolled_back=True)
+            if all(node.rolled_back for node in upgrade.nodes):
+                continue
+            wanted = UpgradeWanted(element=name, spare_rolled_back=True)
+            try:
                 jobs[name] = (await fleet.upgrade(wanted, actor=actor)).id
-        return {"jobs": jobs}
+            except (Conflict, NotFound) as error:
+                refused[name] = str(error)
+        return {"jobs": jobs, "refused": refused}
 
     return router
