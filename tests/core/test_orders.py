@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, state
+from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, policy, state
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Order
-from corral.core.orders import NodeState, pick_upgrades, plan_deletes, plan_rollbacks, spare_rolled_back
-from corral.core.policies import policy_for
+from corral.core.orders import NodeState, pick_upgrades, plan_deletes, plan_rollbacks, spare_frozen, spare_rolled_back
+from corral.core.policies import OnDrift, policy_for
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Target, pick_nodes
 from corral.core.upgrades import Offered, find_upgrades, installed_names
@@ -136,6 +136,14 @@ def test_what_was_rolled_back_is_spared(wish: Wish, spared: bool) -> None:
     offers = {("echo", held.node.id): Offered(variant="cpu-echo", digest=NEW, version="")}
     (lagging,) = find_upgrades([held], offers)["echo"].nodes
     assert lagging.rolled_back is spared
+
+
+def test_what_a_policy_freezes_is_spared_where_it_does() -> None:
+    states = [NodeState(node=node, backends=[HAS_OLD], newest={"echo": DONE}) for node in (FAST, SLOW)]
+    frozen_there = policy(on_drift=OnDrift.FREEZE, selector={"tier": "fast"}, generation=10)
+    free, (frozen,) = spare_frozen(states, "echo", [policy(), frozen_there])
+    assert [state.node.name for state in free] == ["slow"]
+    assert (frozen.node_name, "--drift p heal" in frozen.reason) == ("fast", True)
 
 
 def test_a_localai_worker_has_nothing_to_go_back_to() -> None:

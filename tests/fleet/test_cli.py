@@ -95,7 +95,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     assert re.search(r"everywhere  -  +heal", shell.run("backends", "policies"))
 
     second = fleet.offer_image("echo", localai_files("2"), version="2.0")
-    wait_until(lambda: "2.0" in shell.run("backends", "upgrades", "--check"), what="the upgrade is listed", within_s=30)
+    assert "2.0" in shell.run("backends", "upgrades", "--check")
     ended = shell.json("backends", "upgrade", "--all")
     assert ended["state"] == "completed"
     assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
@@ -107,10 +107,22 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     assert "Nothing is newer but what was rolled back." in held
     assert "`corral backends upgrade echo` takes the newest again" in held
     third = fleet.offer_image("echo", localai_files("3"), version="3.0")
-    wait_until(lambda: "3.0" in shell.run("backends", "upgrades", "--check"), what="the upgrade is listed", within_s=30)
+    listed = shell.run("backends", "upgrades", "--check")
+    assert "3.0" in listed
+    assert "held there" not in listed, "this is not the one it was rolled back from"
+    shell.run("backends", "policies", "--drift", "echo", "freeze")
+    told = shell.run("backends", "upgrade", "--all")
+    assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in told
+    applied = admin.call("POST", "/api/backends/upgrades/apply").json()
+    assert (applied["jobs"], list(applied["refused"])) == ({}, ["echo"])
+    shell.run("backends", "policies", "--drift", "echo", "heal")
+    shell.run("backends", "upgrade", "--all", "--node", "one")
+    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
+    assert nodes == {"one": third, "two": first}
+    assert shell.json("backends", "upgrade", "--all", "--selector", "node.name=one") == [], "that has it already"
     shell.run("backends", "upgrade", "--all")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
-    assert nodes == {"one": third, "two": third}, "this is not the one it was rolled back from"
+    assert nodes == {"one": third, "two": third}
     shell.run("backends", "rollback", "echo", "--node", "two")
     (two,) = shell.json("backends", "upgrades")["echo"]["node_drift"]
     assert (two["node_name"], two["rolled_back"]) == ("two", True)
@@ -151,6 +163,9 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
     _, shell = start(fleet, "one")
     # The frontend can be reached; it is the registry that cannot.
     shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "x", code=1)
+    told = shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "a/x", code=2)
+    assert "without / and @" in told
+    assert "there is no policy 'x'" in shell.run("backends", "policies", "--end", "x", code=1)
     assert "No gallery has a backend named nothing" in shell.run("backends", "install", "nothing", code=1)
     assert "did you mean one?" in shell.run("backends", "install", "echo", "--node", "onee", code=1)
     assert "there is no operation" in shell.run("ops", "show", "abc", code=1)

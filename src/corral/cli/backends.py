@@ -14,9 +14,9 @@ from corral.cli.gallery_warnings import warn_of_galleries
 from corral.cli.operation_parts import read_operation
 from corral.cli.policies import show_policies
 from corral.cli.program import command
-from corral.cli.targets import read_target, target_options
+from corral.cli.targets import find_labelled, read_target, target_options
 from corral.core.durations import parse_duration_s
-from corral.core.errors import InvalidInput
+from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.system import SystemIds
 from corral.system.clock import pause
 from corral.system.http_json import Unreachable
@@ -148,19 +148,39 @@ def upgrade_backend(
     if name:
         _follow(api, [ask(api, "upgrade", name, body=target)], wait=wait, timeout_s=timeout_s)
         return
-    upgrades = api.call("GET", "api", "backends", "upgrades")
-    names = [each for each, upgrade in sorted(upgrades.items()) if not _is_held(upgrade)]
+    upgrades = _upgrades_on(api, target)
+    names = [each for each, nodes in sorted(upgrades.items()) if not _is_held(nodes)]
     if not names and not api.as_json:
         unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
         say_nothing_newer(api, unread=bool(unread), held=bool(upgrades))
-    body = {"spare_rolled_back": True, **target}
-    _follow(api, [ask(api, "upgrade", each, body=body) for each in names], wait=wait, timeout_s=timeout_s)
+    _follow(api, _ask_each(api, names, {"spare_rolled_back": True, **target}), wait=wait, timeout_s=timeout_s)
 
 
-def _is_held(upgrade: dict[str, Any]) -> bool:
+def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """By backend: the machines that have something older, of those that are meant."""
+    upgrades = api.call("GET", "api", "backends", "upgrades")
+    found = {name: upgrade.get("node_drift") or [] for name, upgrade in upgrades.items()}
+    if not target:
+        return found
+    meant = set(target.get("nodes") or find_labelled(api, target["selector"]))
+    there = {name: [node for node in nodes if node["node_id"] in meant] for name, nodes in found.items()}
+    return {name: nodes for name, nodes in there.items() if nodes}
+
+
+def _is_held(nodes: list[dict[str, Any]]) -> bool:
     """Rolled back wherever it is."""
-    nodes = upgrade.get("node_drift") or []
     return bool(nodes) and all(node.get("rolled_back") for node in nodes)
+
+
+def _ask_each(api: Api, names: Sequence[str], body: dict[str, Any]) -> list[Any]:
+    """One that cannot be upgraded now, because it is frozen or was just deleted, keeps none of the others back."""
+    answers = []
+    for name in names:
+        try:
+            answers.append(ask(api, "upgrade", name, body=body))
+        except (Conflict, NotFound) as error:
+            click.echo(f"{clean(name)}: not upgraded: {clean(str(error))}", err=True)
+    return answers
 
 
 @backends_group.command("rollback", epilog=WAITING)

@@ -6,7 +6,9 @@ from typing import Any
 import click
 
 from corral.cli.client import Api, client_command, print_json, print_table, show_time
+from corral.cli.program import command
 from corral.core.durations import format_age
+from corral.core.errors import Conflict, NotFound
 from corral.system import SystemClock
 
 EXCEPTIONS_TOLD = 5
@@ -20,12 +22,14 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
     """What is to hold on every machine, now and later. --drift says what to do where it does not:
     heal it, report it, or freeze it as it is.
 
+    POLICY is an id, the beginning of one, or the name of a backend that only one policy is about.
+
     EXCEPT names machines on which something else was asked for since, or that nothing fits: the policy does not hold
     there, and changes nothing."""
     if drift is not None:
-        api.call("PATCH", "api", "policies", drift[0], body={"on_drift": drift[1]})
+        api.call("PATCH", "api", "policies", _find_policy(api, drift[0]), body={"on_drift": drift[1]})
     if end is not None:
-        api.call("DELETE", "api", "policies", end)
+        api.call("DELETE", "api", "policies", _find_policy(api, end))
     policies = api.call("GET", "api", "policies")
     if api.as_json:
         print_json(policies)
@@ -50,6 +54,17 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
             for policy in policies
         ],
     )
+
+
+def _find_policy(api: Api, wanted: str) -> str:
+    policies = api.call("GET", "api", "policies")
+    named = [policy["id"] for policy in policies if wanted in (policy["id"], policy["backend"])]
+    found = named or [policy["id"] for policy in policies if policy["id"].startswith(wanted)]
+    if len(found) > 1:
+        raise Conflict(f"{wanted!r} fits {len(found)} policies; give the id of the one you mean")
+    if not found:
+        raise NotFound(f"there is no policy {wanted!r}; `{command('backends policies')}` shows the ones there are")
+    return str(found[0])
 
 
 def say_exceptions(policy: dict[str, Any], now_s: float) -> str:

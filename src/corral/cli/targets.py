@@ -42,3 +42,9 @@ def read_target(api: Api, nodes: tuple[str, ...], selectors: tuple[str, ...]) ->
     if wrong:
         raise InvalidInput(f"{wrong[0]!r} is not a selector; write for example --selector room=b2")
     return {"selector": {key: value for key, _, value in pairs}} if pairs else {}
+
+
+def find_labelled(api: Api, selector: dict[str, str]) -> list[str]:
+    """Ids of the machines that have these labels now."""
+    nodes = api.call("GET", "api", "nodes")
+    return [node["id"] for node in nodes if selector.items() <= (node.get("labels") or {}).items()]

@@ -14,8 +14,16 @@ from corral.core.intents import Intent, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Admission, Order
-from corral.core.orders import NodeState, newest_by_node, pick_upgrades, plan_deletes, plan_rollbacks, spare_rolled_back
-from corral.core.policies import Ensure, OnDrift, Policy, PolicyChange, policy_for
+from corral.core.orders import (
+    NodeState,
+    newest_by_node,
+    pick_upgrades,
+    plan_deletes,
+    plan_rollbacks,
+    spare_frozen,
+    spare_rolled_back,
+)
+from corral.core.policies import Ensure, Policy, PolicyChange
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Skipped, Target, pick_nodes
 from corral.core.variants import Unfit
@@ -150,9 +158,12 @@ class Fleet:
         states = pick_upgrades(await self.read_targeted(wanted.target), backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
-        await self._refuse_frozen(backend, states)
+        states, frozen = spare_frozen(states, backend, await self._policies.read_all())
+        if not states:
+            raise Conflict(frozen[0].reason)
         await self._resolver.look_again()
         orders, skipped = await self.plan_upgrades(wanted.element, states)
+        skipped += frozen
         if wanted.spare_rolled_back:
             orders, spared = spare_rolled_back(orders, states)
             skipped += spared
@@ -205,15 +216,6 @@ class Fleet:
                 NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in part
             ]
         return states
-
-    async def _refuse_frozen(self, backend: str, states: Sequence[NodeState]) -> None:
-        policies = await self._policies.read_all()
-        for state in states:
-            policy = policy_for(state.node, state.key_of(backend), policies)
-            if policy is not None and policy.on_drift is OnDrift.FREEZE:
-                raise Conflict(
-                    f"{backend} is frozen by policy {policy.id}; set the policy to heal or report to upgrade it"
-                )
 
     async def _wishes(
         self, wanted: InstallWanted, backend: str, nodes: Sequence[Node]

@@ -8,6 +8,7 @@ from corral.core.intents import Intent, IntentState, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
+from corral.core.policies import OnDrift, Policy, policy_for
 from corral.core.rivals import names_in
 from corral.core.targets import Skipped
 
@@ -77,6 +78,22 @@ def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> t
         else:
             wanted.append(order)
     return wanted, spared
+
+
+def spare_frozen(
+    states: Iterable[NodeState], backend: str, policies: Sequence[Policy]
+) -> tuple[list[NodeState], list[Skipped]]:
+    """Without nodes on which a policy keeps it as it is."""
+    free, frozen = [], []
+    for state in states:
+        policy = policy_for(state.node, state.key_of(backend), policies)
+        if policy is None or policy.on_drift is not OnDrift.FREEZE:
+            free.append(state)
+            continue
+        heal = f"corral backends policies --drift {policy.id} heal"
+        reason = f"{backend} is frozen by a policy; `{heal}` lets it be upgraded again"
+        frozen.append(Skipped(node_id=state.node.id, node_name=state.node.name, reason=reason))
+    return free, frozen
 
 
 def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:

@@ -84,7 +84,7 @@ export const api = {
   installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
   upgradeBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
-  upgradeAll: () => ask<{ jobs: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
+  upgradeAll: () => ask<{ jobs: Record<string, string>; refused: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
   rollbackBackend: (element: string, target: Target & { to?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
   readBackendUses: (element: string, target: Target) => ask<{ models: BackendUse[] }>("POST", pathOf("api", "backends", "uses", element), target),

@@ -1240,7 +1240,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Check Upgrades */
+        /**
+         * Check Upgrades
+         * @description Has galleries and registries asked anew, in the background; with `wait`, answers when they were, or after a
+         *     quarter of a minute.
+         */
         post: operations["check_upgrades_api_backends_upgrades_check_post"];
         delete?: never;
         options?: never;
@@ -1277,7 +1281,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Check Upgrades */
+        /**
+         * Check Upgrades
+         * @description Has galleries and registries asked anew, in the background; with `wait`, answers when they were, or after a
+         *     quarter of a minute.
+         */
         post: operations["check_upgrades_backends_upgrades_check_post"];
         delete?: never;
         options?: never;
@@ -1297,7 +1305,7 @@ export interface paths {
         /**
          * Upgrade All
          * @description Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
-         *     backend.
+         *     backend, and why there is none of some (`refused`): they are frozen, or went meanwhile.
          */
         post: operations["upgrade_all_api_backends_upgrades_apply_post"];
         delete?: never;
@@ -2623,6 +2631,11 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
             /** Finished At */
             finished_at: string | null;
             /** Dismissed At */
@@ -5241,7 +5254,9 @@ export interface operations {
     };
     check_upgrades_api_backends_upgrades_check_post: {
         parameters: {
-            query?: never;
+            query?: {
+                wait?: boolean;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -5257,6 +5272,15 @@ export interface operations {
                     "application/json": {
                         [key: string]: string;
                     };
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };
@@ -5283,7 +5307,9 @@ export interface operations {
     };
     check_upgrades_backends_upgrades_check_post: {
         parameters: {
-            query?: never;
+            query?: {
+                wait?: boolean;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -5299,6 +5325,15 @@ export interface operations {
                     "application/json": {
                         [key: string]: string;
                     };
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };

@@ -153,7 +153,11 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
 
 function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   const [asking, setAsking] = useState(false);
-  const all = useOrder(() => api.upgradeAll());
+  const announce = useAnnounce();
+  const all = useOrder(async () => {
+    const reasons = Object.values((await api.upgradeAll()).refused);
+    if (reasons.length > 0) announce.failed("Not everything is upgraded.", reasons.join("; "));
+  });
   const found = Object.values(upgrades);
   const names = found.filter(({ node_drift }) => node_drift.some(({ rolled_back }) => !rolled_back)).map(({ backend_name }) => backend_name);
   if (found.length === 0) return null;
