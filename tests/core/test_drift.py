@@ -95,6 +95,34 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
         ),
         pytest.param(state(wish=replace(DONE, state=IntentState.CANCELLED)), [], None, None, id="cancelled-is-no-wish"),
         pytest.param(
+            state(wish=replace(DONE, state=IntentState.CANCELLED, generation=10)),
+            [policy()],
+            None,
+            None,
+            id="an-install-that-was-called-off-is-not-given-again-by-its-policy",
+        ),
+        pytest.param(
+            state(wish=replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=10)),
+            [policy()],
+            DriftCause.MISSING,
+            Verb.INSTALL,
+            id="a-wiped-disk-after-an-upgrade-that-was-called-off",
+        ),
+        pytest.param(
+            state(HAS_OLD, wish=replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=10)),
+            [policy()],
+            None,
+            None,
+            id="an-upgrade-that-was-called-off-is-not-made-up-for",
+        ),
+        pytest.param(
+            state(wish=replace(DELETED, state=IntentState.CANCELLED, generation=10)),
+            [policy()],
+            DriftCause.MISSING,
+            Verb.INSTALL,
+            id="a-delete-that-was-called-off-leaves-the-policy",
+        ),
+        pytest.param(
             state(wish=DONE, presence=Presence.GONE), [], DriftCause.MISSING, None, id="an-absent-node-gets-no-order"
         ),
         pytest.param(

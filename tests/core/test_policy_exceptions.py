@@ -98,9 +98,10 @@ def test_an_exception_says_which_operation_it_came_by_and_what_was_called_off() 
     here = state(wish=replace(DELETED, generation=LATER, operation_id="delete-it"))
     ((deleted,),) = find_exceptions([here], [policy()], {}).values()
     assert (deleted.node_name, deleted.operation_id) == ("n", "delete-it")
-    off = replace(DONE, verb=Verb.UPGRADE, generation=LATER, state=IntentState.CANCELLED, finished_at=7)
+    off = replace(DONE, generation=LATER, state=IntentState.CANCELLED, finished_at=7)
     ((called_off,),) = find_exceptions([state(wish=off)], [policy()], {}).values()
-    assert (called_off.verb, called_off.ended_at) == (Verb.UPGRADE, 7)
+    assert (called_off.verb, called_off.ended_at) == (Verb.INSTALL, 7)
+    assert find_exceptions([state(wish=replace(off, verb=Verb.UPGRADE))], [policy()], {}) == {}, "it holds all the same"
 
 
 def test_what_galleries_tell_makes_exceptions_too_and_they_come_by_name() -> None:

@@ -19,6 +19,7 @@ from corral.core.intents import (
     Wish,
     plan_next,
 )
+from corral.core.nodes import Node
 from corral.core.operations import OperationState
 from corral.core.policies import Ensure, OnDrift, PolicyChange
 from corral.store.admission import AdmissionStore
@@ -253,6 +254,40 @@ async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> Non
     again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
     assert again.state is OperationState.RUNNING
     assert [policy.backend for policy in await stores.policies.read_all()] == ["echo"], "it holds again"
+
+
+async def test_cancel_brings_back_what_was_to_hold_before_and_a_retry_replaces_it_again(stores: Stores) -> None:
+    a, b = await healthy(stores, "a"), await healthy(stores, "b")
+
+    async def ask(verb: Verb, *nodes: Node, **selector: str) -> str:
+        ensure = Ensure.PRESENT if verb is Verb.INSTALL else Ensure.ABSENT
+        change = PolicyChange(selector=selector, ensure=ensure, wish=Wish(element="echo"))
+        return (await stores.admission.admit(admission(verb, *nodes, policy=change))).id
+
+    async def holding() -> list[str]:
+        return [policy.operation_id for policy in await stores.policies.read_all()]
+
+    everywhere, some = await ask(Verb.INSTALL, a, b), await ask(Verb.INSTALL, a, room="b2")
+    gone = await ask(Verb.DELETE, a, b)
+    assert await holding() == [gone]
+    await stores.operations.cancel(gone, actor="me")
+    assert await holding() == [everywhere, some]
+    await stores.operations.retry(gone, node_id=None, actor="me")
+    assert await holding() == [gone]
+    newer = await ask(Verb.INSTALL, a, room="b2")
+    await stores.operations.cancel(gone, actor="me")
+    assert await holding() == [everywhere, newer], "what was asked for anew since is left as it is"
+
+
+async def test_a_retry_leaves_alone_what_a_newer_operation_has_replaced(stores: Stores) -> None:
+    nodes = [await healthy(stores, name) for name in ("a", "b")]
+    admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes))
+    await stores.operations.cancel(admitted.id, actor="me")
+    await stores.admission.admit(admission(Verb.DELETE, nodes[0]))
+    again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
+    assert [(node.node_name, node.status.value) for node in again.nodes] == [("a", "cancelled"), ("b", "queued")]
+    with pytest.raises(Conflict, match="wanted of a; ask anew"):
+        await stores.operations.retry(admitted.id, node_id=nodes[0].id, actor="me")
 
 
 @pytest.mark.parametrize("at_it_again", [False, True])

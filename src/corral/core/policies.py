@@ -25,7 +25,7 @@ class OnDrift(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChange:
-    """What an operation makes of the policies; None as `ensure` only ends those that no longer hold."""
+    """What an operation makes of the policies."""
 
     selector: Mapping[str, str]
     ensure: Ensure

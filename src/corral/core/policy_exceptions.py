@@ -18,7 +18,7 @@ class ExceptionCause(StrEnum):
     DELETED = "deleted"
     INSTALLED = "installed"
     CALLED_OFF = "called_off"
-    """The last order for it there was; nothing is done for it before somebody asks again."""
+    """What the policy itself would order; nothing is done for it before somebody asks again."""
     NO_BUILD = "no_build"
 
 

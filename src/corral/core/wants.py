@@ -93,8 +93,8 @@ def find_wanted(
     intent = state.newest.get(backend)
     policy = policy_for(state.node, backend, policies)
     on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
-    if policy is not None and (intent is None or intent.generation < policy.generation):
-        verb = Verb.INSTALL if policy.ensure is Ensure.PRESENT else Verb.DELETE
+    if policy is not None and (intent is None or intent.generation < policy.generation or _is_void(intent, policy)):
+        verb = _verb_of(policy)
         wish, generation, resolved = policy.wish, policy.generation, False
         prospect = prospects.get((backend, state.node.id), frozenset())
         if isinstance(prospect, Unfit):
@@ -113,6 +113,16 @@ def find_wanted(
         generation=generation,
         names=names_in(backend, wish) | _names_there(state, backend, verb) | prospect,
     )
+
+
+def _verb_of(policy: Policy) -> Verb:
+    return Verb.INSTALL if policy.ensure is Ensure.PRESENT else Verb.DELETE
+
+
+def _is_void(intent: Intent, policy: Policy) -> bool:
+    """It was called off, and was something else than what the policy itself gives orders for: of that, the policy would
+    only give the next one."""
+    return intent.state is IntentState.CANCELLED and intent.verb is not _verb_of(policy)
 
 
 def find_open_questions(states: Iterable[NodeState], policies: Sequence[Policy]) -> list[OpenQuestion]:

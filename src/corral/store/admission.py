@@ -20,7 +20,7 @@ from corral.store.intent_rows import (
     touch_operations,
 )
 from corral.store.operation_rows import encode_target
-from corral.store.policies import encode_selector
+from corral.store.policies import encode_selector, replace_policies
 from corral.store.rows import in_list, places
 from corral.system import Ids
 
@@ -100,21 +100,13 @@ class AdmissionStore:
         await finish_operations(tx, [admission.id, *replaced])
 
     async def _change_policy(self, tx: Tx, admission: Admission, change: PolicyChange, generation: int) -> None:
-        """A wish for all nodes replaces every wish for some; one for some stands beside the one for all."""
         selector = encode_selector(change.selector)
         before = await tx.fetch(
-            "SELECT id, selector, on_drift FROM backend_policies WHERE backend = $1 AND ended_at IS NULL FOR UPDATE",
+            "SELECT selector, on_drift FROM backend_policies WHERE backend = $1 AND ended_at IS NULL FOR UPDATE",
             admission.backend,
         )
         kept = next((OnDrift(row["on_drift"]) for row in before if row["selector"] == selector), OnDrift.HEAL)
-        for row in before:
-            if not change.selector or row["selector"] == selector:
-                await tx.execute(
-                    "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
-                    " WHERE id = $1",
-                    row["id"],
-                    f"replaced by operation {admission.id}",
-                )
+        await replace_policies(tx, admission.backend, selector, operation_id=admission.id)
         on_drift = change.on_drift or (kept if change.ensure is Ensure.PRESENT else OnDrift.HEAL)
         await tx.execute(
             "INSERT INTO backend_policies (id, backend, selector, ensure, wish, on_drift, generation, operation_id,"

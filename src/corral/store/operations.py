@@ -19,6 +19,7 @@ from corral.store.intent_rows import (
     touch_operations,
 )
 from corral.store.operation_rows import SELECT_OPERATION, read_asker_rows, read_operation_row, read_progress_rows
+from corral.store.policies import bring_policy_back, take_policy_back
 from corral.store.rows import places
 
 HISTORY_MOST = 50
@@ -173,7 +174,7 @@ class OperationStore:
     async def cancel(self, operation_id: str, *, actor: str) -> Cancelled:
         """Orders nobody has begun end here and now; the others are to be called off by whoever holds them.
 
-        A policy this operation set goes with it."""
+        A policy this operation set goes with it, and those it replaced hold again."""
 
         async def body(tx: Tx) -> Cancelled:
             await lock_operations(tx, [operation_id])
@@ -202,12 +203,7 @@ class OperationStore:
             await tx.execute(
                 "UPDATE operations SET cancel_wanted = true, changed_at = now_ms() WHERE id = $1", operation_id
             )
-            await tx.execute(
-                "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
-                " WHERE operation_id = $1 AND ended_at IS NULL",
-                operation_id,
-                why,
-            )
+            await take_policy_back(tx, operation_id, because=why)
             detail = _tell(operation, intents)
             await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
@@ -219,8 +215,9 @@ class OperationStore:
         return await self._database.write(body)
 
     async def retry(self, operation_id: str, *, node_id: str | None, actor: str) -> Operation:
-        """Failed orders, of one node or of all, are due now, with all their attempts before them. A policy that went
-        with a cancel holds again, unless somebody has decided otherwise since."""
+        """Failed orders, of one node or of all, are due now, with all their attempts before them; those that a newer
+        one has replaced are left. A policy that went with a cancel holds again, unless somebody has decided otherwise
+        since."""
 
         async def body(tx: Tx) -> Operation:
             await lock_operations(tx, [operation_id])
@@ -242,13 +239,7 @@ class OperationStore:
                 " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
                 operation_id,
             )
-            await tx.execute(
-                "UPDATE backend_policies SET ended_at = NULL, changed_at = now_ms(), ended_because = ''"
-                " WHERE operation_id = $1 AND ended_because LIKE 'cancelled by %' AND NOT EXISTS (SELECT 1"
-                " FROM backend_policies AS newer WHERE newer.backend = backend_policies.backend"
-                " AND newer.generation > backend_policies.generation)",
-                operation_id,
-            )
+            await bring_policy_back(tx, operation_id)
             detail = _tell(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)
@@ -308,10 +299,11 @@ def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | N
     ]
     if not failed:
         raise InvalidInput(f"nothing of operation {operation.id} has failed, so there is nothing to try again")
-    outdated = [intent for intent in failed if not intent.newest]
-    if outdated:
+    wanted = [intent for intent in failed if intent.newest]
+    if not wanted:
+        outdated = {intent.node_id for intent in failed}
+        names = ", ".join(node.node_name for node in operation.nodes if node.node_id in outdated)
         raise Conflict(
-            f"a newer operation has replaced what operation {operation.id} wanted of node {outdated[0].node_id};"
-            " ask anew instead"
+            f"a newer operation has replaced what operation {operation.id} wanted of {names}; ask anew instead"
         )
-    return failed
+    return wanted

@@ -19,6 +19,57 @@ def encode_selector(selector: Mapping[str, str]) -> str:
     return msgspec.json.encode(dict(selector), order="sorted").decode()
 
 
+async def replace_policies(tx: Tx, backend: str, selector: str, *, operation_id: str) -> None:
+    """A wish for all nodes replaces every wish for some; one for some stands beside the one for all."""
+    await tx.execute(
+        "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $4"
+        " WHERE backend = $1 AND ended_at IS NULL AND ($2 = $3 OR selector = $2)",
+        backend,
+        selector,
+        encode_selector({}),
+        _replaced_by(operation_id),
+    )
+
+
+async def take_policy_back(tx: Tx, operation_id: str, *, because: str) -> None:
+    """Of an operation that is called off: what it had replaced holds again, unless that was asked for anew since."""
+    gone = await tx.execute(
+        "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
+        " WHERE operation_id = $1 AND ended_at IS NULL",
+        operation_id,
+        because,
+    )
+    if gone:
+        await tx.execute(
+            "UPDATE backend_policies SET ended_at = NULL, changed_at = now_ms(), ended_because = ''"
+            " WHERE ended_because = $1 AND NOT EXISTS (SELECT 1 FROM backend_policies AS other WHERE other.ended_at IS"
+            " NULL AND other.backend = backend_policies.backend AND other.selector = backend_policies.selector)",
+            _replaced_by(operation_id),
+        )
+
+
+async def bring_policy_back(tx: Tx, operation_id: str) -> None:
+    """Of an operation that was called off and is wanted after all, unless somebody has decided otherwise since."""
+    row = await tx.fetch_one(
+        "SELECT id, backend, selector FROM backend_policies"
+        " WHERE operation_id = $1 AND ended_because LIKE 'cancelled by %' AND NOT EXISTS (SELECT 1"
+        " FROM backend_policies AS newer WHERE newer.backend = backend_policies.backend"
+        " AND newer.generation > backend_policies.generation)",
+        operation_id,
+    )
+    if row is None:
+        return
+    await replace_policies(tx, row["backend"], row["selector"], operation_id=operation_id)
+    await tx.execute(
+        "UPDATE backend_policies SET ended_at = NULL, changed_at = now_ms(), ended_because = '' WHERE id = $1",
+        row["id"],
+    )
+
+
+def _replaced_by(operation_id: str) -> str:
+    return f"replaced by operation {operation_id}"
+
+
 def _policy(row: Row) -> Policy:
     return Policy(
         id=row["id"],
