@@ -80,6 +80,12 @@ def test_localais_paths_and_orders_for_one_node(fleet: OperationFleet) -> None:
     assert (exception["node_name"], exception["cause"], exception["by"]) == ("one", "deleted", "key admin")
 
     uri = f"{fleet.registry.host}/cpu-echo:latest"
+    path = f"/api/nodes/{node['id']}/backends/install"
+    unread = fleet.post(path, {"backend": "echo", "backend_galleries": "ours"})
+    assert (unread.status, "backend_galleries" in unread.message) == (400, True)
+    assert fleet.post(path, {"uri": uri}, key="").status == 400, "a key nobody gave is no key"
+    fleet.wait_for_operation(fleet.begin(path, {"uri": uri}))
+    assert fleet.digests("cpu-echo") == {"one": digest}, "called as its location says"
     outside = fleet.post("/api/backends/install-external", {"uri": uri, "name": "mine", "nodes": ["one"]})
     assert outside.status == 200, outside.body
     fleet.wait_for_operation(outside.json()["jobID"])

@@ -98,7 +98,8 @@ class Follower:
             self._note_nodes(event.data["changed"])
         elif event.name == "operations":
             for operation in event.data["changed"]:
-                if operation["jobID"] == self._id:
+                # What the stream tells may have been read before what we were answered since.
+                if operation["jobID"] == self._id and not read_operation(operation).is_before(self.operation):
                     self.answer = operation
 
     def _note_nodes(self, nodes: list[dict[str, Any]]) -> None:

@@ -58,6 +58,11 @@ class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodePart] = []
     retrying: bool = False
     next_attempt_at: datetime | None = None
+    changed_at: datetime | None = None
+
+    def is_before(self, other: "OperationPart") -> bool:
+        """Of an older state, by the store's clock."""
+        return self.changed_at is not None and other.changed_at is not None and self.changed_at < other.changed_at
 
     def judge(self, held: Held) -> Outcome:
         stands = [NodeStand(node.node_id, node.status) for node in self.nodes]

@@ -150,7 +150,8 @@ def show_operation(api: Api, operation: str) -> None:
     click.echo(f"state      {state}")
     if found.state == "cancelled" and answer.get("message"):
         click.echo(f"because    {clean(answer['message'])}")
-    click.echo(f"asked by   {clean(str(answer.get('actor', '')))}\n")
+    click.echo(f"asked by   {clean(str(answer.get('actor', '')))}, {show_time(_asked_at(answer))} UTC")
+    click.echo(f"ended      {show_time(answer['finished_at'])} UTC\n" if answer.get("finished_at") else "")
     if not found.nodes:
         click.echo("No machine is affected.")
         return

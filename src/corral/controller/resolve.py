@@ -17,6 +17,7 @@ from corral.artifacts.galleries.entries import backend_request
 from corral.artifacts.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.versions import directory_name
 from corral.bus.node_api import decode_facts
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.intents import Wish
@@ -107,6 +108,7 @@ class Resolver:
         self, uri: str, name: str, alias: str, nodes: Iterable[Node]
     ) -> dict[NodeId, Resolution]:
         """Of something outside the galleries."""
+        _check_name(name)
         request = BackendRequest(name=name, uris=(uri,), alias=alias)
         pin = await self._pins.pin(uri)
         resolved = _resolved(request, pin, f"{uri} was asked for")
@@ -153,6 +155,14 @@ class Resolver:
                 problem = problem or error
         assert problem is not None
         raise problem
+
+
+def _check_name(name: str) -> None:
+    """Refused here, not by every worker: one with a slash would be listed under another name, and what stands before
+    an @ is a gallery."""
+    if "/" in name or "@" in name:
+        raise InvalidInput(f"{name!r} cannot be the name of a backend: take one without / and @")
+    directory_name(name)
 
 
 def capability_of(node: Node) -> str:

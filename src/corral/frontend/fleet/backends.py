@@ -74,7 +74,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         """From a location outside the galleries."""
         request = InstallWanted(
             uri=wanted.uri,
-            name=wanted.name or _name_of(wanted.uri),
+            name=wanted.name or name_of(wanted.uri),
             alias=wanted.alias,
             force=wanted.force,
             on_drift=wanted.on_drift,
@@ -158,7 +158,7 @@ def _for_some_only(catalogue: Catalogue, element: str) -> JSONResponse | None:
     return JSONResponse(answer, status_code=409)
 
 
-def _name_of(uri: str) -> str:
+def name_of(uri: str) -> str:
     """`registry/owner/name:tag` is called `name` unless somebody says otherwise."""
     last = uri.rstrip("/").rpartition("/")[2]
     return last.partition("@")[0].partition(":")[0]

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -15,7 +16,7 @@ from corral.core.operations import Operation
 from corral.core.targets import Target
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
-from corral.frontend.fleet.backends import Started, started
+from corral.frontend.fleet.backends import Started, name_of, started
 from corral.frontend.fleet.listing import FleetListing
 from corral.frontend.fleet.operation_view import current_error
 from corral.frontend.fleet.service import FleetService
@@ -25,6 +26,13 @@ from corral.store.stores import Stores
 
 DELETE_WAIT_S = 20.0
 LOOK_EVERY_S = 0.1
+
+
+class _Gallery(msgspec.Struct):
+    url: str
+
+
+_decode_galleries = msgspec.json.Decoder(list[_Gallery]).decode
 
 
 class NodeInstallBody(BaseModel):
@@ -54,11 +62,12 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
     async def install(node_id: str, wanted: NodeInstallBody, actor: Actor, key: IdempotencyKey = None) -> Started:
         if not wanted.backend and not wanted.uri:
             raise InvalidInput("name a `backend` of a gallery, or give a `uri`")
+        _check_galleries(wanted.backend_galleries)
         node = await stores.nodes.read_one(node_id)
         request = InstallWanted(
             element=wanted.backend,
             uri=wanted.uri,
-            name=(wanted.name or wanted.backend) if wanted.uri else "",
+            name=(wanted.name or wanted.backend or name_of(wanted.uri)) if wanted.uri else "",
             alias=wanted.alias,
             galleries=wanted.backend_galleries,
             force=wanted.force,
@@ -94,6 +103,14 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
         return Response(b"[%s]" % b",".join((await listing.read()).values()), media_type="application/json")
 
     return router
+
+
+def _check_galleries(text: str) -> None:
+    """Only the worker looks into them; what it could not even read is not sent to it."""
+    try:
+        _decode_galleries(text or "[]")
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"backend_galleries: not the JSON text of a list of galleries: {error}") from None
 
 
 def _listed(backend: ObservedBackend) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class OpenOperations:
         for one in found:
             views.append(view_operation(with_live(one, self._live.of(one.id))))
             await asyncio.sleep(0)  # long lists must not delay other requests
-        views.sort(key=lambda view: (view.progress, view.jobID))
+        views.sort(key=lambda view: (view.progress, view.id, view.jobID))
         made = msgspec.json.encode({"operations": views})
         self._kept = made if sum(len(one.nodes) for one in found) > LONG_NODES else None
         self._made_s = began_s

@@ -66,6 +66,8 @@ class OperationView:
     actor: str
     cause: str
     created_at: datetime
+    changed_at: datetime
+    """Of two answers about one operation the later one counts."""
     finished_at: datetime | None
     dismissed_at: datetime | None
     retrying: bool
@@ -111,6 +113,7 @@ def view_operation(operation: Operation) -> OperationView:
         actor=operation.actor,
         cause=operation.cause,
         created_at=datetime.fromtimestamp(operation.created_at / 1000, UTC),
+        changed_at=datetime.fromtimestamp(operation.changed_at / 1000, UTC),
         finished_at=time_of(operation.finished_at),
         dismissed_at=time_of(operation.dismissed_at),
         retrying=operation.is_retrying,

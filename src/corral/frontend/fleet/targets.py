@@ -10,7 +10,7 @@ from corral.core.nodes import Node
 from corral.core.targets import Target, find_node
 from corral.store.nodes import NodeStore
 
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", max_length=255)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 """The same key again gets the operation of the first time."""
 
 
