@@ -51,6 +51,7 @@ def test_whoever_listens_at_the_usual_address_is_not_asked_while_the_one_that_is
 def test_commands_in_what_a_frontend_says_can_be_typed_here(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "there is no model 'a'; `corral models list` shows the ones there are"
     assert clean(said) == said
+    assert clean("its last words:\n    on \x1b[31mfire") == "its last words: on ?[31mfire"
     monkeypatch.setenv("CORRAL_PROGRAM", "./corral")
     assert clean(said) == "there is no model 'a'; `./corral models list` shows the ones there are"
 

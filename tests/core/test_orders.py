@@ -6,7 +6,7 @@ import pytest
 
 from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, policy, state
 from corral.core.errors import InvalidInput, NotFound
-from corral.core.intents import Wish
+from corral.core.intents import IntentState, Verb, Wish
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Order
@@ -112,6 +112,13 @@ def test_who_goes_back_twice_has_left_two_versions() -> None:
     before = replace(DONE, wish=replace(DONE.wish, left=(NEW, OLD)))
     ((order,), _) = plan_rollbacks([state(found, FAMILY, wish=before)], "echo", to=None, wishes={OLD: DONE.wish})
     assert (order.wish.digest, set(order.wish.left)) == (OLD, {NEW, BROKEN})
+
+
+def test_who_goes_back_while_an_upgrade_is_tried_stays_where_he_is() -> None:
+    found = ObservedBackend(name="cpu-echo", digest=OLD, versions=(NEW, OLD, BROKEN))
+    tried = replace(DONE, verb=Verb.UPGRADE, state=IntentState.PENDING)
+    ((order,), _) = plan_rollbacks([state(found, FAMILY, wish=tried)], "echo", to=None, wishes={})
+    assert (order.wish.digest, order.wish.left) == (OLD, (NEW,))
 
 
 def upgrade_of(node: Node) -> Order:

@@ -6,6 +6,7 @@ On the machine where `corral up` runs nothing has to be configured; elsewhere CO
 import difflib
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -191,8 +192,10 @@ def print_json(value: Any) -> None:
 
 
 def clean(text: str) -> str:
-    """What others say, fit for this terminal: nothing of it steers it, and commands in it can be typed here."""
-    return as_called("".join(char if char.isprintable() else "?" for char in text))
+    """What others say, fit for one line of this terminal: nothing of it steers it, and commands in it can be typed
+    here."""
+    line = re.sub(r"\s*\n\s*", " ", text)
+    return as_called("".join(char if char.isprintable() else "?" for char in line))
 
 
 def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:

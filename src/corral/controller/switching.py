@@ -27,11 +27,12 @@ class ReplicaSwitcher:
         if strangers:
             await self._others.switch(node_id, strangers, operation_id=operation_id)
         digests = {change.process.process_key: change.digest for change in changes}
+        earlier = {job.id for job in await self._stores.load_jobs.read_all()}
         self._poke()
         try:
             async with asyncio.timeout(WITHIN_S):
                 while outdated := await self._outdated(node_id, digests):
-                    await self._check_failures(outdated)
+                    await self._check_failures(outdated, earlier)
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError:
             raise TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s") from None
@@ -44,8 +45,15 @@ class ReplicaSwitcher:
             and replica.backend_digest not in ("", digests.get(replica.process_key, replica.backend_digest))
         ]
 
-    async def _check_failures(self, outdated: Sequence[Replica]) -> None:
+    async def _check_failures(self, outdated: Sequence[Replica], earlier: set[str]) -> None:
+        """`earlier`: loads begun before the version was changed, whose failure says nothing of this one."""
         replaced = {replica.id for replica in outdated}
-        for job in await self._stores.load_jobs.read_all():
-            if job.replaces in replaced and not job.active:
+        jobs = await self._stores.load_jobs.read_all()
+        failed = [job for job in jobs if job.replaces in replaced and not job.active]
+        for job in failed:
+            if job.id not in earlier:
                 raise Unavailable(job.last_error)
+        if failed:
+            await self._stores.load_jobs.forget_successors(outdated)
+            earlier.difference_update(job.id for job in failed)
+            self._poke()

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from corral.core.intents import Intent, IntentState, Wish
+from corral.core.intents import Intent, IntentState, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
@@ -127,7 +127,8 @@ def plan_rollbacks(
         node = state.node
         if found is None:
             continue
-        earlier = _earlier(found, to, wishes)
+        wanted = state.newest.get(state.key_of(backend))
+        earlier = found.digest if to is None and _is_on_its_way(wanted, found) else _earlier(found, to, wishes)
         if node.key_hash is None:
             reason = "a LocalAI worker keeps no earlier version"
         elif earlier is None:
@@ -165,9 +166,23 @@ def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> st
     return next((digest for digest in later if digest in good), later[0] if later else None)
 
 
+def _is_on_its_way(wanted: Intent | None, found: ObservedBackend) -> bool:
+    """To another version than it has: going back means staying where it is."""
+    return (
+        wanted is not None
+        and wanted.state.live
+        and wanted.verb in (Verb.INSTALL, Verb.UPGRADE)
+        and bool(wanted.wish.digest and found.digest)
+        and wanted.wish.digest != found.digest
+    )
+
+
 def _left(before: Intent | None, found: ObservedBackend, earlier: str) -> tuple[str, ...]:
     """Who goes back twice wants neither of the versions left behind."""
-    return tuple(sorted({*(before.wish.left if before is not None else ()), found.digest} - {earlier}))
+    left = {found.digest}
+    if before is not None:
+        left |= {*before.wish.left, *([before.wish.digest] if _is_on_its_way(before, found) else ())}
+    return tuple(sorted(left - {earlier}))
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.cold import ColdPlan, plan_cold
+from corral.core.replicas import Replica
 from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Tx
 from corral.store.leases import Lease, check_held
@@ -124,6 +125,17 @@ class LoadJobStore:
                 node_id,
             )
             await clear_setbacks(tx, model, node_id=node_id)
+
+        await self._database.write(body)
+
+    async def forget_successors(self, replaced: Sequence[Replica]) -> None:
+        """What failed to take their place is tried anew at once: it would be of another version."""
+
+        async def body(tx: Tx) -> None:
+            for replica in sorted(replaced, key=lambda one: (one.model, one.id)):
+                await lock_model(tx, replica.model)
+                await tx.execute("DELETE FROM load_jobs WHERE replaces = $1 AND state = 'failed'", replica.id)
+                await clear_setbacks(tx, replica.model, node_id=replica.node_id)
 
         await self._database.write(body)
 

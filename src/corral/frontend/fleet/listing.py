@@ -142,7 +142,12 @@ def _outlook(state: NodeState, name: str, offered: Offered | Unfit | None) -> di
     """Why there may be something newer though nothing newer is told."""
     wanted = state.newest.get(state.key_of(name))
     unknown = isinstance(offered, Offered) and not offered.digest and not offered.version
-    went_back = wanted is not None and wanted.verb is Verb.ROLLBACK and wanted.state is IntentState.SUCCEEDED
+    # A wiped disk that got it again has an install for its newest order, of what was gone back to.
+    went_back = (
+        wanted is not None
+        and wanted.state is IntentState.SUCCEEDED
+        and (wanted.verb is Verb.ROLLBACK or bool(wanted.wish.left))
+    )
     return {
         "rolled_back": went_back,
         "unchecked_source": wanted.wish.uri if unknown and wanted is not None else "",

@@ -1,0 +1,60 @@
+"""A switch to another version is waited for; what failed before it is told apart from what fails now."""
+
+import asyncio
+from collections.abc import Sequence
+
+from corral.controller.switching import ReplicaSwitcher
+from corral.core.errors import Unavailable
+from corral.core.nodes import NodeId
+from corral.core.observed import ObservedProcess
+from corral.core.replicas import Replica
+from corral.core.rollout import ReplicaChange
+from corral.core.scaling import Add
+from corral.store.load_job_rows import LoadJob
+from corral.store.stores import Stores
+from harness.waiting import wait_until_async
+from store.test_replicas import IDS, LEASE_S, add_nodes, make_node, serve
+
+
+class Nobody:
+    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
+        raise AssertionError("all of these are ours")
+
+
+async def begin(stores: Stores, replica: Replica) -> LoadJob:
+    """A load that is to take its place, under way."""
+    successor = Add(why="it takes over", replaces=replica.id)
+    await stores.load_jobs.ask_more(replica.model, replica.revision, [successor], ids=IDS)
+    [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    return job
+
+
+async def fail(stores: Stores, job: LoadJob, error: str) -> None:
+    await stores.load_claims.fail(job, error, again_in_s=300, stop=False)
+
+
+async def are_forgotten(stores: Stores) -> bool | None:
+    return not await stores.load_jobs.read_all() or None
+
+
+async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    replica = await serve(stores)
+    process = ObservedProcess(
+        process_key="tiny#0", model="tiny", replica=0, backend="llama-cpp", digest="sha256:1", state="ready"
+    )
+    under_way = await begin(stores, replica)
+    switcher = ReplicaSwitcher(stores, poke=lambda: None, others=Nobody())
+
+    async def happen() -> None:
+        await fail(stores, under_way, "the version before does not start")
+        await wait_until_async(lambda: are_forgotten(stores), what="that is forgotten")
+        await fail(stores, await begin(stores, replica), "this one does not start")
+
+    changes = [ReplicaChange(process=process, digest="sha256:2")]
+    switched, happened = await asyncio.gather(
+        switcher.switch(NodeId("a"), changes, operation_id="o"), happen(), return_exceptions=True
+    )
+    assert happened is None
+    assert isinstance(switched, Unavailable)
+    assert str(switched) == "this one does not start"
