@@ -19,7 +19,6 @@ from corral.system.loops import until_poked
 log = structlog.get_logger()
 
 FIRST_LOOK_WITHIN_S = 10.0
-REFRESH_WITHIN_S = 3.0
 AGAIN_AFTER_S = 60.0
 """When something that could not be looked up for a reader is looked up for one again."""
 GATHER_S = 0.1
@@ -32,6 +31,10 @@ class States(Protocol):
 
 class Refreshable(Protocol):
     async def refresh(self) -> None: ...
+
+    async def look_again(self) -> None:
+        """For a moment only."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,7 @@ class UpgradeCheck:
     async def _look_for_reader(self, places: _Places) -> None:
         self._put_off(places)  # we may be cut off by a reader's patience
         if any(self._are_outdated(name, holders) for name, holders in places.items()):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_WITHIN_S):
-                    await self._galleries.refresh()
+            await self._galleries.look_again()
         await self._look(places)
 
     def _put_off(self, names: Iterable[str]) -> None:
