@@ -51,12 +51,12 @@ _Places = Mapping[str, Sequence[_Place]]
 @dataclass(frozen=True, slots=True)
 class _Found:
     offered: Offered | Unfit
-    had: str
-    """The version there when that was looked up."""
+    known: frozenset[str]
+    """Versions that it had or that were offered at this look and before."""
 
     def is_outdated(self, digest: str) -> bool:
-        """It got a version that is neither the one it had nor the one that was offered: there must have been news."""
-        return digest != self.had and (isinstance(self.offered, Unfit) or digest != self.offered.digest)
+        """It has got a version that was neither there nor offered: there must have been news since."""
+        return digest not in self.known
 
 
 class UpgradeCheck:
@@ -171,13 +171,18 @@ class UpgradeCheck:
                 continue
             del self._not_before_s[name]
             self._looks += 1
-            had = {place.state.node.id: place.digest for place in holders}
+            offers: dict[NodeId, Offered | Unfit] = {skip.node_id: Unfit(skip.reason) for skip in skipped}
             for order in orders:
                 wish = order.wish
-                offered = Offered(variant=wish.name, digest=wish.digest, version=wish.version)
-                self._found[name, order.node_id] = _Found(offered, had[order.node_id])
-            for skip in skipped:
-                self._found[name, skip.node_id] = _Found(Unfit(skip.reason), had[skip.node_id])
+                offers[order.node_id] = Offered(variant=wish.name, digest=wish.digest, version=wish.version)
+            for place in holders:
+                if (offered := offers.get(place.state.node.id)) is not None:
+                    self._found[name, place.state.node.id] = self._find(name, place, offered)
+
+    def _find(self, name: str, place: _Place, offered: Offered | Unfit) -> _Found:
+        before = self._of(name, place)
+        known = {place.digest, *(before.known if before is not None else ())}
+        return _Found(offered, frozenset(known | ({offered.digest} if isinstance(offered, Offered) else set())))
 
 
 def _find_places(states: Iterable[NodeState]) -> _Places:
