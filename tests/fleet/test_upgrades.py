@@ -84,8 +84,8 @@ def test_a_broken_version_harms_nobody_a_good_one_arrives_and_back_is_a_switch(f
         second = fleet.registry.push("echo", localai_files("2"))
         good = fleet.begin("/api/backends/upgrade/echo")
         fleet.wait_for_operation(good, within_s=60)
-        assert fleet.post("/api/backends/upgrades/check").status == 200
-        fleet.wait_for(lambda: fleet.upgrades() == {}, "the list is empty within one check")
+        assert fleet.post("/api/backends/upgrades/check?wait=true").status == 200
+        assert fleet.upgrades() == {}, "the list is empty within one check"
         assert fleet.digests("echo") == dict.fromkeys(NODES, second)
         (entry,) = admin.call("GET", "/api/fleet/backends").json()
         causes = {drift["cause"] for node in entry["nodes"] for drift in node["drift"]}
