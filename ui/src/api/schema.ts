@@ -111,7 +111,7 @@ export interface paths {
         };
         /**
          * Models
-         * @description Replicas on the node; none can exist before models can be placed.
+         * @description Replicas there, each with its open requests on all frontends: a worker that stops waits for them.
          */
         get: operations["models_api_node__node_id__models_get"];
         put?: never;
@@ -3157,9 +3157,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    }[];
+                    "application/json": unknown;
                 };
             };
             /** @description Validation Error */
