@@ -98,8 +98,8 @@ def install_backend(
     api: Api, name: str | None, uri: str, called: str, alias: str, force: bool, target: dict[str, Any], **waiting: Any
 ) -> None:
     """Install a backend. Machines that join later get it too, unless machines were named."""
-    if uri and not called:
-        name, called = None, name or ""
+    if uri and name and not called:
+        called, name = name, None
     if bool(name) == bool(uri):
         raise InvalidInput(
             f"say what to install: a NAME from `{command('backends available')}`, or one of your own with --uri"
