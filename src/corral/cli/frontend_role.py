@@ -110,7 +110,9 @@ class FrontendRole:
         )
         guesses = Guesses(clock)
         public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
-        gate = Gate(stores.access, guesses, clock=clock, auth=settings.auth, public=public)
+        gate = Gate(
+            stores.access, guesses, clock=clock, auth=settings.auth, public=public, public_url=settings.public_url or ""
+        )
         self._serving = ServingParts(
             me, place, stores, bus, gate, self._inflight, disk=disk,
             loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,

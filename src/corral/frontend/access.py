@@ -4,14 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from corral.core.errors import Forbidden, Unauthenticated
 from corral.frontend.guesses import Guesses
+from corral.settings.values import is_loopback_host
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.system import Clock
 
 SESSION_COOKIE = "corral_session"
 CLIENT_HEADER = "x-corral-client"
+NAMING = ("host", "origin")
+"""Headers in which a browser tells whom it means to call, and for which page."""
 REMEMBER_S = 2.0
 REMEMBER_MOST = 4096
 
@@ -65,6 +69,13 @@ class Principal:
         return f"key {self.name}" if self.key_id else self.name
 
 
+def _host_of(location: str) -> str:
+    try:
+        return urlsplit(location).hostname or ""
+    except ValueError:
+        return ""
+
+
 ANYONE = Principal("anyone (no-auth)", Scope.ADMIN)
 
 
@@ -78,14 +89,23 @@ class Gate:
     """Keys are looked up in the store and remembered for two seconds: a revoked one is dead everywhere by then."""
 
     def __init__(
-        self, store: KeyStore, guesses: Guesses, *, clock: Clock, auth: bool, public: frozenset[str] = frozenset()
+        self,
+        store: KeyStore,
+        guesses: Guesses,
+        *,
+        clock: Clock,
+        auth: bool,
+        public: frozenset[str] = frozenset(),
+        public_url: str = "",
     ) -> None:
-        """`public`: further paths that anyone may read, by setting."""
+        """`public`: further paths that anyone may read, by setting. `public_url`: what else than a loopback address
+        people may call this frontend."""
         self._store = store
         self._guesses = guesses
         self._clock = clock
         self._auth = auth
         self._public = public
+        self._public_host = _host_of(public_url)
         self._known: dict[str, tuple[float, ApiKey | None]] = {}
         self._forgotten = 0
         self._listeners: list[Callable[[ApiKey], None]] = []
@@ -110,6 +130,7 @@ class Gate:
         access = access_for(method, path)
         if access <= Access.NODE or (path in self._public and method in _READ):
             return None
+        self.check_page(headers)
         principal = await self.identify(headers, cookies, address)
         if principal is None:
             raise Unauthenticated("an API key is needed: send `Authorization: Bearer <key>`")
@@ -118,6 +139,21 @@ class Gate:
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
             raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every change")
         return principal
+
+    def check_page(self, headers: Mapping[str, str]) -> None:
+        """Where no key is asked for, any web page could have its reader's browser call us, under whatever name leads
+        here. Only this machine's own may."""
+        if self._auth:
+            return
+        named = [f"//{headers[name]}" if name == "host" else headers[name] for name in NAMING if name in headers]
+        if not all(self._is_own(_host_of(location)) for location in named):
+            raise Forbidden(
+                "without API keys (--no-auth) only pages and programs of this machine are served; call it by a loopback"
+                " address, or tell the name it has with --public-url"
+            )
+
+    def _is_own(self, host: str) -> bool:
+        return bool(host) and (is_loopback_host(host) or host == self._public_host)
 
     def listen(self, hear: Callable[[ApiKey], None]) -> None:
         """`hear` is called with every key that was changed or revoked through this process."""

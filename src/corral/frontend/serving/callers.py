@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
-from corral.frontend.access import CLIENT_HEADER
+from corral.frontend.access import CLIENT_HEADER, NAMING
 from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.keys import KeyRing, LaneKey
 
@@ -11,8 +11,9 @@ from corral.frontend.serving.keys import KeyRing, LaneKey
 async def ask_who(keys: KeyRing, headers: Mapping[bytes, bytes], method: bytes, address: str) -> LaneKey:
     authorization = headers.get(b"authorization", b"")
     shown = {"authorization": authorization.decode("latin-1")}
-    if CLIENT_HEADER.encode() in headers:
-        shown[CLIENT_HEADER] = "1"
+    for name in (CLIENT_HEADER, *NAMING):
+        if name.encode() in headers:
+            shown[name] = headers[name.encode()].decode("latin-1")
     cookies = _read_cookies(headers.get(b"cookie", b""))
     key = await keys.ask(shown, cookies, method.decode("latin-1"), address)
     if key is not None:

@@ -78,8 +78,6 @@ class StoredKeys:
         key = self._seen.get(authorization)
         if key is not None:
             return key
-        if not self._auth:
-            return NO_AUTH
         if authorization[:7].lower() != b"bearer " or self._loop.time() > self._fresh_until_s:
             return None
         key = self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
@@ -90,6 +88,9 @@ class StoredKeys:
     async def ask(
         self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
     ) -> LaneKey | None:
+        if not self._auth:
+            self._gate.check_page(headers)
+            return NO_AUTH
         if not headers.get("authorization") and not cookies:
             return None
         principal = await self._gate.identify(headers, cookies, address)
