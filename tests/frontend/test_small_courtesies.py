@@ -1,5 +1,6 @@
 """Small things people meet in their first hour."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from corral.bus.credentials import make_key
 from corral.core.errors import Unavailable
 from corral.system import SystemIds
 from harness.ports import free_port
-from harness.programs import Program, clean_environment
+from harness.programs import Program, clean_environment, run_cli
 
 
 def test_a_node_goes_by_its_name_too(frontend: Any) -> None:
@@ -63,6 +64,12 @@ def test_every_change_is_logged_once(frontend: Any) -> None:
     assert len(changes) == 1
     assert "/approve" in changes[0]
     assert "key admin" in changes[0]
+
+
+def test_the_doctor_looks_for_no_free_ports_where_a_frontend_has_them(frontend: Any) -> None:
+    environment = clean_environment(CORRAL_DATA_DIR=str(frontend.data), CORRAL_BUS_PORT=str(frontend.nats.port))
+    findings = json.loads(run_cli("doctor", "--json", environment=environment).stdout)
+    assert [finding for finding in findings if finding["state"] == "problem"] == []
 
 
 def test_a_seed_the_bus_does_not_trust_is_called_that(frontend: Any, tmp_path: Path) -> None:

@@ -56,11 +56,11 @@ def doctor_command(api: Api) -> None:
         _check_python(),
         _check_disk(directory),
         _check_frontend(api, directory, status),
-        *_check_ports(planned, last, running=disk.is_held(directory, "up")),
+        *_check_ports(planned, last, running=_is_running(directory)),
         *_check_gpus(directory),
         _check_bus_program(),
         _check_store(status, alone, directory),
-        _check_bus(status, alone, planned),
+        _check_bus(status, alone, planned, own=disk.is_held(directory, "up")),
         _check_clock(api, running=status is not None),
     ]
     if api.as_json:
@@ -86,10 +86,14 @@ def _sum_up(findings: Sequence[Finding], *, start: str) -> str:
     return f"\nNothing stands in the way{noted}." + (f" To start: {start}" if start else "")
 
 
+def _is_running(directory: Path) -> bool:
+    return disk.is_held(directory, "up") or disk.is_held(directory, "frontend")
+
+
 def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) -> Finding:
     if status is not None:
         return Finding("frontend", "ok", f"{api.url} answers, version {status['version']}")
-    if not disk.is_held(directory, "up") and not disk.is_held(directory, "frontend"):
+    if not _is_running(directory):
         return Finding("frontend", "ok", f"none runs on {directory}")
     try:
         api.call("GET", "api", "status")
@@ -208,12 +212,14 @@ async def _open_store(url: str) -> str:
         await database.close()
 
 
-def _check_bus(status: dict[str, Any] | None, settings: FrontendSettings, planned: UpSettings) -> Finding:
+def _check_bus(status: dict[str, Any] | None, settings: FrontendSettings, planned: UpSettings, *, own: bool) -> Finding:
+    """`own`: an `up` runs it."""
     if status is not None:
         bus = status["bus"]
         if bus["connected"]:
             return Finding("bus", "ok", f"{bus['url']} connected")
-        return Finding("bus", "problem", f"{bus['url']}: {bus['problem']}", "see the bus's log in the data directory")
+        advice = "see the bus's log in the data directory" if own else "check that nats-server runs there"
+        return Finding("bus", "problem", f"{bus['url']}: {bus['problem']}", advice)
     if "bus" in settings.model_fields_set:
         first = urlsplit(settings.bus.split(",")[0])
         host, port = first.hostname or "", first.port or BUS_PORT
