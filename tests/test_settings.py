@@ -76,6 +76,7 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("CORRAL_LABELS", "fast", "tier=fast"),
         ("CORRAL_LABELS", "my room=b2", "cannot be a label"),
         ("CORRAL_VRAM_BUDGET", "lots", "not a memory budget"),
+        ("CORRAL_BACKEND_USER", "no such user", "this machine has no user"),
         ("CORRAL_LOG_LEVEL", "loud", "debug"),
         ("LOCALAI_HEARTBEAT_INTERVAL", "-1s", "positive"),
         ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
 from corral.settings.values import (
     AlsoNamed,
+    BackendUser,
     BusUrl,
     DataDir,
     Duration,
@@ -278,7 +279,7 @@ class WorkerSettings(StorageSettings, SourceSettings):
     """Leave backends serving when this worker is stopped, for the next one to take over. Off: stop them too."""
     backend_ports: PortRange = "20000-23999"
     """Ports backends may listen on. Those this machine hands out to outgoing connections are left out."""
-    backend_user: str | None = None
+    backend_user: BackendUser | None = None
     """Run backends as this user of the system, or each as a user of its own from a range of numbers nobody else has
     (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root."""
     backend_environment: NameList = ()

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import pwd
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -188,6 +189,23 @@ def span_of(text: str) -> range | None:
     if not dash or not first.isdigit() or not last.isdigit():
         return None
     return range(int(first), int(last) + 1)
+
+
+def _check_user(value: str) -> str:
+    """A user of this machine, or a range of numbers; and somebody else only for who may become that."""
+    own = os.geteuid()
+    user = None
+    if span_of(value) is None:
+        try:
+            user = pwd.getpwnam(value).pw_uid
+        except KeyError:
+            raise ValueError(f"this machine has no user {value!r}") from None
+    if own not in (0, user):
+        raise ValueError("only a worker that runs as root can run backends as another user")
+    return value
+
+
+BackendUser = Annotated[str, AfterValidator(_check_user)]
 
 
 def read_size(value: Any) -> Any:
