@@ -89,6 +89,12 @@ NEED = Need(model="m", weights_bytes=4 * GIB)
             id="memory-and-nothing-to-evict",
         ),
         pytest.param(
+            NEED,
+            room(free_memory=-GIB, budget="10%"),
+            "0 B of memory are free within its budget of 10% and 5.0 GiB are needed",
+            id="budget-of-a-machine-that-runs-nothing",
+        ),
+        pytest.param(
             replace(NEED, groups=frozenset({"big"})),
             room(replicas=(held("1", "rival", groups=frozenset({"big"}), evictable=False),)),
             "rival runs there and shares concurrency group big, and what runs there is busy or must stay",

@@ -24,6 +24,25 @@ def test_a_node_goes_by_its_name_too(frontend: Any) -> None:
     assert frontend.admin.call("GET", "/api/nodes/by%20name").status == 404
 
 
+def test_what_a_machine_may_use_is_set_shown_and_taken_back(frontend: Any) -> None:
+    frontend.register(name="small", total_ram=8 << 30, available_ram=4 << 30, total_vram=0)
+
+    def cli(*words: str) -> str:
+        environment = clean_environment(CORRAL_URL=frontend.admin.url, CORRAL_API_KEY=frontend.admin.key)
+        done = run_cli("nodes", *words, environment=environment)
+        return done.stdout or done.stderr
+
+    assert cli("budget", "small", "50%") == "small: models may use 50% of its memory\n"
+    shown = frontend.admin.call("GET", "/api/nodes/small").json()
+    assert (shown["vram_budget"], shown["vram_budget_bytes"]) == ("50%", 4 << 30), "it has no GPU"
+    assert "50% of its memory" in cli("show", "small")
+    assert "write for example 80%" in cli("budget", "small", "much")
+    assert cli("budget", "small", "none") == "small: models may use all of its memory\n"
+    assert cli("limit", "small", "3") == "small: 3 replicas per model\n"
+    assert "neither a number nor" in cli("limit", "small", "few")
+    assert cli("limit", "small", "none") == "small: 1 replica per model\n"
+
+
 @pytest.mark.parametrize("key", ["node.name", "node.replica-slots", "gpu.vendor", "gpu.vram"])
 def test_what_a_machine_is_nobody_can_label_otherwise(frontend: Any, key: str) -> None:
     node = frontend.register(name="labelled", labels={key: "told by the worker"}).json()

@@ -61,6 +61,7 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     nowhere = cli(admin, "models", "scale", "tiny", "--everywhere", "--selector", "tier=fast").stdout
     assert "That is none now: no healthy machine has the labels tier=fast" in nowhere
     assert "no healthy one is such" in cli(admin, "models", "list").stdout
+    assert "no healthy machine has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 
 def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(herd: Herd) -> None:

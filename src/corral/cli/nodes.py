@@ -121,6 +121,7 @@ def show_node(api: Api, node: str) -> None:
         ("models", _listed(replicas) or "none"),
         ("in flight", str(found["in_flight_count"])),
         ("limit", _limit(found["max_replicas_per_model"])),
+        ("budget", f"{found['vram_budget']} of its memory" if found["vram_budget"] else "all of its memory"),
         ("labels", " ".join(labels)),
         ("last seen", _seen(found)),
     ]
@@ -203,6 +204,49 @@ def label_node(api: Api, node: str, labels: tuple[str, ...]) -> None:
     else:
         shown = " ".join(f"{key}={value}" for key, value in sorted(after["operator_labels"].items()))
         click.echo(f"{found['name']}: {shown or 'no labels of yours'}")
+
+
+@nodes_group.command("budget")
+@client_command
+@click.argument("node")
+@click.argument("budget")
+def set_budget(api: Api, node: str, budget: str) -> None:
+    """How much of a machine's memory models may use.
+
+    BUDGET is a share (80%) or an amount (12GB) of the GPUs' memory, or of the machine's where there are none; the word
+    `none` leaves it to the worker. What runs already stays."""
+    found = api.find_node(node)
+    after = _set(api, found, "vram-budget", None if budget == "none" else budget)
+    if not api.as_json:
+        click.echo(f"{found['name']}: models may use {after['vram_budget'] or 'all'} of its memory")
+
+
+@nodes_group.command("limit")
+@client_command
+@click.argument("node")
+@click.argument("replicas", metavar="REPLICAS|none")
+def set_limit(api: Api, node: str, replicas: str) -> None:
+    """How many replicas of one model a machine may run.
+
+    The word `none` leaves it to the worker."""
+    found = api.find_node(node)
+    if replicas != "none" and not replicas.isdecimal():
+        raise InvalidInput(f"{replicas!r} is neither a number nor `none`")
+    after = _set(api, found, "max-replicas-per-model", None if replicas == "none" else int(replicas))
+    if not api.as_json:
+        click.echo(f"{found['name']}: {_limit(after['max_replicas_per_model'])}")
+
+
+def _set(api: Api, node: dict[str, Any], what: str, value: str | int | None) -> dict[str, Any]:
+    """None takes back what an administrator set. The answer is the node as it is then."""
+    if value is None:
+        api.call("DELETE", "api", "nodes", node["id"], what)
+    else:
+        api.call("PUT", "api", "nodes", node["id"], what, body={"value": value})
+    after: dict[str, Any] = api.call("GET", "api", "nodes", node["id"])
+    if api.as_json:
+        print_json(after)
+    return after
 
 
 @nodes_group.command("remove")

@@ -79,7 +79,8 @@ def _said_of_model(decision: dict[str, Any]) -> tuple[Any, ...]:
 def _setback_line(setback: dict[str, Any]) -> str:
     times = "" if setback["failures"] == 1 else f" {setback['failures']} times"
     again = f"tried again there from {show_time(setback['until'])} on" if setback["rests"] else "tried after the others"
-    return f"Failed on {clean(setback['node'])}{times}, {again}: {clean(setback['error'])}"
+    error = "\n".join(map(clean, setback["error"].splitlines()))
+    return f"Failed on {clean(setback['node'])}{times}, {again}: {error}"
 
 
 def _print_decision(decision: dict[str, Any], often: str = "") -> None:
@@ -126,6 +127,10 @@ def _because(candidate: dict[str, Any]) -> str:
     return ", ".join(words for name, value in score.items() if (words := _score_words(name, value)))
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _score_words(name: str, value: int) -> str:
     """What speaks for or against a machine, as people say it; what is as good as can be needs no word."""
     if not value:
@@ -136,11 +141,11 @@ def _score_words(name: str, value: int) -> str:
         case "room_unknown":
             return "how much room it has is not known"
         case "in_flight":
-            return f"{value} requests in flight there"
+            return f"{_count(value, 'request')} in flight there"
         case "same_model":
             return f"{value} of the same model there"
         case "replicas":
-            return f"{value} replicas there"
+            return f"{_count(value, 'replica')} there"
         case "weights_missing":
             return "has not served this revision before, so its weights are fetched or checked first"
         case "free_mib_negated":

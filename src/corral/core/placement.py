@@ -101,6 +101,8 @@ class NodeRoom:
     replicas: tuple[HeldReplica, ...] = ()
     in_flight: int = 0
     takes_backends: bool = True
+    budget: str | None = None
+    """What of its memory models may use, as it was written, for people."""
     standing: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     """The beginning of its score, which is the same for every need."""
 
@@ -359,7 +361,8 @@ class _Judge:
         memory = self._wanted_bytes(room.device)
         if memory is not None and memory > free:
             self.crowded.add(room.id)
-            return f"{format_bytes(max(free, 0))} of memory are free and {format_bytes(memory)} are needed"
+            within = f" within its budget of {room.budget}" if room.budget else ""
+            return f"{format_bytes(max(free, 0))} of memory are free{within} and {format_bytes(memory)} are needed"
         return (failed, *room.standing, same, len(replicas), int(room.id not in need.staged_on), -(free >> 20))
 
     def _excluded(self, node_id: str) -> str:
@@ -405,7 +408,8 @@ def _cheapest_eviction(
             continue
         victims = _victims(need, room)
         if victims is None:
-            verdicts[position] = f"{verdicts[position]}, and what runs there is busy or must stay"
+            if room.replicas:
+                verdicts[position] = f"{verdicts[position]}, and what runs there is busy or must stay"
             continue
         rank = (len(victims), -min(victim.idle_ms for victim in victims), room.name)
         if best is None or rank < best:

@@ -45,6 +45,7 @@ def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: It
         replicas=tuple(replicas),
         in_flight=sum(replica.in_flight for replica in replicas),
         takes_backends=node.node_type is NodeType.BACKEND,
+        budget=node.vram_budget,
     )
 
 

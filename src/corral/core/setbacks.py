@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from corral.core.causes import brief_cause
 from corral.core.load_jobs import retry_delay_s
 
 IN_A_ROW = 3
@@ -28,7 +29,8 @@ class Setback:
     @property
     def reason(self) -> str:
         times = "" if self.failures == 1 else f" {self.failures} times"
-        return f"it failed here{times} and is tried here again from {clock_words(self.until_ms)} on: {self.error}"
+        again = f"tried here again from {clock_words(self.until_ms)} on"
+        return f"it failed here{times} and is {again}: {brief_cause(self.error)}"
 
 
 def clock_words(at_ms: int) -> str:
@@ -41,6 +43,6 @@ def rest_s(attempts: int, failures_here: int, *, draw: float) -> float:
 
 
 def cause_of(setbacks: Iterable[Setback]) -> str:
-    """What the machines that rest said, the latest first."""
+    """What the machines that rest said, the latest first, each in a line."""
     resting = sorted((one for one in setbacks if one.rests), key=lambda one: -one.failed_at_ms)
-    return "; ".join(dict.fromkeys(one.error for one in resting))
+    return "; ".join(dict.fromkeys(brief_cause(one.error).rstrip(".") for one in resting))

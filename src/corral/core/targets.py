@@ -46,6 +46,12 @@ def pick_serving(nodes: Iterable[Node], selector: Mapping[str, str]) -> list[Nod
     ]
 
 
+def why_nowhere(selector: Mapping[str, str]) -> str:
+    """Where `pick_serving` finds nobody."""
+    labels = ", ".join(f"{key}={value}" for key, value in selector.items())
+    return f"no healthy machine has the labels {labels}" if labels else "no machine is healthy"
+
+
 def pick_nodes(nodes: Sequence[Node], target: Target) -> list[Node]:
     """Raises for a name nobody has, and for a node that may not be asked; a selector that fits none is no error."""
     if not target.nodes:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from corral.core.causes import brief_cause
 from corral.core.errors import Conflict, Fenced
 from corral.core.load_jobs import LoadProgress
 from corral.core.nodes import NodeStatus
@@ -277,7 +278,7 @@ class LoadClaimStore:
                 " changed_at = now_ms() WHERE id = $1",
                 job.id,
                 error[:ERROR_MOST_CHARS],
-                f"another machine is looked for: {error[:REASON_MOST_CHARS]}",
+                f"another machine is looked for: {brief_cause(error)[:REASON_MOST_CHARS]}",
             )
 
         await self._database.write(body)
@@ -397,7 +398,7 @@ async def _give_place_back(tx: Tx, held: LoadJob, error: str, *, stop: bool) -> 
     if held.replica_id is None:
         return
     if stop:
-        why = f"its load failed: {error[:REASON_MOST_CHARS]}"
+        why = f"its load failed: {brief_cause(error)[:REASON_MOST_CHARS]}"
         await set_states(tx, [held.replica_id], ReplicaState.STOPPING, why)
     else:
         await tx.execute("DELETE FROM replicas WHERE id = $1", held.replica_id)

@@ -110,10 +110,12 @@ def _time(at_ms: int) -> datetime:
 
 
 def _budget_bytes(node: Node) -> int | None:
-    if not node.vram_budget or node.total_vram is None:
+    """Of the GPUs' memory, or of the machine's where there are none."""
+    total = node.total_vram or node.total_ram
+    if not node.vram_budget or total is None:
         return None
     try:
-        return parse_budget_bytes(node.vram_budget, total_bytes=node.total_vram)
+        return parse_budget_bytes(node.vram_budget, total_bytes=total)
     except InvalidInput:
         return None
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, StrictBool, StrictStr
 
 from corral.core.errors import CorralError
 from corral.core.scaling import Scheduling
-from corral.core.targets import pick_serving
+from corral.core.targets import pick_serving, why_nowhere
 from corral.frontend.admin.loads import Desk
 from corral.frontend.admin.principal import Actor
 from corral.frontend.admin.replica_view import show_time
@@ -90,9 +90,7 @@ async def _possible(stores: Stores, desk: Desk, wanted: Scheduling) -> dict[str,
     """How many of the replicas that are wanted fit now, and what keeps the others out; nothing when nobody can say."""
     if wanted.spread_all:
         count = len(pick_serving(await stores.nodes.read_all(), wanted.selector))
-        labels = ", ".join(f"{key}={value}" for key, value in wanted.selector.items())
-        reason = f"no healthy machine has the labels {labels}" if labels else "no machine is healthy"
-        return {"possible_replicas": count} | ({} if count else {"possible_reason": reason})
+        return {"possible_replicas": count} | ({} if count else {"possible_reason": why_nowhere(wanted.selector)})
     if not wanted.min_replicas:
         return {}
     try:

@@ -1,6 +1,6 @@
 """`/api/why`: the recorded decision behind where a model runs, what a node got, and where a request went."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -9,9 +9,12 @@ from fastapi import APIRouter, Response
 from corral.bus.request_notes import RequestNote
 from corral.core.errors import NotFound
 from corral.core.load_jobs import loading_object
+from corral.core.nodes import Node
 from corral.core.setbacks import Setback
+from corral.core.targets import pick_serving, why_nowhere
 from corral.frontend.admin.replica_view import InFlight, show_decision, show_replicas, show_time, verdict_on
 from corral.frontend.answers import MsgspecJson
+from corral.store.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 
 Explain = Callable[[str], Awaitable[RequestNote | None]]
@@ -50,7 +53,8 @@ async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict
     decisions = await stores.decisions.read(model=model.name)
     records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
     record = records.get(model.name)
-    nodes: dict[str, str] = {node.id: node.name for node in await stores.nodes.read_all()}
+    there = await stores.nodes.read_all()
+    nodes: dict[str, str] = {node.id: node.name for node in there}
     found = [replica for replica in await stores.replicas.read_standing() if replica.row.model == model.name]
     answer: dict[str, Any] = {
         "model": model.name,
@@ -64,9 +68,16 @@ async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict
         "setbacks": [_show_setback(nodes.get(node, node), setback) for node, setback in setbacks.items()],
         "decisions": [show_decision(decision) for decision in decisions],
     }
-    if record is not None and record.state.unsatisfiable_reason:
-        answer["unsatisfiable"] = record.state.unsatisfiable_reason
+    if record is not None and (reason := _unsatisfiable(record, there)):
+        answer["unsatisfiable"] = reason
     return answer
+
+
+def _unsatisfiable(record: SchedulingRecord, nodes: Sequence[Node]) -> str:
+    wanted = record.scheduling
+    if wanted.spread_all and not pick_serving(nodes, wanted.selector):
+        return why_nowhere(wanted.selector)
+    return record.state.unsatisfiable_reason
 
 
 def _show_setback(node: str, setback: Setback) -> dict[str, Any]:

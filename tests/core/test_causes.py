@@ -1,0 +1,42 @@
+"""One line of a long story."""
+
+import pytest
+
+from corral.core.causes import LAST_WORDS, brief_cause
+
+
+def died(*lines: str) -> str:
+    return f"w1 could not start m: m#0 did not start: exit code 1. {LAST_WORDS}" + "".join(f"\n    {x}" for x in lines)
+
+
+TRACEBACK = ("Traceback (most recent call last):", '  File "/w/run.py", line 3, in main', "KeyError: 'x'")
+
+
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [
+        pytest.param("w1 has no room", "w1 has no room", id="nothing-to-shorten"),
+        pytest.param("one\n  and two", "one and two", id="in-one-line"),
+        pytest.param(died(), died(), id="it-said-nothing"),
+        pytest.param(
+            died("loading", "failed to open '/data/models/m.gguf' (No such file)", "exiting due to an error"),
+            "w1 could not start m: m#0 did not start: exit code 1: failed to open 'm.gguf' (No such file)",
+            id="the-first-line-that-names-a-problem",
+        ),
+        pytest.param(
+            died("hello", *TRACEBACK),
+            "w1 could not start m: m#0 did not start: exit code 1: KeyError: 'x'",
+            id="a-traceback-ends-with-its-error",
+        ),
+        pytest.param(
+            died("cannot load https://host/a/b", *TRACEBACK),
+            "w1 could not start m: m#0 did not start: exit code 1: cannot load https://host/a/b",
+            id="what-it-said-before-and-an-address-is-no-path",
+        ),
+        pytest.param(
+            died("a", "b"), "w1 could not start m: m#0 did not start: exit code 1: b", id="else-what-it-said-last"
+        ),
+    ],
+)
+def test_brief_cause(text: str, brief: str) -> None:
+    assert brief_cause(text) == brief
