@@ -151,7 +151,8 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     admin_key: Secret | None = None
     """An admin API key to accept from the first start on. Made and kept in the data directory when not given."""
     auth: bool = True
-    """Ask for API keys. Can be switched off only while listening on loopback."""
+    """Ask for API keys. Can be switched off only while listening on loopback; then only this machine's own programs and
+    pages are served."""
     auto_approve: Annotated[bool, LocalAiName("LOCALAI_AUTO_APPROVE_NODES")] = False
     """Let machines with the token work without an administrator's approval."""
     worker_jwt_ttl_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
@@ -328,4 +329,5 @@ class UpSettings(WatchSettings):
     auto_approve: bool = False
     """Let machines with the token work without an administrator's approval."""
     auth: bool = True
-    """Ask for API keys. Can be switched off only while listening on loopback."""
+    """Ask for API keys. Can be switched off only while listening on loopback; then only this machine's own programs and
+    pages are served."""

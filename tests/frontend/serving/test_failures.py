@@ -509,6 +509,17 @@ async def test_a_model_that_takes_longer_says_how_far_it_is() -> None:
     }  # fmt: skip
 
 
+async def test_a_crash_of_ours_while_a_model_is_loaded_leaves_nobody_waiting() -> None:
+    class Broken:
+        async def ensure(self, model: str, *, within_s: float) -> None:
+            raise ZeroDivisionError
+
+    async with running_lane(loads=Broken()) as lane, httpx.AsyncClient(headers=AUTH) as client:
+        lane.serve("m")
+        answer = await client.post(lane.url + CHAT, json=BODY, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+
+
 async def test_a_load_that_fails_tells_the_cause() -> None:
     async def load(model: str) -> None:
         raise LoadFailed("no node has 40 GiB of memory free")

@@ -102,7 +102,18 @@ class Exchange:
             self._wait_for(self._ask_who())
 
     def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = self._lane.spawn(work)
+        self._task = self._lane.spawn(self._carry_out(work))
+
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:
+            self._crash()
+
+    def _crash(self) -> None:
+        """A bug of ours: the client hears of it, and its connection and other requests go on."""
+        log.exception("lane.request_crashed", path=self.head.path.decode("latin-1"), model=self._model_name())
+        self._refuse(crashed())
 
     async def _ask_who(self) -> None:
         try:
@@ -140,9 +151,7 @@ class Exchange:
         except CorralError as error:
             self._refuse(refusal_of(error))
         except Exception:
-            # A bug of ours: the client hears of it, and its connection and other requests go on.
-            log.exception("lane.request_crashed")
-            self._refuse(crashed())
+            self._crash()
 
     async def _look_again(self, key: LaneKey) -> None:
         """Another frontend may just have added the model."""
