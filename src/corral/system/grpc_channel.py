@@ -4,6 +4,7 @@ grpcio is loaded with the first backend that needs it.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ class BackendSilent(TimedOut):
     code = "backend_silent"
 
 
+# Where a process listens is nothing for clients, who are told these errors.
+_ADDRESS = re.compile(r"ipv[46]:\S+:\s")
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", MESSAGE_MOST_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_MOST_BYTES),
@@ -61,7 +64,6 @@ class GrpcChannel:
     def __init__(self, address: str, token: str) -> None:
         import grpc
 
-        self.address = address
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
 
@@ -87,7 +89,7 @@ class GrpcChannel:
                         reply = await call.read()
                 except TimeoutError:
                     raise BackendSilent(
-                        f"the backend at {self.address} said nothing for {silence_s:.0f} s while answering {method}"
+                        f"the backend said nothing for {silence_s:.0f} s while answering {method}"
                     ) from None
                 except grpc.aio.AioRpcError as error:
                     raise self._meaning(method, error.code(), error.details() or "") from None
@@ -107,7 +109,8 @@ class GrpcChannel:
         import grpc
 
         status = grpc.StatusCode
-        text = f"{method} at {self.address}: {details or code.name}"
+        details = _ADDRESS.sub("", details)
+        text = f"{method}: {details or code.name}"
         if MISMATCH in details and code is status.NOT_FOUND:
             return WrongProcess(f"another model is served there. {text}")
         if code is status.FAILED_PRECONDITION or NOT_LOADED in details:
