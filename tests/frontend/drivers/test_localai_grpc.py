@@ -462,7 +462,7 @@ async def test_the_configuration_is_read_once_and_the_connection_lasts(rig: Rig)
 async def test_a_process_that_is_gone_is_another_replicas_chance(rig: Rig, tmp_path: Path) -> None:
     gone = RunningBackend(tmp_path / "gone")
     gone.stop()
-    with pytest.raises(BackendGone, match="Predict: .* refused") as told:
+    with pytest.raises(BackendGone, match=r"Predict: .* refused") as told:
         await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, address=gone.address))
     assert gone.address not in str(told.value)
 

@@ -108,12 +108,8 @@ class Exchange:
         try:
             await work
         except Exception:
-            self._crash()
-
-    def _crash(self) -> None:
-        """A bug of ours: the client hears of it, and its connection and other requests go on."""
-        log.exception("lane.request_crashed", path=self.head.path.decode("latin-1"), model=self._model_name())
-        self._refuse(crashed())
+            log.exception("lane.request_crashed", model=self._model_name())
+            self._refuse(crashed())
 
     async def _ask_who(self) -> None:
         try:
@@ -151,7 +147,9 @@ class Exchange:
         except CorralError as error:
             self._refuse(refusal_of(error))
         except Exception:
-            self._crash()
+            # A bug of ours: the client hears of it, and its connection and other requests go on.
+            log.exception("lane.request_crashed", model=self._model_name())
+            self._refuse(crashed())
 
     async def _look_again(self, key: LaneKey) -> None:
         """Another frontend may just have added the model."""
