@@ -87,6 +87,7 @@ def test_a_range_without_a_usable_port_names_the_setting(wanted: PortSpan) -> No
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.floats(0, 60)), max_size=60))
 def test_whatever_happens_a_port_has_one_owner_and_rests_before_the_next(steps: list[tuple[str, bool, float]]) -> None:
+    """INV-22."""
     pool = PortPool(range(4))
     now_s = 0.0
     held: dict[str, int] = {}

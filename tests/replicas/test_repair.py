@@ -57,7 +57,7 @@ def test_a_dead_machines_replica_is_rebuilt_elsewhere(herd: Herd, shelf: Shelf) 
 
 
 def test_a_process_that_is_gone_is_noticed_and_replaced(herd: Herd, shelf: Shelf) -> None:
-    """Killed with its keeper, so that nobody starts it again: the worker's own table is the evidence."""
+    """INV-18. Killed with its keeper, so that nobody starts it again: the worker's own table is the evidence."""
     admin = herd.start_frontend()
     herd.start_worker("w1")
     add_model(admin, shelf, replicas=1)
@@ -102,7 +102,7 @@ def test_a_killed_process_is_off_the_routes_within_a_second_and_nobody_is_refuse
 
 
 def test_silence_is_not_death(herd: Herd, shelf: Shelf) -> None:
-    """F-19: the bus comes and goes; nothing is reaped, nothing is loaded again."""
+    """INV-20. F-19: the bus comes and goes; nothing is reaped, nothing is loaded again."""
     admin = herd.start_frontend()
     herd.start_worker("w1")
     add_model(admin, shelf, replicas=1)

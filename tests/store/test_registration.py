@@ -91,6 +91,7 @@ async def test_a_new_process_is_a_new_epoch_and_the_old_ones_credentials_are_voi
 
 
 async def test_what_an_operator_set_survives_renewal_restart_and_wipe(stores: Stores, rig: Rig) -> None:
+    """INV-29."""
     node = await set_by_operator(stores, await join(stores, M))
     expected = operator_part(node)
     reported = {"labels": {"tier": "worker's"}, "max_replicas_per_model": 9, "vram_budget": "10%"}

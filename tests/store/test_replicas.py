@@ -257,7 +257,7 @@ async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: 
 
 @pytest.mark.parametrize("nodes", [1, 3])
 async def test_places_are_never_given_twice(stores: Stores, rig: Rig, nodes: int) -> None:
-    """Twelve loads of 12 GiB each for nodes with 32 GiB: two on each, whoever asks when."""
+    """INV-25. Twelve loads of 12 GiB each for nodes with 32 GiB: two on each, whoever asks when."""
     await add_nodes(stores, *(make_node(f"n{number}", max_replicas_reported=9) for number in range(nodes)))
     revision = (await stores.models.save(TINY, "ann")).revision
     await stores.load_jobs.ask_more("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
@@ -299,6 +299,7 @@ async def test_a_load_without_a_place_waits_with_a_reason_and_wakes_on_new_capac
 
 
 async def test_an_edit_takes_the_old_revision_off_the_routes_at_once(stores: Stores) -> None:
+    """INV-27."""
     await add_nodes(stores, make_node("a"))
     await serve(stores)
     assert await routed(stores) == ["a"]
@@ -330,6 +331,7 @@ async def test_a_successor_takes_the_place_of_the_one_it_replaces(stores: Stores
 
 
 async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_the_version(stores: Stores) -> None:
+    """INV-23."""
     await add_nodes(stores, make_node("a"), make_node("b"))
     await serve(stores)
     await stores.load_jobs.ask_more("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)

@@ -72,6 +72,20 @@ async def test_new_capacity_wakes_what_failed_on_machines_and_nothing_else(store
     assert failed.state is LoadState.FAILED
 
 
+async def test_the_end_of_what_did_not_start_is_no_new_capacity_for_it(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    await reserve(stores, job, await need_of(stores, job))
+    await stores.load_claims.fail_here(job, "exit code 1", draw=1.0, stop=True)
+    job = await claim(stores)
+    await stores.load_claims.rest(
+        job, await decide(stores, await need_of(stores, job)), "exit code 1", until_ms=1 << 50
+    )
+    [ending] = await stores.replicas.claim_stops()
+    await stores.replicas.stopped(ending)
+    assert (await ask(stores, job.revision)).due_at == 1 << 50
+
+
 async def test_setbacks_go_with_an_unload_a_delete_and_time(stores: Stores, rig: Rig) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     job = await start(stores)

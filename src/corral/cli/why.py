@@ -240,7 +240,7 @@ def _rule(answer: dict[str, Any]) -> str:
         case _ if against:
             return (
                 f"of two at random the less busy one, with {chosen['open']} open requests"
-                f" ({clean(against['node'])} had {against['open']})"
+                f" ({_place(against)} had {against['open']})"
             )
         case _:
             return f"it had {chosen['open']} open requests"

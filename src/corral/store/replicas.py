@@ -262,7 +262,7 @@ class ReplicaStore:
         async def body(tx: Tx) -> None:
             gone = await tx.execute("DELETE FROM replicas WHERE id = $1 AND state = 'stopping'", replica.id)
             if gone:
-                await wake_loads(tx)
+                await wake_loads(tx, freed_by=replica.model)
                 await bump_version(tx, ROUTES)
 
         await self._database.write(body)

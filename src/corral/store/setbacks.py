@@ -65,11 +65,13 @@ async def clear_setbacks(tx: Tx, model: str, *, node_id: str | None = None) -> N
     )
 
 
-async def wake_loads(tx: Tx) -> None:
+async def wake_loads(tx: Tx, *, freed_by: str = "") -> None:
     """There is room that was not there before: what waits in the queue is tried now, and what failed on machines that
-    rest may be asked for again, since there may be another."""
+    rest may be asked for again, since there may be another. Not so of the model whose own end made the room: that may
+    be the last of the very process that did not start."""
     await tx.execute(
         "UPDATE load_jobs SET due_at = now_ms() WHERE due_at > now_ms() AND (state = 'pending' OR (state = 'failed'"
-        " AND EXISTS (SELECT 1 FROM load_setbacks WHERE load_setbacks.model = load_jobs.model"
-        " AND load_setbacks.revision = load_jobs.revision AND until_at > now_ms())))"
+        " AND model <> $1 AND EXISTS (SELECT 1 FROM load_setbacks WHERE load_setbacks.model = load_jobs.model"
+        " AND load_setbacks.revision = load_jobs.revision AND until_at > now_ms())))",
+        freed_by,
     )

@@ -328,6 +328,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_a_proper_end(
 async def test_a_port_that_another_process_took_over_never_answers(
     lane: RunningLane, client: httpx.AsyncClient, replica: Start
 ) -> None:
+    """INV-21."""
     one, other = await replica("one"), await replica("other")
     lane.serve("m", one, other)
     lane.serve("n", other)
@@ -350,6 +351,7 @@ async def test_a_port_that_another_process_took_over_never_answers(
 async def test_a_client_that_leaves_frees_replica_socket_and_lease(
     lane: RunningLane, replica: Start, body: dict[str, Any]
 ) -> None:
+    """INV-24, INV-37."""
     one = await replica("one")
     hung_up = asyncio.Event()
 

@@ -129,6 +129,7 @@ async def test_requests_in_line_go_to_a_replica_that_appears(replica: Start) -> 
 
 
 async def test_what_other_frontends_work_on_counts_and_is_forgotten_when_they_die(replica: Start) -> None:
+    """INV-24."""
     one, two = await replica("one"), await replica("two")
     async with running_lane() as lane, caller(lane.url) as client:
         lane.serve("m", one, two, capacity=4)

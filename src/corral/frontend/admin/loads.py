@@ -65,10 +65,14 @@ def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None
         return MsgspecJson({"model": model.name, "fits": not fit.reason, "reason": fit.reason})
 
     @router.post("/api/models/{name:path}/load", status_code=202)
-    async def load_model(name: str, wanted: LoadRequest | None = None) -> Response:
+    async def load_model(name: str, actor: Actor, wanted: LoadRequest | None = None) -> Response:
         model = await stores.models.read(name)
         asked = wanted or LoadRequest()
         node = find_node(await stores.nodes.read_all(), asked.node) if asked.node else None
+        if asked.retry or not any(job.active for job in await stores.load_jobs.read_of_model(model.name)):
+            # Who only asks again how far it is leaves no trace.
+            detail = {"node": node.id} if node is not None else {}
+            await stores.events.append(actor=actor, action="model.load_wanted", subject=model.name, detail=detail)
         if asked.retry:
             await stores.load_jobs.forgive(model.name, node_id=node.id if node is not None else None)
         if node is not None:
