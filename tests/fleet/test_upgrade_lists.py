@@ -47,8 +47,14 @@ def test_every_frontend_tells_the_same_of_upgrades_nobody_looked_for_before(flee
     for name in both:
         assert (available(fleet, name), is_current(fleet, name)) == ({"echo": second}, [False])
 
-    third = fleet.offer_image("echo", localai_files("3"), tag="3")
+    # Asked for, and refused because there is nothing in it to start: it is still to come.
+    empty = fleet.offer_image("echo", {"README": b"nothing"}, tag="3")
+    fleet.wait_for_statuses(fleet.begin("/api/backends/upgrade/echo"), {"one": "error"})
+    for name in both:
+        assert (available(fleet, name), is_current(fleet, name)) == ({"echo": empty}, [False])
+
+    good = fleet.offer_image("echo", localai_files("4"), tag="4")
     asked = fleet.post("/api/backends/upgrades/check?wait=true")
     assert asked.json() == {"message": "galleries and registries were asked"}
-    assert available(fleet, "a") == {"echo": third}
-    fleet.wait_for(lambda: available(fleet, "b") == {"echo": third}, "the other frontend has looked too")
+    assert available(fleet, "a") == {"echo": good}
+    fleet.wait_for(lambda: available(fleet, "b") == {"echo": good}, "the other frontend has looked too")

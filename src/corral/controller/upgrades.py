@@ -39,10 +39,11 @@ class Refreshable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a backend is installed, and in which version."""
+    """Where a backend is installed."""
 
     state: NodeState
-    digest: str
+    versions: frozenset[str]
+    """By digest: the one it has, and the one that was last asked for there."""
 
 
 _Places = Mapping[str, Sequence[_Place]]
@@ -52,11 +53,11 @@ _Places = Mapping[str, Sequence[_Place]]
 class _Found:
     offered: Offered | Unfit
     known: frozenset[str]
-    """Versions that it had or that were offered at this look and before."""
+    """Versions that were there, asked for or offered at this look and before."""
 
-    def is_outdated(self, digest: str) -> bool:
-        """It has got a version that was neither there nor offered: there must have been news since."""
-        return digest not in self.known
+    def is_outdated(self, versions: frozenset[str]) -> bool:
+        """One of them was never heard of: there must have been news since."""
+        return not versions <= self.known
 
 
 class UpgradeCheck:
@@ -113,7 +114,7 @@ class UpgradeCheck:
             (name, place.state.node.id): found.offered
             for name, holders in places.items()
             for place in holders
-            if (found := self._found.get((name, place.state.node.id))) and not found.is_outdated(place.digest)
+            if (found := self._found.get((name, place.state.node.id))) and not found.is_outdated(place.versions)
         }
 
     @property
@@ -145,7 +146,7 @@ class UpgradeCheck:
         return {name: holders for name, holders in unknown.items() if holders}
 
     def _are_outdated(self, name: str, holders: Iterable[_Place]) -> bool:
-        return any((found := self._of(name, one)) and found.is_outdated(one.digest) for one in holders)
+        return any((found := self._of(name, one)) and found.is_outdated(one.versions) for one in holders)
 
     def _of(self, name: str, place: _Place) -> _Found | None:
         return self._found.get((name, place.state.node.id))
@@ -181,12 +182,18 @@ class UpgradeCheck:
 
     def _find(self, name: str, place: _Place, offered: Offered | Unfit) -> _Found:
         before = self._of(name, place)
-        known = {place.digest, *(before.known if before is not None else ())}
-        return _Found(offered, frozenset(known | ({offered.digest} if isinstance(offered, Offered) else set())))
+        known = place.versions | (before.known if before is not None else frozenset())
+        return _Found(offered, known | {offered.digest} if isinstance(offered, Offered) else known)
 
 
 def _find_places(states: Iterable[NodeState]) -> _Places:
     return {
-        name: [_Place(state, found.digest if (found := state.find(name)) is not None else "") for state in holders]
+        name: [_Place(state, _versions_of(state, name)) for state in holders]
         for name, holders in installed_names(states).items()
     }
+
+
+def _versions_of(state: NodeState, name: str) -> frozenset[str]:
+    found, wanted = state.find(name), state.newest.get(state.key_of(name))
+    digests = [found.digest if found is not None else "", wanted.wish.digest if wanted is not None else ""]
+    return frozenset(digest for digest in digests if digest)
