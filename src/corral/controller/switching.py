@@ -9,6 +9,7 @@ from corral.core.errors import TimedOut, Unavailable
 from corral.core.nodes import NodeId
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.rollout import ReplicaChange
+from corral.store.load_job_rows import LoadJob
 from corral.store.stores import Stores
 
 LOOK_EVERY_S = 0.5
@@ -52,8 +53,13 @@ class ReplicaSwitcher:
         failed = [job for job in jobs if job.replaces in replaced and not job.active]
         for job in failed:
             if job.id not in earlier:
-                raise Unavailable(job.last_error)
+                raise Unavailable(await self._cause(job, next(one for one in outdated if one.id == job.replaces)))
         if failed:
             await self._stores.load_jobs.forget_successors(outdated)
             earlier.difference_update(job.id for job in failed)
             self._poke()
+
+    async def _cause(self, job: LoadJob, replica: Replica) -> str:
+        """What happened on the replica's own node; what happened on others, where it was not tried."""
+        own = (await self._stores.setbacks.read(job.model, job.revision)).get(replica.node_id)
+        return own.error if own is not None and own.failed_at_ms >= job.created_at else job.last_error
