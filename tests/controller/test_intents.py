@@ -23,6 +23,7 @@ from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from harness.databases import kind, rig
 from harness.fleet_store import admission, healthy
+from harness.waiting import wait_until_async
 
 __all__ = ["kind", "rig"]
 
@@ -46,6 +47,7 @@ class Worker:
         self.installed: dict[str, dict[str, Any]] = {}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self._sequence = 0
+        self.epoch = 1
         self.applied: dict[str, int] = {}
 
     async def serve(self, verb: str, behave: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
@@ -66,7 +68,7 @@ class Worker:
         self._sequence += 1
         rows = [{"name": name, "is_system": False, "is_meta": False, **row} for name, row in self.installed.items()]
         return {
-            "node": self._node.id, "instance": "i", "epoch": 1, "sequence": self._sequence, "backends": rows,
+            "node": self._node.id, "instance": "i", "epoch": self.epoch, "sequence": self._sequence, "backends": rows,
             "processes": [], "applied": self.applied,
         }  # fmt: skip
 
@@ -259,6 +261,34 @@ async def test_a_lost_answer_is_not_waited_for_when_the_report_shows_the_order_d
         job = (await stores.admission.admit(admission(verb, node))).id
         done = only(await until(stores, job, "success", within_s=30))
     assert (done.attempts, worker.verbs()) == (0, [f"backend.{verb.value}"])
+
+
+async def test_an_order_whose_worker_was_started_again_is_asked_for_again(stores: Stores, connect: Connect) -> None:
+    node = await healthy(stores, "a")
+    worker = Worker(await connect("node"), node)
+
+    async def die_at_first(request: dict[str, Any]) -> dict[str, Any]:
+        if len(worker.asked) == 1:
+            worker.epoch = 2
+            await worker.tell()
+            await asyncio.sleep(3600)
+        return await worker.install(request)
+
+    await worker.serve("backend.install", die_at_first)
+    await worker.serve_reports()
+    patient = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+    async with controlling(stores, await connect("fe"), patient):
+        for name in ("one", "two"):  # once the second is written down, everybody has heard the first
+
+            async def is_written(name: str = name) -> bool:
+                return name in {row.name for row in (await stores.observed.read_backends()).get(node.id, ())}
+
+            worker.installed[name] = {"digest": "sha256:any"}
+            await worker.tell()
+            await wait_until_async(is_written, what=f"{name} is written down")
+        job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+        done = only(await until(stores, job, "success", within_s=30))
+    assert (done.attempts, worker.verbs()) == (0, ["backend.install", "backend.install"])
 
 
 async def test_a_delete_nobody_answered_in_time_is_done_when_a_report_shows_it(

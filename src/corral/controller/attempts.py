@@ -41,6 +41,7 @@ ROLLBACK_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 4.0
 CANCEL_AGAIN_S = 0.5
 AWAY_AGAIN_S = 2.0
+STARTED_AGAIN_S = 0.5
 UNKNOWN_AGAIN_S = 5.0
 ANSWER_FOLLOWS_WITHIN_S = 1.0
 """A worker reports what it has done and answers; an answer that is not there so long after the report is lost."""
@@ -84,6 +85,11 @@ class Running:
             self.shown_done = report
             self.patience.reschedule(asyncio.get_running_loop().time() + ANSWER_FOLLOWS_WITHIN_S)
 
+    def give_up(self) -> None:
+        """The worker was started anew: nobody is left who would answer."""
+        if self.patience is not None and self.shown_done is None:
+            self.patience.reschedule(asyncio.get_running_loop().time())
+
 
 class Attempts:
     def __init__(
@@ -101,6 +107,10 @@ class Attempts:
         within_s = self._within_s(intent)
         try:
             data = await self._await_answer(running, within_s)
+            if data is None and running.shown_done is None:
+                if running.called_off:
+                    return CalledOff("cancelled; the worker was started again meanwhile")
+                return Unreached("the worker was started again while it was at it", STARTED_AGAIN_S)
             running.answered = True
             on_answer()
             await self._pace.turn()
@@ -126,7 +136,7 @@ class Attempts:
         return Refused(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
     async def _await_answer(self, running: Running, within_s: float) -> bytes | None:
-        """None where it is lost, and a report shows the order done."""
+        """None where it is lost: a report shows the order done, or that the worker was started again."""
         try:
             async with asyncio.timeout(None) as running.patience:
                 return await self._send(running.claim.intent, within_s=within_s)

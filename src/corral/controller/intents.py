@@ -100,6 +100,8 @@ class IntentController:
         """By node and backend, of which no two orders are open."""
         self._applied: dict[str, dict[str, int]] = {}
         """By node: the last order carried out for each backend, as its newest report tells."""
+        self._epochs: dict[str, int] = {}
+        """By node: how often its worker has joined."""
         self._poked = asyncio.Event()
         self._results: list[tuple[Result, asyncio.Future[bool]]] = []
         self._have_results = asyncio.Event()
@@ -118,6 +120,11 @@ class IntentController:
             running = self._waiting.get((report.node, backend))
             if running is not None and running.claim.intent.generation == generation:
                 running.hear(report)
+        if report.epoch > self._epochs.get(report.node, report.epoch):
+            for (node, _), running in self._waiting.items():
+                if node == report.node:
+                    running.give_up()  # asking twice does no harm: whoever is at it already is joined
+        self._epochs[report.node] = report.epoch
 
     async def run(self) -> None:
         """Leaving ends what runs here; the claims run out and another frontend goes on."""
