@@ -277,6 +277,9 @@ async def test_the_backend_gets_messages_and_what_the_request_and_the_configurat
     assert got["loaded"]["ModelFile"] == "/m/tiny/tiny.gguf"
     assert got["loaded"]["ModelPath"] == "/m/tiny"
     assert got["loaded"]["ContextSize"] == 4096
+    shape = {"name": "x", "strict": True, "schema": {"enum": ["a", "b"]}}
+    shaped = await rig.asked(response_format={"type": "json_schema", "json_schema": shape})
+    assert shaped["request"]["Grammar"].startswith('root ::= rule-0\nrule-0 ::= "\\"a\\"" | "\\"b\\""\n')
     rig.use(TOKENIZER.replace("temperature: 0.25", "logit_bias: {'7': 2}"))
     assert (await rig.asked())["request"]["LogitBias"] == '{"7": 2}'
 

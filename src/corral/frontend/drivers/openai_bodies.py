@@ -42,8 +42,13 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
+class JsonSchema(msgspec.Struct, frozen=True):
+    schema: Any = True
+
+
 class ResponseFormat(msgspec.Struct, frozen=True):
     type: str = "text"
+    json_schema: JsonSchema | None = None
 
 
 class Sampling(Lenient, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral.core.errors import InvalidInput
+from corral.core.json_grammar import ANY_OBJECT, schema_grammar
 from corral.core.localai_messages import PREDICT_OPTIONS
 from corral.core.model_config import ModelConfig
 from corral.core.model_options import with_texts
@@ -58,15 +59,6 @@ FROM_CONFIG: Mapping[str, str] = {
     "prompt_cache_ro": "PromptCacheRO",
 }
 STOPS_MOST = 64
-JSON_GRAMMAR = r"""root ::= object
-value ::= object | array | string | number | "true" | "false" | "null"
-object ::= "{" ws (pair (ws "," ws pair)*)? ws "}"
-pair ::= string ws ":" ws value
-array ::= "[" ws (value (ws "," ws value)*)? ws "]"
-string ::= "\"" ([^"\\\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F]))* "\""
-number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
-ws ::= [ \t\n]*
-"""
 
 
 def sampling_options(config: ModelConfig, request: Sampling, *, draw: float) -> dict[str, Any]:
@@ -112,10 +104,13 @@ def chat_options(config: ModelConfig, request: ChatRequest) -> dict[str, Any]:
         case asked if asked.type == "text":
             pass
         case asked if asked.type == "json_object":
-            fields["Grammar"] = JSON_GRAMMAR
+            fields["Grammar"] = ANY_OBJECT
+        case asked if asked.type == "json_schema" and asked.json_schema is not None:
+            fields["Grammar"] = schema_grammar(asked.json_schema.schema)
         case asked:
             raise InvalidInput(
-                f"response_format {asked.type[:40]!r} cannot be asked of this backend; `json_object` can"
+                f"response_format {asked.type[:40]!r} cannot be asked of this backend; `json_object` can, and"
+                " `json_schema` with a json_schema"
             )
     return fields
 
