@@ -241,6 +241,20 @@ def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Pa
             again.stop()
 
 
+def test_keys_of_ones_own_are_taken_and_variables_meant_for_other_roles_lead_no_part_astray(tmp_path: Path) -> None:
+    own = {"CORRAL_ADMIN_KEY": "corral-my-own", "CORRAL_REGISTRATION_TOKEN": "my-own-token"}
+    stray = {"CORRAL_STORE": "postgresql://127.0.0.1:1/x", "CORRAL_BUS": "nats://127.0.0.1:1"}
+    running = Up(tmp_path, **own, **stray, CORRAL_TOKEN="stray", CORRAL_JOIN="http://127.0.0.1:1")
+    try:
+        admin = running.wait_ready()
+        for key in ("corral-my-own", admin.key):
+            assert Admin(running.url, key).nodes()["first"]["status"] == "healthy"
+        assert "--token my-own-token\n" in running.program.output()
+        assert sorted(key["name"] for key in admin.call("GET", "/api/keys").json()) == ["admin", "settings"]
+    finally:
+        running.program.stop()
+
+
 def test_a_part_that_cannot_start_says_why_and_only_why(tmp_path: Path) -> None:
     running = Up(tmp_path)
     running.wait_ready()

@@ -5,11 +5,11 @@ from pathlib import Path
 import psutil
 
 from harness.ports import free_port
-from harness.programs import Admin, Program
+from harness.programs import Admin, Program, clean_environment
 
 
 class Up:
-    def __init__(self, directory: Path, *flags: str, log: Path | None = None) -> None:
+    def __init__(self, directory: Path, *flags: str, log: Path | None = None, **environment: str) -> None:
         self.data = directory / "data"
         self.port, self.bus_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -19,7 +19,7 @@ class Up:
             "--health-interval", "0.5", *flags,
         )  # fmt: skip
         self.log = log or directory / "up.log"
-        self.program = Program("up", *self.flags, log=self.log)
+        self.program = Program("up", *self.flags, log=self.log, environment=clean_environment(**environment))
 
     def wait_ready(self) -> Admin:
         self.program.wait_for_output("Ctrl-C stops everything.", within_s=60)

@@ -17,9 +17,11 @@ log = structlog.get_logger()
 async def prepare_access(settings: FrontendSettings, stores: Stores, *, ids: Ids, disk: Disk) -> str:
     """Returns the token machines may join with."""
     keys = settings.data_dir / "keys"
+    belongs_to_up = settings.local_token is not None
     if settings.admin_key is not None:
-        await _add_admin(stores, settings.admin_key.get_secret_value(), ids)
-    else:
+        name = "settings" if belongs_to_up else "admin"
+        await _add_admin(stores, settings.admin_key.get_secret_value(), ids, name=name)
+    if settings.admin_key is None or belongs_to_up:
         await _keep_local_admin(settings, stores, keys / "admin.key", ids=ids, disk=disk)
     if settings.local_token is not None:
         await stores.access.add_join_token(settings.local_token.get_secret_value(), approves=True)
@@ -31,8 +33,8 @@ async def prepare_access(settings: FrontendSettings, stores: Stores, *, ids: Ids
     return token
 
 
-async def _add_admin(stores: Stores, key: str, ids: Ids) -> ApiKey:
-    return await stores.access.add_key(id=ids.uuid(), name="admin", scope=Scope.ADMIN, key=key, actor="start")
+async def _add_admin(stores: Stores, key: str, ids: Ids, *, name: str = "admin") -> ApiKey:
+    return await stores.access.add_key(id=ids.uuid(), name=name, scope=Scope.ADMIN, key=key, actor="start")
 
 
 async def _keep_local_admin(settings: FrontendSettings, stores: Stores, path: Path, *, ids: Ids, disk: Disk) -> None:

@@ -179,14 +179,15 @@ class Up:
         say()
         say(f"  Web UI and API  {url}")
         say(f"  Admin key       {key_path if self._settings.auth else 'not asked for (--no-auth)'}")
-        token = read_secret(self._disk, self._data / "keys" / "join.token")
+        key = read_secret(self._disk, key_path)
+        token = (await get_json(f"{self._local_url}/api/join-command", bearer=key))["token"]
         say(f"  Add a machine   {command(f'worker --join {url} --token {token}')}")
         if self._loopback:
             wider = self._command(listen=f"0.0.0.0:{self._port}")
             say(f"                  (from this machine only, with a --data-dir of its own; `{wider}` lets others join)")
         if not self._settings.auto_approve:
             say(f"                  and then here: {command_on('nodes approve NAME', self._data)}")
-        if not await get_json(f"{self._local_url}/api/models", bearer=read_secret(self._disk, key_path)):
+        if not await get_json(f"{self._local_url}/api/models", bearer=key):
             say(f"  Talk to a model {command_on('chat', self._data)}")
             say("                  (in another terminal; it offers a small one to begin with)")
         say("\nCtrl-C stops everything.")

