@@ -55,10 +55,13 @@ class SlowArchive(BaseHTTPRequestHandler):
 
     total_bytes, bytes_per_s = 640 << 20, 4 << 20
 
-    def do_GET(self) -> None:
+    def do_HEAD(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(self.total_bytes))
         self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
         with suppress(OSError):  # whoever fetched it was told to stop
             for _ in range(self.total_bytes // self.bytes_per_s * 10):
                 self.wfile.write(bytes(self.bytes_per_s // 10))
@@ -73,8 +76,8 @@ class Fleet:
     def __init__(self, directory: Path, opened: ExitStack) -> None:
         self.directory, self._opened = directory, opened
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_", "XDG_"))}
-        own_galleries = {"CORRAL_BACKEND_GALLERIES": "", "CORRAL_MODEL_GALLERIES": ""}
-        self._environment = {**kept, **own_galleries, "CORRAL_BACKEND_ATTEMPTS": "1"}
+        own = {"CORRAL_BACKEND_GALLERIES": "", "CORRAL_MODEL_GALLERIES": "", "CORRAL_TRUSTED_HOSTS": "127.0.0.1"}
+        self._environment = {**kept, **own, "CORRAL_BACKEND_ATTEMPTS": "1"}
         up = ("--listen", URL.removeprefix("http://"), "--bus-port", "18765", "--name", "workshop")
         self._start("up", "--data-dir", str(directory / "up"), *up)
         wait(lambda: "Ready in" in (directory / "up.log").read_text(), "corral up is ready")

@@ -13,7 +13,7 @@ import { useHeldNodes, type Held } from "@/data/nodes";
 import { useRetry } from "@/data/operations";
 import { closed } from "@/format/text";
 import styles from "./NodeRows.module.css";
-import { BUSY_EXPLAINED, pillOf, progressWords, waitingWords } from "./words";
+import { BUSY_EXPLAINED, pillOf, progressWords, shareOf, waitingWords } from "./words";
 
 /** What wants attention first. */
 const ORDER: readonly NodeProgressStatus[] = ["error", "running_on_worker", "downloading", "queued", "success", "cancelled", "not_applicable"];
@@ -83,18 +83,18 @@ const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProp
       </span>
       <StatusPill node={node} verb={verb} />
       <span className={styles.what}>
-        <span>{progressWords(node)}</span>
+        {moving === null ? null : <span>{progressWords(node)}</span>}
         {moving !== null && node.file_name !== "" ? (
           <span className={styles.file} title={node.file_name}>
             {node.file_name}
           </span>
         ) : null}
-        {node.status === "queued" && node.error === "" ? <span className={styles.file}>{held !== null || node.next_attempt_at !== null ? <Waiting node={node} held={held} /> : "waits for its turn"}</span> : null}
+        {node.status === "queued" && node.error === "" ? <span>{held !== null || node.next_attempt_at !== null ? <Waiting node={node} held={held} /> : "waits for its turn"}</span> : null}
       </span>
       <span className={styles.act}>{node.status === "error" ? <RetryButton operationId={operationId} node={node} /> : null}</span>
       {moving === null ? null : (
         <span className={styles.bar}>
-          <Progress label={`Progress on ${node.node_name}`} percentage={node.percentage} tone={BAR_TONES[moving]} />
+          <Progress label={`Progress on ${node.node_name}`} percentage={shareOf(node)} tone={BAR_TONES[moving]} />
         </span>
       )}
       {node.error === "" ? null : (

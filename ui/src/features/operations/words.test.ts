@@ -41,6 +41,8 @@ test("tells only what is known of a node's progress", () => {
     "downloading · 1.0 / 2.0 MiB · 50 % · 1.0 MiB/s · 1 s left",
   );
   expect(progressWords(node({ status: "running_on_worker", percentage: 99, phase: "verifying" }))).toBe("verifying · 99 %");
+  expect(progressWords(node({ status: "downloading", phase: "downloading", bytes_done: 3 << 20, rate_bytes_per_s: 1 << 20 }))).toBe("downloading · 3.0 MiB · 1.0 MiB/s");
+  expect(progressWords(node({ status: "downloading", phase: "resolving" }))).toBe("resolving · 0 %");
   expect(progressWords(node({ status: "success", percentage: 100 }))).toBe("");
 });
 

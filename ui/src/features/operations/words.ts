@@ -48,9 +48,15 @@ export function summaryOf(operation: Operation): string {
   return parts.join(", ");
 }
 
+/** How far a node is, in percent; null while bytes come and nobody said how many there will be. */
+export function shareOf({ bytes_done, bytes_total, percentage }: Pick<OperationNode, "bytes_done" | "bytes_total" | "percentage">): number | null {
+  return percentage === 0 && (bytes_total ?? 0) === 0 && (bytes_done ?? 0) > 0 ? null : percentage;
+}
+
 /** What a node is at: phase, file, bytes, percentage, rate, time left; only what is known. */
 export function progressWords(node: OperationNode): string {
   if (node.status !== "downloading" && node.status !== "running_on_worker") return "";
+  const share = shareOf(node);
   const bytes =
     node.bytes_done !== null && node.bytes_total !== null && node.bytes_total > 0
       ? formatShare(node.bytes_done, node.bytes_total)
@@ -60,7 +66,7 @@ export function progressWords(node: OperationNode): string {
   return [
     node.phase,
     bytes,
-    `${Math.round(node.percentage)} %`,
+    share === null ? "" : `${Math.round(share)} %`,
     formatRate(node.rate_bytes_per_s),
     formatRate(node.rate_bytes_per_s) === "" ? "" : formatEta(node.eta_s),
   ]

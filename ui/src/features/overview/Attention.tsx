@@ -61,7 +61,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               key={operation.jobID}
               tone="bad"
               text={sentence(`${operation.verb} of ${operation.name} ${failureWord(operation)}`)}
-              detail={failureDetail(operation)}
+              detail={failureDetail(operation, givenUp)}
               action={<Retry id={operation.jobID} what={`${operation.verb} of ${operation.name}`} />}
             />
           ))}

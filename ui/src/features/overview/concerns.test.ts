@@ -18,9 +18,9 @@ test("an operation that fails is told, also while it is tried again", () => {
 
 test("a failure is told node by node, and not of a whole herd", () => {
   const failed = (name: string) => ({ node_name: name, status: "error", error: "no room" }) as OperationNode;
-  expect(failureDetail({ error: "a: no room", nodes: [failed("a"), node("2", "success")] })).toBe("a: no room.");
-  expect(failureDetail({ error: "", nodes: ["a", "b", "c", "d", "e"].map(failed) })).toBe("a: no room. b: no room. c: no room. And 2 more.");
-  expect(failureDetail({ error: "no node fits", nodes: [] })).toBe("No node fits.");
+  expect(failureDetail({ jobID: "a", error: "a: no room", nodes: [failed("a"), node("2", "success")] })).toBe("a: no room.");
+  expect(failureDetail({ jobID: "a", error: "", nodes: ["a", "b", "c", "d", "e"].map(failed) })).toBe("a: no room. b: no room. c: no room. And 2 more.");
+  expect(failureDetail({ jobID: "a", error: "no node fits", nodes: [] })).toBe("No node fits.");
   expect(failureWord({ finished_at: null, retrying: true })).toBe("failed, and is tried again");
   expect(failureWord({ finished_at: null, retrying: false })).toBe("failed in part");
   expect(failureWord({ finished_at: "2026-01-01T00:00:00Z", retrying: false })).toBe("failed");
@@ -32,6 +32,8 @@ test("what is told of an operation because a machine gave up is not told twice",
   const more = operation("a", { error: "one: no room", nodes: [node("1", "error"), node("2", "error")] });
   expect(failingOperations([whole], [givenUp])).toEqual([]);
   expect(failingOperations([more], [givenUp])).toEqual([more]);
+  const named = more.nodes.map((each) => ({ ...each, node_name: `n${each.node_id}`, error: "no room" }));
+  expect(failureDetail({ ...more, nodes: named }, [givenUp])).toBe("n2: no room.");
 });
 
 test("a place that differs because an order was given up is not told twice", () => {

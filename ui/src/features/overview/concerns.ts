@@ -1,4 +1,4 @@
-import type { FleetBackend, FleetPlace, Intent, ModelSummary, Operation, Replica, Scheduling } from "@/api/types";
+import type { FleetBackend, FleetPlace, Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
 import { failureCauses } from "@/data/modelState";
 import { closed, stopped } from "@/format/text";
 
@@ -8,12 +8,16 @@ export type Tone = "bad" | "warn" | "wait";
 /** Operations with a failure, also one that is tried again by itself; not those that are told node by node, because
  * they were given up. */
 export function failingOperations<T extends Pick<Operation, "jobID" | "state" | "error" | "nodes">>(operations: readonly T[], givenUp: readonly Intent[]): T[] {
-  const told = new Set(givenUp.map(({ operation_id, node_id }) => `${operation_id} ${node_id}`));
   return operations.filter((operation) => {
     if (operation.state !== "failed" && operation.error === "") return false;
-    const failed = operation.nodes.filter(({ status }) => status === "error");
-    return failed.length === 0 || !failed.every(({ node_id }) => told.has(`${operation.jobID} ${node_id}`));
+    return operation.nodes.every(({ status }) => status !== "error") || failedNodes(operation, givenUp).length > 0;
   });
+}
+
+/** Without those that are told one by one. */
+function failedNodes<T extends Pick<OperationNode, "node_id" | "status">>({ jobID, nodes }: { jobID: string; nodes: readonly T[] }, givenUp: readonly Intent[]): T[] {
+  const told = new Set(givenUp.filter(({ operation_id }) => operation_id === jobID).map(({ node_id }) => node_id));
+  return nodes.filter(({ node_id, status }) => status === "error" && !told.has(node_id));
 }
 
 export function failureWord({ finished_at, retrying }: Pick<Operation, "finished_at" | "retrying">): string {
@@ -24,9 +28,9 @@ export function failureWord({ finished_at, retrying }: Pick<Operation, "finished
 const MOST_NODES = 3;
 
 /** Node by node, as far as a glance goes. */
-export function failureDetail({ error, nodes }: Pick<Operation, "error" | "nodes">): string {
-  const failed = nodes.filter(({ status }) => status === "error").map((node) => stopped(`${node.node_name}: ${node.error}`));
-  if (failed.length === 0) return closed(error);
+export function failureDetail(operation: Pick<Operation, "jobID" | "error" | "nodes">, givenUp: readonly Intent[] = []): string {
+  const failed = failedNodes(operation, givenUp).map((node) => stopped(`${node.node_name}: ${node.error}`));
+  if (failed.length === 0) return closed(operation.error);
   const rest = failed.length - MOST_NODES;
   return [...failed.slice(0, MOST_NODES), ...(rest > 0 ? [`And ${rest} more.`] : [])].join(" ");
 }
