@@ -101,9 +101,9 @@ def test_the_system_page_tells_the_state_of_store_and_bus(open_page) -> None:
 
 def test_an_unknown_address_leads_back(open_page) -> None:
     page = open_page("#/nowhere")
-    expect(page.get_by_text("There is no such page")).to_be_visible()
-    page.get_by_role("link", name="Go to the nodes").click()
-    expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="No such page", level=1)).to_be_visible()
+    page.get_by_role("link", name="Go to the overview").click()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -8,6 +8,7 @@ import {
   type ErrorComponentProps,
 } from "@tanstack/react-router";
 import { Empty, Loading, Problem } from "@/components/Answers";
+import { Page } from "@/components/Page";
 import { validateChatSearch } from "@/features/chat/search";
 import { validateModelsSearch } from "@/features/models/search";
 import { NodesPage, validateNodesSearch } from "@/features/nodes";
@@ -81,9 +82,11 @@ function writeSearch(search: Record<string, unknown>): string {
 
 function NoSuchPage() {
   return (
-    <Empty icon="search" title="There is no such page" hint="The address may be mistyped, or from another version of Corral.">
-      <Link to="/nodes">Go to the nodes</Link>
-    </Empty>
+    <Page title="No such page">
+      <Empty icon="search" title="There is nothing at this address" hint="It may be mistyped, or from another version of Corral.">
+        <Link to="/">Go to the overview</Link>
+      </Empty>
+    </Page>
   );
 }
 

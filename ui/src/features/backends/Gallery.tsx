@@ -176,7 +176,7 @@ function Variants({ offer, data }: { offer: BackendOffer; data: Available }) {
               {names.slice(0, MOST_NAMES).join(", ")}
               {names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : ""}
             </span>
-            <span className={styles.soft}>{sentence(variant.reason)}</span>
+            <span className={styles.soft}>{sentence(variant.reason, offer.name)}</span>
           </li>
         );
       })}
