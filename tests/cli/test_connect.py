@@ -1,5 +1,6 @@
 """Where client commands look for a frontend: what cannot be an address or a key is told in words."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,19 @@ def test_what_can_be_no_key_is_named_and_not_shown(key: str, tmp_path: Path, mon
     with pytest.raises(InvalidInput, match=r"^CORRAL_API_KEY: ") as caught:
         connect("http://host:8080", tmp_path, as_json=False)
     assert "corral-" not in str(caught.value)
+
+
+def test_a_directory_named_by_flag_goes_before_what_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "admin.key").write_text("corral-local\n")
+    (tmp_path / "run.json").write_text(json.dumps({"url": "http://127.0.0.1:9191"}))
+    monkeypatch.setenv("CORRAL_URL", "http://elsewhere:8080")
+    monkeypatch.setenv("CORRAL_API_KEY", "corral-elsewhere")
+    named = connect(None, tmp_path, as_json=False)
+    assert (named.url, named.key) == ("http://127.0.0.1:9191", "corral-local")
+    monkeypatch.setenv("CORRAL_DATA_DIR", str(tmp_path))
+    for url, data_dir in ((None, None), ("http://elsewhere:8080", tmp_path)):
+        meant = connect(url, data_dir, as_json=False)
+        assert (meant.url, meant.key) == ("http://elsewhere:8080", "corral-elsewhere")

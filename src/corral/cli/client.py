@@ -131,7 +131,9 @@ def local_data_dir(data_dir: Path | None) -> Path:
 
 
 def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
-    url = url or os.environ.get("CORRAL_URL")
+    # A directory named by flag goes before what the environment says, as every flag does.
+    named = data_dir is not None and url is None
+    url = url or (None if named else os.environ.get("CORRAL_URL"))
     key = os.environ.get("CORRAL_API_KEY")
     if url is not None:
         url = _checked(url)
@@ -140,7 +142,7 @@ def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
     directory = local_data_dir(data_dir)
     local_url, local_key = _local(directory)
     if url is None or url == local_url:
-        key = key or local_key
+        key = local_key or key if named else key or local_key
     runs = _runs(directory)
     guessed, starting = url is None and not runs, url is None and local_url is None and runs
     return Api(url or local_url or DEFAULT_URL, key, as_json, directory, guessed, starting)
