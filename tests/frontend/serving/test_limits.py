@@ -5,8 +5,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import httpx
+import pytest
 
 from corral.bus.messages import OpenRequests
+from corral.frontend.serving import inflight
 from corral.frontend.serving.limits import LaneLimits
 from harness.lane import KEY, OTHER_KEY, Answering, Replica, completion, running_lane
 from harness.waiting import until
@@ -148,3 +150,26 @@ async def test_what_other_frontends_work_on_counts_and_is_forgotten_when_they_di
         assert whos == {"one", "two"}
         assert inflight.idle_s(one.route().id) is not None
         assert inflight.tell().replicas == {}
+
+
+async def test_others_hear_at_once_that_a_full_replica_has_room_again(
+    replica: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "TELL_EVERY_S", 600.0)
+    one = await replica("one")
+    gated = Gated(one)
+    told: list[dict[str, int]] = []
+
+    async def publish(message: OpenRequests) -> None:
+        told.append(dict(message.replicas))
+
+    async with running_lane() as lane, caller(lane.url) as client:
+        lane.serve("m", one, capacity=2)
+        telling = asyncio.ensure_future(lane.lane.inflight.keep_telling(publish))
+        calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(2)]
+        await until(lambda: told[-1:] == [{"replica-one": 2}], "others hear that it is full")
+        gated.gate.release()
+        await until(lambda: told[-1:] == [{"replica-one": 1}], "others hear that it has room")
+        gated.gate.release()
+        await asyncio.gather(*calls)
+        telling.cancel()

@@ -54,15 +54,16 @@ class InFlight:
         """A lease: who begins ends, exactly once, however the request ends."""
         target.outstanding += 1
         target.local += 1
-        if target.local == 1:
+        if target.local == 1 or target.outstanding >= target.limit:
             self._edge.set()
 
     def end(self, target: Target) -> None:
+        # Where it was full, requests may wait for this place on other frontends.
+        if target.local == 1 or target.outstanding >= target.limit:
+            self._edge.set()
         target.outstanding -= 1
         target.local -= 1
         self._ended.add(target)
-        if not target.local:
-            self._edge.set()
         if target.served.queue.length:
             self.on_room(target.served)
 
