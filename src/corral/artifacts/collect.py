@@ -32,7 +32,7 @@ def collect_garbage(
 ) -> Freed:
     """Waits until no install runs: a layer that was just unpacked belongs to no version yet. What no version needs
     stays for `spare_s`, because an install that failed may be tried again; what was `released`, and what belonged to
-    the versions that go now, does not."""
+    the versions that go now, does not. Installs wait only until it is out of sight: removing takes long."""
 
     @cache
     def used() -> set[Path]:  # looked for only where there is something to remove
@@ -64,7 +64,7 @@ def _remove_surplus(
             backend = installer.versions.backend(version.name)
             if backend is None or backend.current is None or backend.current.path == version.path:
                 continue  # somebody rolled back to it, or deleted all of them, since we looked
-            installer.versions.remove_version(version)
+            installer.versions.remove_version(version, behind=True)
         yield version
 
 
@@ -84,7 +84,7 @@ def _remove_unneeded(
         if key in needed or (layer is not None and is_spared(key, layer.path)):
             continue
         freed += layer.index().unpacked_bytes if layer is not None else 0
-        installer.layers.remove(key)
+        installer.layers.remove(key, behind=True)
         layers += 1
     for digest in list(installer.blobs.digests()):
         path = installer.blobs.path(digest)

@@ -212,9 +212,9 @@ class VersionStore:
         with disk_errors(f"removing {name}"):
             self._staging.discard(path)
 
-    def remove_version(self, version: InstalledVersion) -> None:
+    def remove_version(self, version: InstalledVersion, *, behind: bool = False) -> None:
         with disk_errors(f"removing a version of {version.name}"):
-            self._staging.discard(version.path)
+            self._staging.discard(version.path, behind=behind)
 
     def surplus(self, keep: int, running: Callable[[Path], bool]) -> Collection[InstalledVersion]:
         """Versions that garbage collection may take: not current, not among the `keep` that were so last, not running.
