@@ -142,6 +142,13 @@ def model_views(draw: st.DrawFn) -> ModelView:
     )
 
 
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_failed_successor_is_forgotten_when_nobody_is_to_be_replaced(spread: bool) -> None:
+    failed = (Load(id="of one that stays", replaces="1"), Load(id="of one that goes", replaces="2"), Load(id="another"))
+    model = view(ready("1"), ready("2", **OLD), spread=spread, matching_nodes=("n1", "n2"), failed=failed)
+    assert plan_scaling(model).forget == ("of one that stays",)
+
+
 @given(model_views())
 def test_a_plan_never_ends_a_busy_replica_that_serves_nor_goes_below_the_minimum(model: ModelView) -> None:
     plan = plan_scaling(model)

@@ -29,7 +29,8 @@ class ViewBuilder:
     ) -> ModelView:
         now_ms = self.fleet.now_ms
         # A failed load counts until it is due again: it is not forgotten, it is being quiet.
-        under_way = [job for job in self.jobs if job.model == model.name and (job.active or job.due_at > now_ms)]
+        jobs = [job for job in self.jobs if job.model == model.name]
+        under_way = [job for job in jobs if job.active or job.due_at > now_ms]
         taken_over = {job.replaces for job in under_way}
         ids = {row.id for row in rows}
         nodes: dict[str, Node] = {node.id: node for node in self.fleet.nodes}
@@ -50,6 +51,7 @@ class ViewBuilder:
                 for job in sorted(under_way, key=lambda job: (job.created_at, job.ordinal))
                 if job.replica_id not in ids
             ),
+            failed=tuple(Load(id=job.id, replaces=job.replaces) for job in jobs if job not in under_way),
             loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
             waiting=self.traffic.queue_depth(model.name),
             since_action_ms=now_ms - acted_at if acted_at is not None else None,

@@ -123,6 +123,8 @@ class ModelView:
     replicas: tuple[ReplicaView, ...] = ()
     loads: tuple["Load", ...] = ()
     """Load jobs that have no place yet, oldest first."""
+    failed: tuple["Load", ...] = ()
+    """Those that have failed and been quiet for long enough: the next one goes on from their attempts."""
     loads_for_nodes: frozenset[str] = frozenset()
     """Where loads are meant to go, with a place or without."""
     waiting: int = 0
@@ -157,8 +159,17 @@ class ScalingPlan:
 
 
 def plan_scaling(view: ModelView) -> ScalingPlan:
-    if view.scheduling.spread_all:
-        return _spread(view)
+    plan = _spread(view) if view.scheduling.spread_all else _keep(view)
+    return replace(plan, forget=plan.forget + _over(view))
+
+
+def _over(view: ModelView) -> tuple[str, ...]:
+    """Failed successors of replicas that stay after all, or have gone: nobody tries that again."""
+    leaving = {replica.id for replica in view.replicas if not replica.fits}
+    return tuple(load.id for load in view.failed if load.replaces is not None and load.replaces not in leaving)
+
+
+def _keep(view: ModelView) -> ScalingPlan:
     forget = _unwanted(view)
     successors = _successors(view)
     serving = [replica for replica in view.replicas if replica.serves]
