@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from corral.core.errors import InvalidInput
 from corral.core.scaling import (
     DRAIN_WITHIN_MS,
+    LOADS_WITHOUT_PLACE_MOST,
     PLACED_WITHIN_MS,
     Load,
     ModelView,
@@ -106,6 +107,8 @@ def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[s
         {"model": ""},
         {"min_replicas": -1},
         {"min_replicas": 3, "max_replicas": 2},
+        {"min_replicas": 10**12},
+        {"max_replicas": 10**12},
         {"spread_all": True, "min_replicas": 1},
         {"route_policy": "fastest"},
         {"balance_rel_threshold": 0.5},
@@ -262,3 +265,10 @@ LEAVING = {"why_not": "its node is drained", "away": True, "leaving_ms": 1}
 def test_release_leaving(replicas: list[ReplicaView], low: int, released: list[str]) -> None:
     found = release_leaving(replicas, Scheduling(model="m", min_replicas=low))
     assert [replica.id for replica in found if not replica.routed] == released
+
+
+def test_of_very_many_that_are_wanted_only_so_many_wait_for_a_place() -> None:
+    """INV-38. As they find places, the next are asked for."""
+    assert len(plan_scaling(view(low=3000)).add) == LOADS_WITHOUT_PLACE_MOST
+    assert plan_scaling(view(ready("1"), low=3000, loads=loads(LOADS_WITHOUT_PLACE_MOST))).add == ()
+    assert len(plan_scaling(view(ready("1"), low=3000, loads=loads(LOADS_WITHOUT_PLACE_MOST - 3))).add) == 3

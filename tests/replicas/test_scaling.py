@@ -50,11 +50,14 @@ def test_a_busy_model_gets_another_replica_and_loses_it_after_a_quiet_while(herd
 
 @pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
 def test_a_model_that_nobody_asks_is_ended_and_comes_back_when_somebody_does(herd: Herd, shelf: Shelf) -> None:
-    """The idle limit; scheduled with a minimum of zero it is the same."""
+    """The idle limit; scheduled with a minimum of zero it is the same. What is pinned has none."""
     idle_s = 2
     admin = herd.start_frontend("a", "--model-idle-ttl", str(idle_s), "--scale-cool-down", "1")
     herd.start_worker("w1")
     add_model(admin, shelf)
+    add_model(admin, shelf, "kept", pinned="true")
+    assert ask(admin, "kept").status == 200
+    [kept] = herd.ready("kept")
     for wanted in (None, {"min_replicas": 0, "max_replicas": 2}):
         if wanted is not None:
             schedule(admin, **wanted)
@@ -66,12 +69,13 @@ def test_a_model_that_nobody_asks_is_ended_and_comes_back_when_somebody_does(her
             if time.monotonic() - answered_s < idle_s / 2:
                 assert running == 1, "who is asked is not idle"
         wait_until(lambda: not herd.replicas("tiny"), what="nobody asks, so nothing runs", within_s=30)
-        assert not herd.processes("w1")
+        assert len(herd.engines("w1")) == 1, "the pinned one alone"
     schedule(admin, min_replicas=1)
     herd.wait_for_ready("tiny", 1)
     seen_s = time.monotonic()
     wait_until(lambda: time.monotonic() - seen_s > 4, what="longer than the idle limit")
     assert len(herd.ready("tiny")) == 1, "what is wanted always stays"
+    assert [replica["id"] for replica in herd.ready("kept")] == [kept["id"]]
 
 
 def test_room_is_made_by_ending_what_was_used_least_recently_and_never_what_is_busy(herd: Herd, shelf: Shelf) -> None:

@@ -11,6 +11,9 @@ DRAIN_WITHIN_MS = 10 * 60_000
 not for ever."""
 PLACED_WITHIN_MS = 15_000
 """A successor for which there is room has been given its place by then."""
+REPLICAS_MOST = 10_000
+LOADS_WITHOUT_PLACE_MOST = 64
+"""Of one model: those behind them would wait for the same, and are asked for as these find their places."""
 
 RoutePolicyName = Literal["", "round_robin", "prefix_cache"]
 
@@ -35,6 +38,8 @@ class Scheduling:
             raise InvalidInput("model_name is required")
         if self.min_replicas < 0 or self.max_replicas < 0:
             raise InvalidInput("min_replicas and max_replicas are 0 or more")
+        if max(self.min_replicas, self.max_replicas) > REPLICAS_MOST:
+            raise InvalidInput(f"min_replicas and max_replicas are {REPLICAS_MOST} at most")
         if self.max_replicas and self.min_replicas > self.max_replicas:
             raise InvalidInput(f"min_replicas {self.min_replicas} is more than max_replicas {self.max_replicas}")
         if self.spread_all and (self.min_replicas or self.max_replicas):
@@ -176,7 +181,8 @@ def _keep(view: ModelView) -> ScalingPlan:
     coming = sum(replica.coming for replica in view.replicas)
     arriving = len(view.loads) - len(forget) + coming + len(successors)
     drain, stop = _leave(view)
-    missing = max(0, view.scheduling.min_replicas - len(serving) - arriving)
+    short = view.scheduling.min_replicas - len(serving) - arriving
+    missing = max(0, min(short, LOADS_WITHOUT_PLACE_MOST - len(view.loads)))
     if missing:
         why = f"{view.scheduling.min_replicas} are wanted at least"
         successors += [Add(why=why) for _ in range(missing)]
