@@ -143,6 +143,13 @@ def test_the_paged_listing_pages_filters_and_sorts(frontend: Frontend) -> None:
     assert frontend.admin.call("GET", "/api/backends?page=0").status == 400
 
 
+def test_a_field_nobody_knows_is_refused_before_it_means_every_machine(frontend: Frontend) -> None:
+    for path in ("install/engine", "upgrade/engine", "delete/engine", "engine/rollback"):
+        answer = frontend.admin.call("POST", f"/api/backends/{path}", body={"node": "plain"})
+        assert (answer.status, "node" in answer.json()["error"]["message"]) == (400, True), answer.body
+    assert frontend.admin.call("GET", "/api/operations").json()["operations"] == []
+
+
 def test_only_administrators_see_them(frontend: Frontend) -> None:
     key = frontend.admin.call("POST", "/api/keys", body={"name": "someone", "scope": "user"}).json()["key"]
     for path in (

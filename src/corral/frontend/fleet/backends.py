@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from corral.artifacts import Catalogue
 from corral.artifacts.errors import NotInstalled
@@ -43,6 +43,8 @@ class RollbackBody(Targeted):
 
 
 class ApplyBody(InstallBody):
+    model_config = ConfigDict(extra="ignore")  # LocalAI's clients may send more than it reads
+
     id: Name
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import Header
-from pydantic import BaseModel, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from corral.core.errors import InvalidInput
 from corral.core.nodes import Node
@@ -15,6 +15,9 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_lengt
 
 
 class Targeted(BaseModel):
+    # A mistyped `nodes` must not mean all of them.
+    model_config = ConfigDict(extra="forbid")
+
     nodes: list[StrictStr] = Field(default=[], max_length=10_000)
     """Ids or names; none and no selector means every node."""
     selector: dict[StrictStr, StrictStr] = {}
