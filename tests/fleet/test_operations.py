@@ -115,6 +115,7 @@ def test_a_failure_is_shown_until_dismissed_and_one_node_can_be_tried_again(flee
     (listed,) = admin.call("GET", "/api/operations").json()["operations"]
     assert listed["error"].startswith("one: ")
     (dead,) = admin.call("GET", "/api/intents?state=dead_lettered").json()
+    assert admin.call("GET", "/api/intents?state=dead").status == 400
     assert dead["error"]
     blocked.unlink()
     blocked.mkdir()

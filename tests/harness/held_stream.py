@@ -1,5 +1,6 @@
 """A streamed answer that stands still in the middle: its engine is paused after the first words."""
 
+import codecs
 import contextlib
 import http.client
 import json
@@ -102,8 +103,9 @@ class HeldStream:
             answer = connection.getresponse()
             if answer.status != 200:
                 raise http.client.HTTPException(f"{answer.status} {answer.read()!r}")
+            decode = codecs.getincrementaldecoder("utf-8")().decode  # a read may end in the middle of a letter
             while data := answer.read1(65536):
-                self.text += data.decode()
+                self.text += decode(data)
         except (OSError, http.client.HTTPException) as error:
             self.problem = error
         finally:

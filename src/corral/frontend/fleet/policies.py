@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
-from corral.core.intents import Intent
+from corral.core.errors import InvalidInput
+from corral.core.intents import Intent, IntentState
 from corral.core.policies import OnDrift, Policy
 from corral.core.policy_exceptions import ExceptionCause, PolicyException
 from corral.frontend.admin.principal import Actor
@@ -110,6 +111,8 @@ def policy_routes(stores: Stores, listing: FleetListing, hint: Callable[[str], A
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     ) -> Response:
         """Orders, open and ended, newest first."""
+        if state is not None and state not in list(IntentState):
+            raise InvalidInput(f"no order has the state {state!r}; there are {', '.join(IntentState)}")
         found = await stores.intents.read_some(node_id=node_id, backend=backend, state=state, limit=limit)
         return MsgspecJson([_intent(intent) for intent in found])
 

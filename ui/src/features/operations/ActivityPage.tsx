@@ -198,7 +198,7 @@ function HistoryRow({ entry, isOpen, onToggle }: { entry: HistoryEntry; isOpen: 
           {took === null ? "" : `, took ${formatDuration(took)}`}
         </span>
       </button>
-      {entry.error === "" ? null : <p className={styles.error}>{sentence(entry.error)}</p>}
+      {entry.error === "" ? null : <p className={entry.outcome === "cancelled" ? styles.said : styles.error}>{sentence(entry.error)}</p>}
       {isOpen ? <Details id={entry.jobID} failed={entry.outcome === "failed"} /> : null}
     </li>
   );
