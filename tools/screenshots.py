@@ -219,7 +219,7 @@ def settle(page: Page) -> None:
 
 
 def talk(page: Page) -> None:
-    page.get_by_label("Message to smollm2").fill("What is a corral, in one sentence?")
+    page.get_by_label("Message to smollm2").fill("Write one sentence about horses.")
     page.get_by_role("button", name="Send").click()
     expect(page.locator("[data-answer]")).to_have_attribute("data-answer", "ended", timeout=240_000)
 

@@ -52,5 +52,5 @@ test("says what unloading does, and when Corral would undo it", () => {
 
 test("tells the memory a replica was seen to take, or that none ran yet", () => {
   expect(footprintWords({ cpu: 369 * 2 ** 20, nvidia: 3 * 2 ** 30 })).toBe("369 MiB on a processor, 3.0 GiB on an NVIDIA GPU");
-  expect(footprintWords({})).toBe("measured when it first runs");
+  expect(footprintWords({})).toBe("not measured yet");
 });

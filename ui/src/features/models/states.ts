@@ -18,7 +18,7 @@ const DEVICES: Record<string, string> = { cpu: "a processor", nvidia: "an NVIDIA
 /** The most memory that a replica was seen to take. */
 export function footprintWords(footprint: Record<string, number>): string {
   const measured = Object.entries(footprint).map(([device, bytes]) => `${formatBytes(bytes)} on ${DEVICES[device] ?? device}`);
-  return measured.length === 0 ? "measured when it first runs" : measured.join(", ");
+  return measured.length === 0 ? "not measured yet" : measured.join(", ");
 }
 
 /** Of several files the one that is on its way. */
