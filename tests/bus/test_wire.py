@@ -27,6 +27,7 @@ from corral.bus.node_api import (
     decode_register,
     decode_register_reply,
 )
+from corral.core.errors import InvalidInput
 
 REGISTER = (
     b'{"name":"worker-1","address":"worker-1:50051","http_address":"worker-1:50050","total_vram":25769803776,'
@@ -172,7 +173,7 @@ def test_a_running_model_without_an_address_has_none() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_at_the_edge(body: bytes) -> None:
-    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+    with pytest.raises(InvalidInput):
         decode_register(body)
 
 

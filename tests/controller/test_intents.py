@@ -14,6 +14,7 @@ from corral.controller.attempts import OrderLimits
 from corral.controller.intents import IntentController
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
+from corral.controller.refused import RefusedMessages
 from corral.controller.reports import Reports
 from corral.controller.switch import TrialStart
 from corral.core.intents import RetryLimits, Verb, Wish
@@ -21,6 +22,7 @@ from corral.core.nodes import Node
 from corral.core.operations import NodeProgress, Operation
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
+from corral.telemetry.metrics import Registry
 from harness.databases import kind, rig
 from harness.fleet_store import admission, healthy
 from harness.waiting import wait_until_async
@@ -89,8 +91,9 @@ class Worker:
 @asynccontextmanager
 async def controlling(stores: Stores, bus: Bus, limits: OrderLimits = LIMITS) -> AsyncIterator[IntentController]:
     clock = SystemClock()
-    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
-    progress = LiveProgress(bus=bus, store=stores.operations, clock=clock)
+    refused = RefusedMessages(stores.nodes, clock, Registry())
+    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
+    progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
     await reports.start()
     await progress.start()
 

@@ -1,9 +1,10 @@
 """Reports of nodes on a real bus, written to both databases."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from corral.bus.client import Bus
@@ -17,10 +18,16 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
+from corral.controller.refused import RefusedMessages
 from corral.controller.reports import Reports
-from corral.core.errors import NoResponders
+from corral.core.errors import InvalidInput, NoResponders
+from corral.core.nodes import NodeClaim, NodeId, NodeType
+from corral.core.observed import Observation
+from corral.store.observed import Recorded
+from corral.store.registration import Registered
 from corral.store.stores import Stores
 from corral.system import SystemClock
+from corral.telemetry.metrics import Registry
 
 NODE = "node-1"
 Connect = Callable[..., "asyncio.Future[Bus]"]
@@ -47,7 +54,8 @@ class Heard:
 
 @asynccontextmanager
 async def taking_in(stores: Stores, bus: Bus) -> AsyncIterator[tuple[Reports, Heard]]:
-    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=SystemClock())
+    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=SystemClock())
     heard = Heard()
     reports.listen(heard)
     await reports.start()
@@ -137,3 +145,100 @@ async def test_a_node_that_is_not_there_is_told_apart_from_one_that_knows_no_rep
     async with taking_in(stores, await connect("fe")) as (reports, _):
         with pytest.raises(NoResponders):
             await reports.ask(NODE)
+
+
+OTHER = "node-2"
+
+
+def _poison(text: bytes, by: bytes) -> bytes:
+    return encode(report(1, "a")).replace(text, by)
+
+
+POISONS = {
+    "epoch": _poison(b'"epoch":1', b'"epoch":9223372036854775808'),
+    "sequence": _poison(b'"sequence":1', b'"sequence":' + b"9" * 40),
+    "nul": _poison(b'"sha256:a"', b'"sha\\u0000a"'),
+    "depth": _poison(b'"processes":[]', b'"processes":[],"x":' + b"[" * 100_000),
+    "no json": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS)
+async def test_a_report_that_cannot_be_read_stops_no_other_and_is_counted(
+    stores: Stores, connect: Connect, poison: bytes
+) -> None:
+    bus, node = await connect("fe"), await connect("node")
+    async with taking_in(stores, bus) as (_, heard):
+        for _ in range(3):
+            await node.publish(node_subject(OTHER, REPORT), poison)
+        await node.publish(node_subject(NODE, REPORT), encode(report(1, "a")))
+        assert (await heard.next()).node == NODE
+        assert await names(stores) == ["a"]
+
+
+class Picky:
+    """A store that refuses whatever has this node among it, as it does what its columns cannot hold."""
+
+    def __init__(self, stores: Stores, poisoned: str) -> None:
+        self._observed, self._poisoned = stores.observed, poisoned
+        self.tried: list[int] = []
+
+    async def record(self, observations: Sequence[Observation]) -> Recorded:
+        self.tried.append(len(observations))
+        if any(observation.node_id == self._poisoned for observation in observations):
+            raise InvalidInput("a value does not fit into the store")
+        return await self._observed.record(observations)
+
+    async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]:
+        return await self._observed.read_ages_s()
+
+
+async def test_a_report_the_store_refuses_is_dropped_alone_and_never_put_back(stores: Stores, connect: Connect) -> None:
+    bus, node = await connect("fe"), await connect("node")
+    clock, registry = SystemClock(), Registry()
+    refused = RefusedMessages(stores.nodes, clock, registry)
+    picky = Picky(stores, OTHER)
+    reports = Reports(bus=bus, observed=picky, nodes=stores.nodes, refused=refused, clock=clock)
+    heard = Heard()
+    reports.listen(heard)
+
+    async def answer(_: object) -> bytes:
+        return encode(msgspec.structs.replace(report(7, "x"), node=OTHER))
+
+    await node.serve(node_subject(OTHER, REPORT_NOW), answer, concurrency=1)
+    await reports.start()
+    await node.publish(node_subject(OTHER, REPORT), encode(msgspec.structs.replace(report(1, "a"), node=OTHER)))
+    await node.publish(node_subject(NODE, REPORT), encode(report(1, "a")), confirmed=True)
+    await bus.confirm()
+    running = asyncio.ensure_future(reports.run())
+    try:
+        assert (await heard.next()).node == NODE
+        assert await names(stores) == ["a"]
+        with pytest.raises(InvalidInput, match="does not fit"):
+            await reports.ask(OTHER)
+        await node.publish(node_subject(NODE, REPORT), encode(report(2, "b")))
+        assert (await heard.next()).sequence == 2
+        assert picky.tried == [2, 1, 1, 1, 1], "nothing is tried again"
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    ((_, _, _, samples),) = registry.collect()
+    assert samples == [("corral_messages_refused_total", f'node="{OTHER}",kind="report"', 2)]
+
+
+async def test_a_machine_is_marked_with_what_it_sent(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
+    registered = await stores.registration.register(
+        NodeClaim(name="evil", node_type=NodeType.BACKEND, address="a:1", http_address="a:2"),
+        new_id="node-evil",
+        may_join=True,
+        auto_approve=True,
+    )
+    assert isinstance(registered, Registered)
+    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    for number in range(5000):
+        refused.note("node-evil", "report", InvalidInput(f"bad {number}"))
+    refused.note("nobody", "report", InvalidInput("bad"))
+    await refused.save()
+    node = await stores.nodes.read_one("node-evil")
+    assert (node.refused_count, node.refused_reason) == (5000, "report: bad 4999")
+    assert capsys.readouterr().out.count("message.refused") <= 2, "one line per node and minute"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.nodes import NodeId, Usage
 from corral.frontend.beats import BeatBatcher
 from corral.store.registration import Beat, BeatOutcome
@@ -73,3 +73,29 @@ async def test_whatever_goes_wrong_is_answered(problem: Exception, answer: type[
             await batcher.beat(BEAT)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+class Picky(Store):
+    """Refuses every batch with this node in it."""
+
+    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:
+        outcomes = await super().beat(beats)
+        if any(beat.node_id == "evil" for beat in beats):
+            raise InvalidInput("a value does not fit into the store")
+        return outcomes
+
+
+async def test_a_beat_the_store_refuses_fails_no_other() -> None:
+    store = Picky()
+    batcher = BeatBatcher(store)
+    good = [asyncio.create_task(batcher.beat(BEAT)) for _ in range(3)]
+    evil = asyncio.create_task(batcher.beat(Beat(node_id=NodeId("evil"), usage=Usage())))
+    await asyncio.sleep(0)
+    running = asyncio.create_task(batcher.run())
+    store.go_on.set()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*good)
+        with pytest.raises(InvalidInput):
+            await evil
+    assert store.batches == [4, 1, 1, 1, 1]
+    running.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import BlobPeer
 from corral.controller.health import HealthController
+from corral.controller.refused import RefusedMessages
 from corral.controller.replication import Replication
 from corral.controller.reports import Reports
 from corral.core.nodes import Node, NodeId
@@ -18,6 +19,7 @@ from corral.core.presence import Limits
 from corral.core.scaling import ScalingPace, Scheduling
 from corral.store.stores import Stores
 from corral.system.loops import keep_running
+from corral.telemetry.metrics import Registry
 from sim.checkers import Checkers
 from sim.machines import DIGEST, Worker
 from sim.ports import HostBus, HostDatabase, SimClock, SimDatabase, SimIds, find_handlers
@@ -68,7 +70,13 @@ class Frontend:
         self.stores = world.make_stores(HostDatabase(world, f"{name} {run}"))
         self.bus = HostBus(world, f"{name} {run}")
         ids = SimIds(f"{world.seed}:{name}:{run}")
-        self._reports = Reports(bus=self.bus, observed=self.stores.observed, nodes=self.stores.nodes, clock=world.clock)
+        self._reports = Reports(
+            bus=self.bus,
+            observed=self.stores.observed,
+            nodes=self.stores.nodes,
+            refused=RefusedMessages(self.stores.nodes, world.clock, Registry()),
+            clock=world.clock,
+        )
         self._health = HealthController(
             holder=name,
             verdicts=self.stores.health,

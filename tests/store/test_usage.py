@@ -1,9 +1,11 @@
 """Requests and tokens, counted once, on both databases."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from corral.core.errors import OutcomeUnknown
 from corral.frontend.usage import UsageCounter
 from corral.store.access import Scope, hash_secret
 from corral.store.stores import Stores
@@ -82,6 +84,48 @@ async def test_a_batch_with_an_unknown_outcome_is_sent_again_under_its_number(st
     counter._store = stores.usage
     await counter.finish()
     assert await stores.usage.read(days=1, by=()) == [UsageRow(used=Used(2, 2, 2))]
+
+
+async def test_a_count_the_store_refuses_is_dropped_alone(stores: Stores) -> None:
+    counter = UsageCounter(stores.usage, writer="fe")
+    counter.count(key_id="k", model="a", node_id="n", tokens_in=1, tokens_out=1)
+    counter.count(key_id="k", model="evil", node_id="n", tokens_in=1 << 70, tokens_out=1)
+    counter.count(key_id="k", model="nul\0", node_id="n", tokens_in=1, tokens_out=1)
+    counter.count(key_id="k", model="z", node_id="n", tokens_in=1, tokens_out=1)
+    await counter.write()
+    counter.count(key_id="k", model="a", node_id="n", tokens_in=1, tokens_out=1)
+    await counter.write()
+    assert await stores.usage.read(days=1, by=("model",)) == [
+        UsageRow(model="a", used=Used(2, 2, 2)),
+        UsageRow(model="z", used=Used(1, 1, 1)),
+    ]
+
+
+async def test_a_failure_between_single_counts_repeats_and_loses_none(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = UsageCounter(stores.usage, writer="fe")
+    for model in ("a", "evil", "z"):
+        counter.count(key_id="k", model=model, node_id="n", tokens_in=1 << 70 if model == "evil" else 1, tokens_out=1)
+    add, calls = stores.usage.add, 0
+
+    async def lose_an_answer(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        await add(*arguments)
+        if calls == 2:
+            raise OutcomeUnknown("the connection was lost")
+
+    monkeypatch.setattr(stores.usage, "add", lose_an_answer)
+    with pytest.raises(OutcomeUnknown):
+        await counter.write()
+    counter.count(key_id="k", model="z", node_id="n", tokens_in=1, tokens_out=1)
+    for _ in range(2):
+        await counter.write()
+    assert await stores.usage.read(days=1, by=("model",)) == [
+        UsageRow(model="a", used=Used(1, 1, 1)),
+        UsageRow(model="z", used=Used(2, 2, 2)),
+    ]
 
 
 async def test_a_key_remembers_the_models_it_may_use(stores: Stores) -> None:

@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from corral.bus.credentials import KeyPair
+from corral.core.allowance import Allowance, Allowances
 from corral.core.errors import (
     CorralError,
     Forbidden,
@@ -49,6 +50,7 @@ PING_EVERY_S = 8.0
 PINGS_OUTSTANDING = 2
 RECONNECT_WAIT_S = 0.25
 IN_TURN_AT_ONCE = 32
+FAILURES_LOGGED = Allowance(most=10, per_s=1 / 6)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
 
@@ -156,6 +158,8 @@ class Bus:
         self._counter = itertools.count(1)
         # Subjects we may not listen on, in lower case: so nats-py hands us the server's words.
         self._denied: set[str] = set()
+        self._logged = Allowances(FAILURES_LOGGED, keys_most=1024)
+        self._unlogged: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._thrown_out = asyncio.Event()
@@ -431,7 +435,7 @@ class Bus:
         try:
             answer = await service.handler(incoming)
         except CorralError as error:
-            log.warning("bus.handler_failed", subject=incoming.subject, error=str(error))
+            self._log_failure(service.subject, error)
             answer = service.answers(error) if service.answers else None
         except Exception as error:
             log.exception("bus.handler_crashed", subject=incoming.subject)
@@ -454,6 +458,13 @@ class Bus:
                 await self.publish(incoming.reply, service.answers(error))
         except CorralError as error:
             log.warning("bus.reply_lost", subject=incoming.subject, error=str(error))
+
+    def _log_failure(self, subject: str, error: CorralError) -> None:
+        """A few lines for each kind of message: whoever sends a million bad ones must not wash all others away."""
+        if self._logged.take(subject, asyncio.get_running_loop().time()):
+            log.warning("bus.handler_failed", subject=subject, error=str(error), more=self._unlogged.pop(subject, 0))
+        else:
+            self._unlogged[subject] = self._unlogged.get(subject, 0) + 1
 
     # What nats-py tells us
 

@@ -4,11 +4,36 @@ Unknown fields are ignored. LocalAI leaves out what is empty, so its absent fiel
 Corral's stays absent, it never becomes zero.
 """
 
-from typing import Any, TypeVar
+import math
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from corral.core.errors import InvalidInput
+from corral.bus.bounds import (
+    BACKENDS_MOST,
+    BUCKETS_MOST,
+    FILES_MOST,
+    INT_MOST,
+    NODES_MOST,
+    PEERS_MOST,
+    PROCESSES_MOST,
+    Amount,
+    Count,
+    Counts,
+    Document,
+    LongText,
+    Name,
+    Names,
+    Options,
+    Percentage,
+    Port,
+    Slot,
+    Text,
+    Texts,
+    check_depth,
+    read_message,
+    without_nul,
+)
 from corral.core.node_history import NodeShare
 
 # Requests
@@ -17,26 +42,26 @@ from corral.core.node_history import NodeShare
 class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a backend that loads its model at start is to be started. gRPC backends are loaded by the frontend."""
 
-    model: str = ""
+    model: Text = ""
     """Path of the weights on the worker, or a name the engine knows."""
-    model_name: str = ""
-    context: int | None = None
-    slots: int | None = None
+    model_name: Name = ""
+    context: Count | None = None
+    slots: Count | None = None
     embeddings: bool = False
-    options: dict[str, str] = {}
+    options: Options = {}
     """Refused by a backend that does not know them."""
-    wishes: dict[str, str] = {}
+    wishes: Options = {}
     """Passed over by a backend that does not know them: of what is installed only the worker knows the options."""
-    generation: int | None = None
+    generation: Count | None = None
     """Of the row that wants the process: what `given_away` in a heartbeat's answer is compared with."""
 
 
 class BlobPeer(msgspec.Struct, frozen=True):
     """A worker that may have the blobs of a backend already."""
 
-    url: str
+    url: Text
     """Of its file server: `http://host:port`."""
-    token: str
+    token: Name
     """Its `blob_token`, from its report."""
 
     def __repr__(self) -> str:
@@ -46,62 +71,65 @@ class BlobPeer(msgspec.Struct, frozen=True):
 class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
 
-    generation: int | None = None
+    generation: Count | None = None
     """Of the intent behind the command; a worker refuses one lower than the last it accepted for that backend."""
-    strategy: str | None = None
+    strategy: Name | None = None
     """Of an upgrade: `rolling` fetches the new version beside the old one and stops nothing."""
-    digest: str | None = None
+    digest: Name | None = None
     """A pin: no other version will do."""
-    uris: list[str] | None = None
+    uris: Texts | None = None
     """The resolved source and its mirrors; the worker then asks no gallery."""
-    version: str | None = None
-    sha256: str | None = None
-    manifest: dict[str, Any] | None = None
+    version: Name | None = None
+    sha256: Name | None = None
+    manifest: Document | None = None
     """How to start it, when the artifact does not tell by itself."""
     start: StartOptions | None = None
-    peers: list[BlobPeer] | None = None
+    peers: Annotated[list[BlobPeer], msgspec.Meta(max_length=PEERS_MOST)] | None = None
     """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
     answer or wrong is done without."""
-    build: str | None = None
+    build: Name | None = None
     """Of a delete: what goes by the backend's name on the node, which may not know it by that name itself."""
+
+    def __post_init__(self) -> None:
+        check_depth(self.manifest)
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`backend.install` and, without `model_id` and `force`, `backend.upgrade`."""
 
-    backend: str = ""
-    model_id: str = ""
-    backend_galleries: str = ""
-    uri: str = ""
-    name: str = ""
-    alias: str = ""
-    replica_index: int = 0
+    backend: Name = ""
+    model_id: Name = ""
+    backend_galleries: LongText = ""
+    uri: Text = ""
+    name: Name = ""
+    alias: Name = ""
+    replica_index: Slot = 0
     force: bool = False
-    op_id: str = ""
+    op_id: Name = ""
     corral: CommandExtras | None = None
 
 
 class DeleteRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    backend: str
+    backend: Name
     corral: CommandExtras | None = None
 
 
 class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own."""
 
-    backend: str
-    to: str | None = None
+    backend: Name
+    to: Name | None = None
     """A digest; without it the version before the current one."""
-    generation: int | None = None
-    build: str | None = None
+    generation: Count | None = None
+    build: Name | None = None
     """As in a delete."""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own. Every running install of the operation, or of the backend."""
 
-    op_id: str = ""
-    backend: str = ""
+    op_id: Name = ""
+    backend: Name = ""
     keep: bool = False
     """What was fetched so far stays: somebody may go on with it."""
 
@@ -109,59 +137,59 @@ class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 class LogsRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own."""
 
-    process_key: str
-    lines: int = 200
+    process_key: Name
+    lines: Count = 200
 
 
 class BackendStopRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`backend` is a backend's name, a model's id or a process key; empty means everything."""
 
-    backend: str = ""
+    backend: Name = ""
     force: bool = False
 
 
 class ModelStopRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    process_key: str
-    model_name: str = ""
-    expected_address: str = ""
+    process_key: Name
+    model_name: Name = ""
+    expected_address: Name = ""
     force: bool = False
-    config_revision: str = ""
+    config_revision: Name = ""
 
 
 class ModelUnloadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    model_name: str = ""
-    address: str = ""
+    model_name: Name = ""
+    address: Name = ""
 
 
 class ModelDeleteRequest(msgspec.Struct, frozen=True):
-    model_name: str
+    model_name: Name
 
 
 class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    filename: str
+    filename: Text
     """Below the models directory."""
-    uri: str
-    sha256: str = ""
+    uri: Text
+    sha256: Name = ""
 
 
 class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
 
-    model: str
-    files: list[WeightsFile] = []
-    paths: list[str] = []
+    model: Name
+    files: Annotated[list[WeightsFile], msgspec.Meta(max_length=FILES_MOST)] = []
+    paths: Texts = []
     """Names below the models directory; the reply tells which of them there are."""
-    peers: list[BlobPeer] = []
+    peers: Annotated[list[BlobPeer], msgspec.Meta(max_length=PEERS_MOST)] = []
     """Other workers that may have them, asked first, by digest."""
-    op_id: str = ""
+    op_id: Name = ""
 
 
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`files.ensure`, `.stage`, `.temp` and `.listdir`."""
 
-    key: str = ""
-    local_path: str = ""
-    key_prefix: str = ""
+    key: Text = ""
+    local_path: Text = ""
+    key_prefix: Text = ""
 
 
 # Replies
@@ -170,23 +198,23 @@ class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own part of an install's reply."""
 
-    backend: str
+    backend: Name
     """The name under which it is installed here, which may differ from the one asked for."""
-    digest: str = ""
-    version: str = ""
-    generation: int | None = None
-    protocol: str | None = None
-    process_key: str | None = None
-    pid: int | None = None
-    token: str | None = None
+    digest: Name = ""
+    version: Name = ""
+    generation: Count | None = None
+    protocol: Name | None = None
+    process_key: Name | None = None
+    pid: Count | None = None
+    token: Name | None = None
     """What the process wants to see from callers. Only ever in a reply, never in what is published."""
 
 
 class InstallReply(msgspec.Struct, frozen=True, omit_defaults=True):
     success: bool
-    address: str = ""
-    error: str = ""
-    code: str | None = None
+    address: Name = ""
+    error: LongText = ""
+    code: Name | None = None
     """Corral's own: what kind of failure it was."""
     corral: StartedProcess | None = None
 
@@ -195,192 +223,192 @@ class ChangeReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """`backend.upgrade`, `backend.delete` and Corral's rollback."""
 
     success: bool
-    error: str = ""
-    stopped_process_keys: list[str] = []
+    error: LongText = ""
+    stopped_process_keys: Names = []
     reports_stopped_processes: bool = False
-    code: str | None = None
+    code: Name | None = None
     corral: StartedProcess | None = None
 
 
 class ListedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
-    name: str
+    name: Name
     is_system: bool
     is_meta: bool
-    installed_at: str = ""
-    gallery_url: str = ""
-    version: str = ""
-    uri: str = ""
-    digest: str = ""
-    alias: str = ""
+    installed_at: Name = ""
+    gallery_url: Text = ""
+    version: Name = ""
+    uri: Text = ""
+    digest: Name = ""
+    alias: Name = ""
     """Corral's own, like all below."""
-    generation: int | None = None
-    concrete: str | None = None
+    generation: Count | None = None
+    concrete: Name | None = None
     """Of a meta: the backend it stands for here."""
-    versions: list[str] = []
+    versions: Names = []
     """Digests that can be rolled back to, newest first."""
-    problem: str = ""
+    problem: Text = ""
 
 
 class ListReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    backends: list[ListedBackend] | None
-    error: str = ""
+    backends: Annotated[list[ListedBackend], msgspec.Meta(max_length=BACKENDS_MOST)] | None
+    error: LongText = ""
 
 
 class ModelStopReply(msgspec.Struct, frozen=True, omit_defaults=True):
     matched: bool
     freed: bool
     terminated: bool
-    process_key: str
-    address: str = ""
-    error: str = ""
+    process_key: Name
+    address: Name = ""
+    error: LongText = ""
 
 
 class DoneReply(msgspec.Struct, frozen=True, omit_defaults=True):
     success: bool
-    error: str = ""
+    error: LongText = ""
 
 
 class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    model_id: str
-    replica_index: int
-    address: str | None = None
+    model_id: Name
+    replica_index: Slot
+    address: Name | None = None
 
 
 class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    models: list[RunningModel]
-    error: str | None = None
-    epoch: int | None = None
+    models: Annotated[list[RunningModel], msgspec.Meta(max_length=PROCESSES_MOST)]
+    error: LongText | None = None
+    epoch: Count | None = None
     """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
     """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
 
-    epoch: int | None = None
+    epoch: Count | None = None
 
 
 class FetchedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    filename: str
-    path: str
-    digest: str
-    size: int
+    filename: Text
+    path: Text
+    digest: Name
+    size: Count
 
 
 class FoundPath(msgspec.Struct, frozen=True, omit_defaults=True):
-    path: str
-    size: int | None = None
+    path: Text
+    size: Count | None = None
     """None for a directory."""
 
 
 class ModelFetchReply(msgspec.Struct, frozen=True, omit_defaults=True):
     success: bool
-    error: str = ""
-    code: str | None = None
-    files: list[FetchedFile] = []
-    found: dict[str, FoundPath] = {}
+    error: LongText = ""
+    code: Name | None = None
+    files: Annotated[list[FetchedFile], msgspec.Meta(max_length=FILES_MOST)] = []
+    found: Annotated[dict[Text, FoundPath], msgspec.Meta(max_length=FILES_MOST)] = {}
 
 
 class FileReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    local_path: str = ""
-    key: str = ""
-    error: str = ""
+    local_path: Text = ""
+    key: Text = ""
+    error: LongText = ""
 
 
 class ListDirReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    files: list[str] | None
-    error: str = ""
+    files: Texts | None
+    error: LongText = ""
 
 
 class CancelReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    cancelled: int
+    cancelled: Count
     """How many running installs were told."""
-    error: str = ""
+    error: LongText = ""
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    timestamp: str
-    stream: str
-    text: str
+    timestamp: Name
+    stream: Name
+    text: LongText
 
 
 class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    lines: list[LogRecord] | None
-    error: str = ""
+    lines: Annotated[list[LogRecord], msgspec.Meta(max_length=FILES_MOST)] | None
+    error: LongText = ""
 
 
 # Published
 
 
 class ProgressExtras(msgspec.Struct, frozen=True, omit_defaults=True):
-    sequence: int
+    sequence: Count
     """Counts from 1; a smaller one than the last seen is stale."""
-    phase: str
-    bytes_done: int
-    bytes_total: int | None = None
-    file_index: int | None = None
+    phase: Name
+    bytes_done: Count
+    bytes_total: Count | None = None
+    file_index: Count | None = None
     """Of a model's files the one that moves now, from 1."""
-    total_files: int | None = None
-    rate_bytes_per_s: float | None = None
-    eta_s: float | None = None
+    total_files: Count | None = None
+    rate_bytes_per_s: Amount | None = None
+    eta_s: Amount | None = None
     last: bool = False
-    error: str = ""
+    error: LongText = ""
 
 
 class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    op_id: str
-    node_id: str
-    backend: str
-    percentage: float
-    file_name: str = ""
-    current: str = ""
-    total: str = ""
-    phase: str = ""
+    op_id: Name
+    node_id: Name
+    backend: Name
+    percentage: Percentage
+    file_name: Text = ""
+    current: Name = ""
+    total: Name = ""
+    phase: Name = ""
     corral: ProgressExtras | None = None
 
 
 class StagingStatus(msgspec.Struct, frozen=True):
-    model_id: str
-    node_name: str
-    file_name: str
-    bytes_sent: int
-    total_bytes: int
-    progress: float
+    model_id: Name
+    node_name: Name
+    file_name: Text
+    bytes_sent: Count
+    total_bytes: Count
+    progress: Percentage
     """0 to 100, over all files."""
-    speed: str
-    file_index: int
-    total_files: int
-    message: str
-    started_at: str
+    speed: Name
+    file_index: Count
+    total_files: Count
+    message: Text
+    started_at: Name
 
 
 class StagingProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    model_id: str
+    model_id: Name
     done: bool
     status: StagingStatus | None = None
 
 
 class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
-    process_key: str
-    model_id: str
-    replica_index: int
-    backend: str
-    digest: str
-    protocol: str
-    state: str
+    process_key: Name
+    model_id: Name
+    replica_index: Slot
+    backend: Name
+    digest: Name
+    protocol: Name
+    state: Name
     """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
-    reason: str = ""
-    version: str = ""
+    reason: Text = ""
+    version: Name = ""
     """What the version it was started from calls itself; `digest` is the one to compare."""
-    generation: int | None = None
+    generation: Count | None = None
     """Of the last order that wanted exactly this process; absent when none with a generation did."""
-    pid: int | None = None
-    port: int | None = None
-    address: str | None = None
-    restarts: int = 0
-    memory_bytes: int | None = None
-    cpu_s: float | None = None
-    gpu_memory_bytes: int | None = None
-    token: str | None = None
+    pid: Count | None = None
+    port: Port | None = None
+    address: Name | None = None
+    restarts: Count = 0
+    memory_bytes: Count | None = None
+    cpu_s: Amount | None = None
+    gpu_memory_bytes: Count | None = None
+    token: Name | None = None
     """Only in a reply, never in what is published."""
 
 
@@ -391,72 +419,75 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     higher epoch.
     """
 
-    node: str
-    instance: str
-    epoch: int
-    sequence: int
-    backends: list[ListedBackend]
-    processes: list[ReportedProcess]
-    applied: dict[str, int] = {}
+    node: Name
+    instance: Name
+    epoch: Count
+    sequence: Count
+    backends: Annotated[list[ListedBackend], msgspec.Meta(max_length=BACKENDS_MOST)]
+    processes: Annotated[list[ReportedProcess], msgspec.Meta(max_length=PROCESSES_MOST)]
+    applied: Counts = {}
     """Generation of the last order carried out, by the backend's name in the order. Deletes too, so that an absent
     backend with its delete's generation here is a delete that is done."""
-    http_token: str | None = None
+    http_token: Name | None = None
     """Opens the worker's file server. Only in a reply."""
-    blob_token: str | None = None
+    blob_token: Name | None = None
     """Opens its blobs, for other workers. Only in a reply."""
 
 
 class NodesChanged(msgspec.Struct, frozen=True):
     """Corral's own. A hint: whoever hears it reads the store."""
 
-    frontend: str
+    frontend: Name
 
 
 class RoutesChanged(msgspec.Struct, frozen=True):
     """Corral's own. A hint: whoever hears it compares the version and reads the store."""
 
-    frontend: str
-    version: int | None = None
+    frontend: Name
+    version: Count | None = None
 
 
 class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own. What one frontend process works on now, complete: what is not in it is zero."""
 
-    frontend: str
-    sequence: int
+    frontend: Name
+    sequence: Count
     """Grows within one run of the process; `run` tells runs apart."""
-    run: str = ""
-    replicas: dict[str, int] = {}
-    idle_ms: dict[str, int] = {}
+    run: Name = ""
+    replicas: Counts = {}
+    idle_ms: Counts = {}
     """For replicas used lately: how long ago."""
-    queues: dict[str, int] = {}
+    queues: Counts = {}
     """Requests that wait for a replica, by model."""
 
 
 class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own. What one frontend process answered since its last beat."""
 
-    frontend: str
-    requests: int = 0
-    failed: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    first_byte: tuple[int, ...] = ()
+    frontend: Name
+    requests: Count = 0
+    failed: Count = 0
+    tokens_in: Count = 0
+    tokens_out: Count = 0
+    first_byte: Annotated[tuple[Count, ...], msgspec.Meta(max_length=BUCKETS_MOST)] = ()
     """Answers by the time to their first byte."""
-    nodes: dict[str, NodeShare] = {}
+    nodes: Annotated[dict[Name, NodeShare], msgspec.Meta(max_length=NODES_MOST)] = {}
     """By name, those that answered."""
+
+    def __post_init__(self) -> None:
+        for share in self.nodes.values():
+            if not (0 <= share.requests <= INT_MOST and 0 <= share.failed <= INT_MOST and math.isfinite(share.busy_s)):
+                raise ValueError("a machine's share of the answers is out of range")
 
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(message)
+    return without_nul(msgspec.json.encode(message))
 
 
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """An empty body and LocalAI's `null` both mean "no fields"."""
-    try:
-        return msgspec.json.decode(data if data.strip() not in (b"", b"null") else b"{}", type=kind)
-    except msgspec.DecodeError as error:
-        raise InvalidInput(f"this is not a message we know: {error}") from None
+    """An empty body and LocalAI's `null` both mean "no fields". Raises InvalidInput and nothing else."""
+    body = data if data.strip() not in (b"", b"null") else b"{}"
+    return read_message(body, lambda given: msgspec.json.decode(given, type=kind))

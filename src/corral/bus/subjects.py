@@ -18,6 +18,11 @@ def node_subject(node: NodeId | str, verb: str) -> str:
     return f"nodes.{sanitise_token(node)}.{verb}"
 
 
+def sender_of(subject: str) -> str:
+    """The node whose subject this is: only that node may publish there, whatever the message says."""
+    return subject.split(".")[1] if subject.startswith("nodes.") else ""
+
+
 BACKEND_INSTALL = "backend.install"
 BACKEND_UPGRADE = "backend.upgrade"
 BACKEND_LIST = "backend.list"

@@ -10,6 +10,7 @@ from corral.controller.fleet import Fleet
 from corral.controller.intents import IntentController
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
+from corral.controller.refused import RefusedMessages
 from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
 from corral.controller.switch import ReplicaSwitch
@@ -47,6 +48,7 @@ class FleetParts:
         galleries: Galleries,
         reports: Reports,
         replicas: ReplicaSwitch,
+        refused: RefusedMessages,
         *,
         hint: Callable[[str], Awaitable[None]],
         clock: Clock,
@@ -68,7 +70,7 @@ class FleetParts:
             on_change=changed,
         )
         self.peers = Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids)
-        self.progress = LiveProgress(bus=bus, store=stores.operations, clock=clock)
+        self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
         self.intents = IntentController(
             orders=stores.intents,
             bus=bus,

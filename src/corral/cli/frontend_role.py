@@ -18,6 +18,7 @@ from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
 from corral.cli.staging_parts import FrontendStager, NotedBucket, bucket_settings
 from corral.cli.watch_parts import WatchParts
+from corral.controller.refused import RefusedMessages
 from corral.controller.replication import Replication
 from corral.controller.switch import TrialStart
 from corral.controller.switching import ReplicaSwitcher
@@ -51,6 +52,7 @@ from corral.system.listen import Listener
 from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.worker_logs import WorkerLogs
+from corral.telemetry.metrics import Registry
 
 log = structlog.get_logger()
 
@@ -85,7 +87,9 @@ class FrontendRole:
         self._me, self._place, self._stores, self._bus = me, place, stores, bus
         self._artifacts, self._clock, self._ids, self._disk = artifacts, clock, ids, disk
         self._hints = Hints(bus, me.id, poke=self._poke)
-        self._watch = WatchParts(me, stores, bus, authority, hint=self._hints.tell, clock=clock)
+        registry = Registry()
+        self._refused = RefusedMessages(stores.nodes, clock, registry)
+        self._watch = WatchParts(me, stores, bus, authority, self._refused, hint=self._hints.tell, clock=clock)
         self._galleries = Galleries(
             artifacts,
             backends=settings.backend_galleries,
@@ -116,7 +120,7 @@ class FrontendRole:
         self._serving = ServingParts(
             me, place, stores, bus, gate, self._inflight, disk=disk,
             loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
-            clock=clock, ids=ids,
+            registry=registry, clock=clock, ids=ids,
         )  # fmt: skip
         self._parts = self._for_routes(authority, gate, guesses, JoinTokens(stores.access, token, clock=clock))
 
@@ -130,6 +134,7 @@ class FrontendRole:
             self._galleries,
             self._watch.reports,
             switcher,
+            self._refused,
             hint=self._hints.tell,
             clock=self._clock,
             ids=self._ids,

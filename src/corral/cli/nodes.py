@@ -78,7 +78,7 @@ def list_nodes(api: Api) -> None:
                 str(node["model_count"]),
                 _seen(node).removesuffix(" ago"),
                 node["id"][:8],
-                "; ".join(filter(None, (node["status_reason"], (node["conflict"] or {}).get("message")))),
+                _note(node),
             )
             for node in nodes
         ],
@@ -128,8 +128,23 @@ def show_node(api: Api, node: str) -> None:
     rows += [("problem", problem) for problem in found["problems"]]
     if found["conflict"]:
         rows.append(("conflict", found["conflict"]["message"]))
+    if found["refused"]:
+        rows.append(("refused", _refused(found)))
     for name, value in rows:
         click.echo(f"{name:11} {clean(value)}")
+
+
+def _refused(node: dict[str, Any]) -> str:
+    """Messages the frontends could not use: a worker that is broken, of another version, or hostile."""
+    count = node["refused"]["count"]
+    messages = "message of this node was" if count == 1 else "messages of this node were"
+    return f"{count} {messages} refused, the latest because: {node['refused']['reason']}"
+
+
+def _note(node: dict[str, Any]) -> str:
+    conflict = (node["conflict"] or {}).get("message")
+    refused = _refused(node) if node["refused"] else ""
+    return "; ".join(filter(None, (node["status_reason"], conflict, refused)))
 
 
 def _limit(most: int) -> str:

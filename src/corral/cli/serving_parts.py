@@ -66,6 +66,7 @@ class ServingParts:
         loads: Loads,
         drivers: Mapping[str, Driver],
         usage: UsageSink,
+        registry: Registry,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -78,7 +79,7 @@ class ServingParts:
         self._inflight = inflight
         self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth)
         self._upstream = HttpUpstream()
-        self.registry = Registry()
+        self.registry = registry
         self.lane = Lane(
             keys=self._keys,
             routes=stores.replicas,

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from corral.bus.client import Bus
 from corral.controller.audit import AuditKeeper
 from corral.controller.health import HealthController
+from corral.controller.refused import RefusedMessages
 from corral.controller.reports import Reports
 from corral.core.presence import Limits
 from corral.core.process_leases import lease_length_s
@@ -24,6 +25,7 @@ class WatchParts:
         stores: Stores,
         bus: Bus,
         authority: BusAuthority,
+        refused: RefusedMessages,
         *,
         hint: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -32,7 +34,7 @@ class WatchParts:
         self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
         self.beats = BeatBatcher(stores.registration)
         self.grants = Grants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
-        self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, clock=clock)
+        self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
         self._health = HealthController(
             holder=me.id,
             verdicts=stores.health,
@@ -58,6 +60,7 @@ class WatchParts:
             "audit": audit.run,
             "observations": self.reports.run,
             "silent nodes": self.reports.look,
+            "refused messages": refused.run,
         }
 
     async def start(self) -> None:

@@ -2,7 +2,7 @@
 it in batches, from whoever carries the order out."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import structlog
 
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, decode
-from corral.bus.subjects import EVERY_PROGRESS, progress_subject
+from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress, NodeProgressStatus
@@ -19,6 +19,7 @@ from corral.system import Clock
 
 log = structlog.get_logger()
 
+KIND = "progress"
 SAVE_EVERY_S = 2.0
 FORGET_AFTER_S = 120.0
 OPERATIONS_MOST = 1000
@@ -32,9 +33,13 @@ class Saved(Protocol):
     async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None: ...
 
 
+class Refused(Protocol):
+    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
+
+
 class LiveProgress:
-    def __init__(self, *, bus: Link, store: Saved, clock: Clock) -> None:
-        self._bus, self._store, self._clock = bus, store, clock
+    def __init__(self, *, bus: Link, store: Saved, refused: Refused, clock: Clock) -> None:
+        self._bus, self._store, self._refused, self._clock = bus, store, refused, clock
         self._operations: dict[str, dict[NodeId, NodeProgress]] = {}
         self._heard_s: dict[str, float] = {}
         self._ours: set[tuple[str, NodeId]] = set()
@@ -60,9 +65,15 @@ class LiveProgress:
         self._unsaved.discard((operation_id, node_id))
 
     async def _on_progress(self, message: BusMessage) -> None:
-        progress = decode(message.data, InstallProgress)
-        if message.subject != progress_subject(progress.node_id, progress.op_id):
-            raise InvalidInput(f"progress of node {progress.node_id} came on {message.subject}")
+        try:
+            progress = decode(message.data, InstallProgress)
+            if message.subject != progress_subject(progress.node_id, progress.op_id):
+                raise InvalidInput(f"progress of node {progress.node_id} came on {message.subject}")
+        except InvalidInput as error:
+            self._refused.note(sender_of(message.subject), KIND, error)
+            return
+        if progress.op_id not in self._operations and len(self._operations) >= OPERATIONS_MOST:
+            self._forget(room_for=1)
         key = (progress.op_id, NodeId(progress.node_id))
         nodes = self._operations.setdefault(progress.op_id, {})
         known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
@@ -80,15 +91,27 @@ class LiveProgress:
         while True:
             await asyncio.sleep(SAVE_EVERY_S)
             self._forget()
-            keys, self._unsaved = self._unsaved, set()
-            news = [(key[0], self._operations[key[0]][key[1]]) for key in keys if key[0] in self._operations]
             with suppress(CorralError):  # lossy: the next one tells more
-                await self._store.save_progress(news)
+                await self.save()
 
-    def _forget(self) -> None:
+    async def save(self) -> None:
+        keys, self._unsaved = self._unsaved, set()
+        await self._save([(key[0], self._operations[key[0]][key[1]]) for key in keys if key[0] in self._operations])
+
+    async def _save(self, news: Sequence[tuple[str, NodeProgress]]) -> None:
+        try:
+            await self._store.save_progress(news)
+        except InvalidInput as error:
+            if len(news) == 1:
+                self._refused.note(news[0][1].node_id, KIND, error)
+                return
+            for one in news:  # nobody says which it was: the others must not suffer for it
+                await self._save([one])
+
+    def _forget(self, *, room_for: int = 0) -> None:
         now_s = self._clock.monotonic_s()
         oldest_first = sorted(self._heard_s, key=self._heard_s.__getitem__)
-        surplus = max(0, len(oldest_first) - OPERATIONS_MOST)
+        surplus = max(0, len(oldest_first) + room_for - OPERATIONS_MOST)
         for position, operation_id in enumerate(oldest_first):
             if position < surplus or now_s - self._heard_s[operation_id] > FORGET_AFTER_S:
                 del self._heard_s[operation_id]

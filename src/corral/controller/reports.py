@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -15,7 +16,7 @@ from corral.bus.messages import (
     ReportedProcess,
     decode,
 )
-from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
+from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject, sender_of
 from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavailable
 from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 from corral.core.observed import Observation, ObservedBackend, ObservedProcess
@@ -29,6 +30,7 @@ ASK_AT_ONCE = 64
 LOOK_EVERY_S = 5.0
 SILENT_AFTER_S = 45.0
 """A node not heard of for this long is asked, whatever the reason its reports are missing."""
+KIND = "report"
 LOCALAI = "localai"
 """Stands for the process of a worker that does not tell which one it is."""
 
@@ -65,15 +67,30 @@ class Nodes(Protocol):
     async def read_all(self) -> list[Node]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What became of a batch."""
+
+    changed: bool = False
+    routes: bool = False
+    refused: Mapping[str, InvalidInput] = field(default_factory=dict)
+
+
+class Refused(Protocol):
+    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
+
+
 class Reports:
-    def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, clock: Clock) -> None:
+    def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, refused: Refused, clock: Clock) -> None:
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
+        self._refused = refused
         self._listeners: list[Listener] = []
         self._reactions: list[React] = []
         self._route_reactions: list[React] = []
         self._newest: dict[str, tuple[int, int]] = {}
         self._waiting: dict[str, NodeReport] = {}
-        self._taken_in: asyncio.Future[None] | None = None
+        self._taken_in: asyncio.Future[Mapping[str, InvalidInput]] | None = None
+        """Who waits for the next batch; told which nodes' reports the store refused."""
         self._arrived = asyncio.Event()
         self._look = asyncio.Event()
 
@@ -104,20 +121,31 @@ class Reports:
     async def ask(self, node_id: NodeId | str) -> NodeReport:
         """The whole truth about a node, now, with its tokens; written down when this returns.
 
-        Raises NoResponders, Unavailable or OutcomeUnknown. A LocalAI worker is asked what it can tell."""
-        report = await self._request(str(node_id))
-        if report.node != str(node_id):
-            raise InvalidInput(f"node {node_id} answered with the report of node {report.node}")
+        Raises NoResponders, Unavailable, OutcomeUnknown, or InvalidInput for an answer that cannot be read or stored.
+        A LocalAI worker is asked what it can tell."""
+        try:
+            report = await self._request(str(node_id))
+            if report.node != str(node_id):
+                raise InvalidInput(f"node {node_id} answered with the report of node {report.node}")
+        except InvalidInput as error:
+            self._refused.note(str(node_id), KIND, error)
+            raise
         if self._accept(report):
-            await self._written()
+            refused = await self._written()
+            if report.node in refused:
+                raise refused[report.node]
         return report
 
     # Taking in
 
     async def _on_report(self, message: BusMessage) -> None:
-        report = decode(message.data, NodeReport)
-        if message.subject != node_subject(report.node, REPORT):
-            raise InvalidInput(f"a report of node {report.node} came on {message.subject}")
+        try:
+            report = decode(message.data, NodeReport)
+            if message.subject != node_subject(report.node, REPORT):
+                raise InvalidInput(f"a report of node {report.node} came on {message.subject}")
+        except InvalidInput as error:
+            self._refused.note(sender_of(message.subject), KIND, error)
+            return
         self._accept(report)
 
     def _accept(self, report: NodeReport) -> bool:
@@ -130,21 +158,22 @@ class Reports:
         self._arrived.set()
         return True
 
-    async def _written(self) -> None:
-        """Until what has arrived so far is written down."""
+    async def _written(self) -> Mapping[str, InvalidInput]:
+        """Until what has arrived so far is written down; the nodes whose reports the store refused."""
         if self._taken_in is None:
             self._taken_in = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._taken_in)
+        return await asyncio.shield(self._taken_in)
 
     async def run(self) -> None:
-        """Writes what has arrived, all at once: a thousand reports cost one transaction."""
+        """Writes what has arrived, all at once: a thousand reports cost one transaction. One that the store refuses is
+        dropped alone."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
             batch, self._waiting = self._waiting, {}
             waiter, self._taken_in = self._taken_in, None
             try:
-                recorded = await self._observed.record([observation_of(report) for report in batch.values()])
+                done = await self._record(list(batch.values()))
             except BaseException as error:
                 for node, report in batch.items():
                     self._waiting.setdefault(node, report)
@@ -154,13 +183,32 @@ class Reports:
                     waiter.exception()
                 raise
             if waiter is not None and not waiter.done():
-                waiter.set_result(None)
-            for react in self._route_reactions if recorded.routes else ():
+                waiter.set_result(done.refused)
+            for react in self._route_reactions if done.routes else ():
                 await react()
-            for report in batch.values():
-                await self._tell(report)
-            for react in self._reactions if recorded.changed else ():
+            for node, report in batch.items():
+                if node not in done.refused:
+                    await self._tell(report)
+            for react in self._reactions if done.changed else ():
                 await react()
+
+    async def _record(self, batch: Sequence[NodeReport]) -> "_Done":
+        try:
+            recorded = await self._observed.record([observation_of(report) for report in batch])
+            return _Done(changed=bool(recorded.changed), routes=recorded.routes)
+        except InvalidInput as error:
+            if len(batch) == 1:
+                self._refused.note(batch[0].node, KIND, error)
+                return _Done(refused={batch[0].node: error})
+        done = _Done()
+        for report in batch:  # one of them, and nobody says which: the others must not suffer for it
+            one = await self._record([report])
+            done = _Done(
+                changed=done.changed or one.changed,
+                routes=done.routes or one.routes,
+                refused={**done.refused, **one.refused},
+            )
+        return done
 
     async def _tell(self, report: NodeReport) -> None:
         for listener in self._listeners:

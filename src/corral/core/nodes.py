@@ -95,6 +95,10 @@ class Node:
     bus_no_responders: bool
     created_at: int
     changed_at: int
+    refused_count: int = 0
+    """Messages of it that could not be read or stored, since it joined."""
+    refused_reason: str | None = None
+    refused_at: int | None = None
 
     @property
     def status(self) -> NodeStatus:

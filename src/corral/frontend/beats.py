@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
+from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.registration import Beat, BeatOutcome
 
 BATCH_MOST = 128
@@ -44,6 +44,13 @@ class BeatBatcher:
     async def _write(self, batch: list[Waiting]) -> None:
         try:
             outcomes = await self._store.beat([beat for beat, _ in batch])
+        except InvalidInput as error:
+            if len(batch) == 1:
+                _fail(batch, error)
+                return
+            for one in batch:  # nobody says which it was: the others must not suffer for it
+                await self._write([one])
+            return
         except CorralError as error:
             _fail(batch, error)
             return

@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, InvalidInput
 from corral.store.usage import UsageKey, UsageStore, Used
 
 log = structlog.get_logger()
@@ -47,8 +47,29 @@ class UsageCounter:
                 return
             self._sending, self._open = self._open, {}
             self._batch += 1
-        await self._store.add(self._writer, self._batch, self._sending)
+        try:
+            await self._store.add(self._writer, self._batch, self._sending)
+        except InvalidInput:
+            await self._write_each()
         self._sending = {}
+
+    async def _write_each(self) -> None:
+        """The store refuses the batch for what one of its counts says: that one is dropped. Each is a batch of its
+        own, so that a failure on the way repeats none."""
+        while self._sending:
+            key, used = next(iter(self._sending.items()))
+            self._batch += 1
+            try:
+                await self._store.add(self._writer, self._batch, {key: used})
+            except InvalidInput as error:
+                log.warning("usage.refused", model=key.model, node=key.node_id, error=str(error))
+            except BaseException:
+                # Only this one is unknown; it is repeated under its number, the others follow as a batch of theirs.
+                rest = {other: count for other, count in self._sending.items() if other != key}
+                self._open = {**rest, **{k: self._open[k] + rest.get(k, Used()) for k in self._open}}
+                self._sending = {key: used}
+                raise
+            del self._sending[key]
 
     async def finish(self) -> None:
         try:

@@ -82,6 +82,18 @@ class NodeStore:
 
         return await self._change(node_id, change)
 
+    async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> None:
+        """By node: how many of its messages were refused, and why the latest. Of unknown nodes nothing is kept."""
+
+        async def body(tx: Tx) -> None:
+            await tx.execute_many(
+                "UPDATE nodes SET refused_count = refused_count + $2, refused_reason = $3, refused_at = now_ms(),"
+                " changed_at = now_ms() WHERE id = $1 AND removed_at IS NULL",
+                [(node_id, *counts[node_id]) for node_id in sorted(counts)],
+            )
+
+        await self._database.write(body)
+
     async def set_drain(self, node_id: str, wanted: bool, *, actor: str) -> Node:
         async def change(tx: Tx, node: Node) -> Node:
             if node.drain_wanted != wanted:

@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from corral.bus.bounds import Count, read_message
 from corral.bus.node_api import (
     INSTANCE_HEADER,
     HeartbeatReply,
@@ -27,6 +28,7 @@ from corral.core.errors import (
 from corral.system.http_call import HttpAnswer, HttpCall, NoAnswer, NoConnection
 
 CALL_WITHIN_S = 10.0
+TOLD_MOST = 2000
 
 
 class FrontendBusy(Unavailable):
@@ -34,7 +36,7 @@ class FrontendBusy(Unavailable):
 
 
 class _NodeModel(msgspec.Struct, frozen=True):
-    in_flight: int = 0
+    in_flight: Count = 0
 
 
 _decode_models = msgspec.json.Decoder(list[_NodeModel] | None).decode
@@ -57,14 +59,14 @@ class FrontendClient:
         response = await self._post("/api/node/register", msgspec.json.encode(request), bearer)
         try:
             return decode_register_reply(response.body)
-        except msgspec.DecodeError as error:
+        except InvalidInput as error:
             raise Unavailable(f"{self._urls[0]} does not answer like a frontend ({error}); check --join") from None
 
     async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> HeartbeatReply:
         response = await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
         try:
             return decode_heartbeat_reply(response.body)
-        except msgspec.DecodeError:  # it arrived, which is what counts; LocalAI's answers may be anything
+        except InvalidInput:  # it arrived, which is what counts; LocalAI's answers may be anything
             return HeartbeatReply()
 
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None:
@@ -74,8 +76,8 @@ class FrontendClient:
         """Requests that run on this node's replicas, as the frontend counts them."""
         response = await self._send("GET", f"/api/node/{node_id}/models", b"", bearer, instance)
         try:
-            return sum(model.in_flight for model in _decode_models(response.body) or ())
-        except msgspec.DecodeError as error:
+            return sum(model.in_flight for model in read_message(response.body, _decode_models) or ())
+        except InvalidInput as error:
             raise Unavailable(f"{self._urls[0]} does not tell this node's models ({error})") from None
 
     async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None:
@@ -142,9 +144,9 @@ def _message(response: HttpAnswer) -> str:
 def _told(response: HttpAnswer) -> str | None:
     """A frontend's own words; None when whoever answered does not speak as one, such as a proxy."""
     try:
-        error = msgspec.json.decode(response.body)["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
-    except (msgspec.DecodeError, KeyError, TypeError):
+        error = read_message(response.body, msgspec.json.decode)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:TOLD_MOST]
+    except (InvalidInput, KeyError, TypeError):
         return None
 
 

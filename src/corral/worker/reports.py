@@ -28,6 +28,7 @@ from corral.worker.processes.supervisor import Supervisor
 
 log = structlog.get_logger()
 
+REASON_MOST = 4000
 SETTLE_S = 0.05
 """Several things change together; one report tells them all."""
 
@@ -111,7 +112,7 @@ class Reporter:
             digest=view.spec.version_digest,
             protocol=labels.get("protocol", ""),
             state=state,
-            reason=reason,
+            reason=reason[:REASON_MOST],
             version=self._backends.version_text(view.spec.backend, view.spec.version_digest),
             generation=view.spec.generation,
             pid=view.pid,

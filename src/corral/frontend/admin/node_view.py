@@ -20,6 +20,7 @@ from corral.core.replicas import Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
 
 CONFLICT_SHOWN_MS = 15 * 60 * 1000
+REFUSED_SHOWN_MS = 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,13 @@ class GpuView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictView:
     message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedView:
+    count: Annotated[int, Field(description="Since it joined.")]
+    reason: Annotated[str, Field(description="Of the latest.")]
     at: datetime
 
 
@@ -84,6 +92,9 @@ class NodeView:
     gpus: list[GpuView]
     problems: Annotated[list[str], Field(description="What the worker could not find out about its machine.")]
     conflict: Annotated[ConflictView | None, Field(description="A second machine that claims to be this one.")]
+    refused: Annotated[
+        RefusedView | None, Field(description="Messages of this machine that lately could not be read or stored.")
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +140,12 @@ def _reason(node: Node) -> str:
             return "gets no new work" + (" (the worker is stopping)" if node.worker_draining else "")
         case _:
             return node.presence_reason
+
+
+def _refused(node: Node, now_ms: int) -> RefusedView | None:
+    if node.refused_at is None or now_ms - node.refused_at >= REFUSED_SHOWN_MS:
+        return None
+    return RefusedView(count=node.refused_count, reason=node.refused_reason or "", at=_time(node.refused_at))
 
 
 def _unheard(node: Node, *, now_ms: int, silent_after_s: float | None) -> str:
@@ -205,4 +222,5 @@ def view_node(
         ],
         problems=facts.problems,
         conflict=conflict,
+        refused=_refused(node, now_ms),
     )
