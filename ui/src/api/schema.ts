@@ -2527,6 +2527,8 @@ export interface components {
             problems: string[];
             /** @description A second machine that claims to be this one. */
             conflict: components["schemas"]["ConflictView"] | null;
+            /** @description Messages of this machine that lately could not be read or stored. */
+            refused: components["schemas"]["RefusedView"] | null;
         };
         /**
          * OnDrift
@@ -2691,6 +2693,24 @@ export interface components {
             file: string;
             /** Reason */
             reason: string;
+        };
+        /** RefusedView */
+        RefusedView: {
+            /**
+             * Count
+             * @description Since it joined.
+             */
+            count: number;
+            /**
+             * Reason
+             * @description Of the latest.
+             */
+            reason: string;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
         };
         /** Reset */
         Reset: {
