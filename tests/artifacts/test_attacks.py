@@ -17,11 +17,13 @@ import pytest
 import zstandard
 from artifact_support import FakeRegistry, Image, files_layer, install, leftovers, member, tar_of, tree_of
 
-from corral.artifacts.errors import BudgetExceeded, UnsafeArchive
+from corral.artifacts.errors import BadManifest, BudgetExceeded, UnsafeArchive
 from corral.artifacts.install import Installer
 from corral.artifacts.settings import UnpackLimits
+from corral.system import SystemDisk
 
 RUN = files_layer({"run.sh": b"#!/bin/sh\n"})
+HELLO = b"{protocol: openai, start: ['{dir}/hello']}"
 SYMLINK, HARDLINK, DIRECTORY = b"2", b"1", b"5"
 
 
@@ -100,6 +102,8 @@ REFUSED = {
     "an-unknown-type": raw_member(b"x", kind=b"Z"),
     "a-size-beyond-the-archive": raw_member(b"x", size=1 << 30),
     "a-negative-size": raw_member(b"x")[:124] + b"\xff" * 12 + raw_member(b"x")[136:],
+    "a-size-with-a-sign": raw_member(b"x")[:124] + b"-7\0" + raw_member(b"x")[127:],
+    "a-time-that-is-no-number": pax(b"mtime=nan") + raw_member(b"x"),
     "a-wrong-checksum": b"x" + raw_member(b"y")[1:],
     "a-huge-extended-header": raw_member(b"p", b"", b"x", size=1 << 28),
     "a-global-name": raw_member(b"g", b"12 path=abc\n", b"g")[:-1024] + raw_member(b"x"),
@@ -160,6 +164,8 @@ def test_a_whiteout_through_a_lower_layers_symlink_removes_nothing(
         pytest.param("a/b/door", "../../../../x", "../../x", id="upwards-stops-at-the-root"),
         pytest.param("door", "..", ".", id="the-root-is-its-own-parent"),
         pytest.param("a/door", "../b/c", "../b/c", id="a-target-inside-stays-as-written"),
+        pytest.param("a/door", "b/../c", "../a/c", id="a-name-before-upwards-may-be-a-link-itself"),
+        pytest.param("door", "./a//b/", "./a//b/", id="dots-and-slashes-change-nothing"),
     ],
 )
 def test_a_symlink_leads_where_it_would_inside_the_image(
@@ -168,6 +174,28 @@ def test_a_symlink_leads_where_it_would_inside_the_image(
     version = install(installer, registry.push(Image([RUN, tar_of(link(name, target))])))
     assert os.readlink(version.path / name) == expected
     assert (version.path / name).resolve().is_relative_to(version.path.resolve())
+
+
+def test_no_chain_of_links_leads_out_of_the_tree(registry: FakeRegistry, installer: Installer, outside: Path) -> None:
+    """`up` leads to the root of the tree, so that text which goes down to it and up again climbs out of the tree."""
+    deep = "/".join(f"d{n}" for n in range(20))
+    way_out = "../" * 18 + str(outside / "victim").lstrip("/")
+    members = [member(deep, type=DIRECTORY, mode=0o755), link(f"{deep}/up", "../" * 20)]
+    members += [link("run.sh", f"{deep}/up/{way_out}"), member("corral.yaml", HELLO)]
+    version = install(installer, registry.push(Image([tar_of(*members)])))
+    for found in version.path.rglob("*"):
+        if found.is_symlink():
+            assert found.resolve().is_relative_to(version.path.resolve()), found
+    SystemDisk().make_executable(version.path / "run.sh")
+    assert_untouched(outside)
+
+
+def test_a_launcher_that_is_a_link_starts_nothing_and_is_never_made_executable(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    linked = tar_of(member("real", b"#!/bin/sh\n", mode=0o644), link("run.sh", "real"))
+    with pytest.raises(BadManifest):
+        install(installer, registry.push(Image([linked])))
 
 
 def test_setuid_bits_owners_and_capabilities_are_not_taken_over(registry: FakeRegistry, installer: Installer) -> None:

@@ -43,6 +43,7 @@ from corral.artifacts.references import (
 from corral.artifacts.s3 import sign
 from corral.artifacts.settings import HuggingFaceSettings, PypiSettings, S3Settings
 from corral.artifacts.weights import PlacedFile, install_files
+from corral.artifacts.wheels import wheel_path
 from corral.system import SystemClock, SystemIds
 
 RUN = b"#!/bin/sh\n"
@@ -282,6 +283,42 @@ def test_code_in_pth_files_is_dropped_and_plain_directories_inside_are_kept(
     )
     assert done.stdout == b"inner\n"
     assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"\xef\xbb\xbfimport os; CODE", id="behind-a-byte-order-mark"),
+        pytest.param(b"sub\x0cimport os; CODE", id="behind-a-form-feed"),
+        pytest.param("sub\u2028import os; CODE".encode(), id="behind-a-line-separator"),
+        pytest.param(b"sub\n\xff\x85import os; CODE", id="in-a-file-that-is-not-utf-8"),
+        pytest.param(b"  import\tos; CODE", id="behind-blanks"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "engine-1.data/purelib/", "engine-1.data/platlib/"])
+def test_no_spelling_of_code_in_a_pth_file_survives(line: bytes, scheme: str) -> None:
+    placed = wheel_path(tuple(f"{scheme}evil.pth".split("/")), line)
+    assert placed is None or placed[1] == b"sub\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lib/python3.11/site-packages/zz.pth", "lib/python3.11/os.py", "lib64/python3/x", "corral.yaml", "run.sh",
+     "bin/python", "pyvenv.cfg"],
+)  # fmt: skip
+def test_a_wheels_data_replaces_nothing_of_the_environment(name: str) -> None:
+    with pytest.raises(UnsafeArchive, match="of the environment"):
+        wheel_path(("engine-1.data", "data", *name.split("/")), b"import os")
+
+
+def test_a_wheels_data_may_bring_libraries_and_shared_files() -> None:
+    assert wheel_path(("mkl-1.data", "data", "lib", "libmkl.so"), b"") == (("lib", "libmkl.so"), None)
+    assert wheel_path(("x-1.data", "data", "share", "x"), b"") == (("share", "x"), None)
+
+
+def test_what_every_interpreter_runs_at_its_start_is_left_out() -> None:
+    for name in ("sitecustomize.py", "usercustomize/__init__.py", "x-1.data/platlib/sitecustomize.py"):
+        assert wheel_path(tuple(name.split("/")), b"") is None
 
 
 def test_source_packages_unhashed_wheels_and_foreign_machines_are_refused(

@@ -31,6 +31,21 @@ def test_what_was_written_is_read_and_only_its_owner_may(tmp_path: Path) -> None
     assert disk.list(tmp_path / "nowhere") == []
 
 
+def test_a_file_becomes_executable_for_whoever_may_read_it_and_a_link_is_left_alone(tmp_path: Path) -> None:
+    for before, after in {0o644: 0o755, 0o600: 0o700, 0o444: 0o555, 0o755: 0o755}.items():
+        file = tmp_path / f"{before:o}"
+        file.touch()
+        file.chmod(before)
+        disk.make_executable(file)
+        assert stat.S_IMODE(file.stat().st_mode) == after
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.touch(0o644)
+    link.symlink_to(victim)
+    disk.make_executable(link)
+    disk.make_executable(tmp_path / "nowhere")
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o644
+
+
 def test_a_write_that_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     disk.write(path, b"old")

@@ -23,7 +23,7 @@ from corral.artifacts.galleries.catalogue import (
 )
 from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ModelFile, ResolvedModel
 from corral.artifacts.install import BackendRequest
-from corral.artifacts.manifest import Manifest, Readiness, StartCommand, StartRequest, plan_start
+from corral.artifacts.manifest import LOCALAI_LAUNCHER, Manifest, Readiness, StartCommand, StartRequest, plan_start
 from corral.artifacts.progress import Phase, Progress
 from corral.artifacts.resolved import ResolvedArtifact
 from corral.artifacts.service import Artifacts, Swept
@@ -35,6 +35,7 @@ from corral.artifacts.weights import KeptFile, PlacedFile
 
 __all__ = [
     "LOCALAI_BACKENDS",
+    "LOCALAI_LAUNCHER",
     "LOCALAI_MODELS",
     "ArtifactSettings",
     "Artifacts",

@@ -41,7 +41,7 @@ from corral.artifacts.galleries.yaml import load_yaml
 from corral.artifacts.huggingface import check_git_oid
 from corral.artifacts.layers import Layer, LayerDamaged, LayerStore, assemble
 from corral.artifacts.locks import held
-from corral.artifacts.manifest import LOCALAI_RUN, Manifest, check_manifest
+from corral.artifacts.manifest import DESCRIPTIONS, LOCALAI_LAUNCHER, LOCALAI_RUN, Manifest, check_manifest
 from corral.artifacts.peer import Peers
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
@@ -68,7 +68,6 @@ log = structlog.get_logger()
 
 EXPANSION = 2  # packed bytes become at least about this many; used to refuse early what surely does not fit
 LAUNCHER = "corral_launch.py"
-DESCRIPTIONS = ("corral.json", "corral.yaml")
 DAMAGE_RETRIES = 2
 
 
@@ -506,7 +505,11 @@ def _timestamp(clock: Clock) -> str:
 def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None:
     """Single files tell their names beforehand: that none says how to start it is known before gigabytes have come."""
     names = [Path(piece.path).name for piece in resolved.pieces if isinstance(piece, FilePiece | MemberPiece)]
-    if request.manifest is None and len(names) == len(resolved.pieces) and not {*names} & {*DESCRIPTIONS, "run.sh"}:
+    if (
+        request.manifest is None
+        and len(names) == len(resolved.pieces)
+        and not {*names} & {*DESCRIPTIONS, LOCALAI_LAUNCHER}
+    ):
         raise BadManifest(
             f"{request.name} is no backend: nothing in it ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
             " says how to start it. A model's weights come with the model, or by `corral artifacts pull --model`."
@@ -524,7 +527,8 @@ def read_manifest(root: Path) -> Manifest | None:
                 return check_manifest(msgspec.convert(load_yaml(file.read_bytes()), Manifest))
             except msgspec.ValidationError as error:
                 raise BadManifest(f"{name} cannot be read: {error}.") from error
-    return LOCALAI_RUN if (root / "run.sh").is_file() else None
+    launcher = root / LOCALAI_LAUNCHER
+    return LOCALAI_RUN if launcher.is_file() and not launcher.is_symlink() else None
 
 
 def place_launcher(manifest: Manifest, root: Path) -> None:

@@ -17,6 +17,10 @@ from corral.artifacts.errors import BadManifest
 
 Protocol = Literal["openai", "localai-grpc"]
 
+DESCRIPTIONS = ("corral.json", "corral.yaml")
+"""Files at the top of an artifact that hold its manifest."""
+LOCALAI_LAUNCHER = "run.sh"
+
 _FIELD = re.compile(r"\{([a-z_]+)\}")
 _FIELDS = frozenset({"python", "bin", "dir", "host", "port", "model", "context", "slots", "value", "name"})
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
@@ -53,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     """A launcher that Corral places beside the engine, when the engine has no server command of its own."""
 
 
-LOCALAI_RUN = Manifest(protocol="localai-grpc", start=("{dir}/run.sh", "--addr", "{host}:{port}"))
+LOCALAI_RUN = Manifest(protocol="localai-grpc", start=(f"{{dir}}/{LOCALAI_LAUNCHER}", "--addr", "{host}:{port}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isnan
 
 from corral.artifacts.errors import UnsafeArchive
 from corral.artifacts.tree import SMALL_BYTES, MemberNames, Parts, TreeWriter
@@ -198,6 +199,8 @@ def _apply_pax(extension: _Extension, key: bytes, value: bytes) -> None:
             extension.size = _decimal(value)
         elif key == b"mtime":
             extension.mtime_s = float(value)
+            if isnan(extension.mtime_s):
+                raise ValueError("not a time")
     except ValueError as error:
         raise UnsafeArchive(f"An extended header has {key!r} set to {value[:40]!r}.") from error
     if key.startswith(b"GNU.sparse."):
@@ -242,10 +245,9 @@ def _number(raw: bytes) -> int:
             raise UnsafeArchive("A header holds a negative number.")
         return int.from_bytes(raw[1:], "big")
     digits = raw.split(b"\0", 1)[0].strip()
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError as error:
-        raise UnsafeArchive("A header holds something that is not a number.") from error
+    if digits.strip(b"01234567"):  # `int` would also take a sign, a prefix and underscores
+        raise UnsafeArchive("A header holds something that is not a number.")
+    return int(digits, 8) if digits else 0
 
 
 def _padded(size: int) -> int:

@@ -83,22 +83,25 @@ def _shown(name: bytes) -> str:
 
 def contained_link(parts: Parts, target: str) -> str:
     """A symlink's target as a process inside the image would see it: `/` is the image's root and `..` stops there.
-    The result is relative and never leads out of the tree."""
+    The result is relative and never leads out of the tree.
+
+    `..` is only ever kept at the front, and never more of it than there are real directories above the link. After a
+    name it would climb from wherever that name leads, and if the name is a link itself, that is not where the text
+    says."""
     if not target or "\0" in target:
         raise UnsafeArchive(f"Link {'/'.join(parts)[:120]!a} has no usable target.")
     here = [] if target.startswith("/") else list(parts[:-1])
-    climbs_out = target.startswith("/")
+    as_written, below_a_name = not target.startswith("/"), False
     for part in target.split("/"):
         if part in ("", "."):
             continue
         if part == "..":
-            if here:
-                here.pop()
-            else:
-                climbs_out = True
+            as_written = as_written and bool(here) and not below_a_name
+            del here[-1:]
         else:
+            below_a_name = True
             here.append(part)
-    if not climbs_out:
+    if as_written:
         return target
     return "/".join([".."] * (len(parts) - 1) + here) or "."
 

@@ -11,9 +11,13 @@ import sys
 from pathlib import Path
 
 from corral.artifacts.errors import UnsafeArchive, disk_errors
+from corral.artifacts.manifest import DESCRIPTIONS, LOCALAI_LAUNCHER
 from corral.artifacts.tree import Parts
 
 _DATA_SCHEMES = ("purelib", "platlib", "scripts", "data", "headers")
+_OF_THE_ENVIRONMENT = ("bin", "pyvenv.cfg", *DESCRIPTIONS, LOCALAI_LAUNCHER)
+"""What Corral puts at the top of an environment, or reads there to know how to start it."""
+_RUN_BY_EVERY_INTERPRETER = ("sitecustomize", "usercustomize")
 
 
 def base_interpreter() -> str:
@@ -30,41 +34,59 @@ def site_packages() -> str:
 
 
 def wheel_path(parts: Parts, content: bytes) -> tuple[Parts, bytes | None] | None:
-    """Where a wheel's member lies in the environment."""
+    """Where a wheel's member lies in the environment, and what it holds if that is to be changed. None leaves it out."""
     home = tuple(site_packages().split("/"))
+    target = _target(parts, home)
+    if target is None or target[: len(home)] != home or len(target) == len(home):
+        return (target, None) if target is not None else None
+    inside = target[len(home) :]
+    if inside[0].partition(".")[0] in _RUN_BY_EVERY_INTERPRETER:
+        return None
+    if len(inside) == 1 and inside[0].endswith(".pth"):
+        safe = contained_pth(content)
+        return (target, safe) if safe else None
+    return target, None
+
+
+def _target(parts: Parts, home: Parts) -> Parts | None:
     if not parts[0].endswith(".data") or len(parts) < 3 or parts[1] not in _DATA_SCHEMES:
-        if len(parts) == 1 and parts[0].endswith(".pth"):
-            safe = contained_pth(content)
-            return (home + parts, safe) if safe else None
-        return home + parts, None
+        return home + parts
     scheme, rest = parts[1], parts[2:]
     match scheme:
         case "purelib" | "platlib":
-            if len(rest) == 1 and rest[0].endswith(".pth"):
-                safe = contained_pth(content)
-                return (home + rest, safe) if safe else None
-            return home + rest, None
+            return home + rest
         case "scripts":
-            return ("bin", *rest), None
+            return ("bin", *rest)
         case "data":
-            if rest[0] == "bin" or rest == ("pyvenv.cfg",):
+            if rest[0] in _OF_THE_ENVIRONMENT or _is_interpreters_own(rest):
                 raise UnsafeArchive(f"A wheel's data would replace {'/'.join(rest)[:120]!a} of the environment.")
-            return rest, None
+            return rest
         case _:
             return None  # headers are of use to compilers only
 
 
+def _is_interpreters_own(parts: Parts) -> bool:
+    """`lib/python3.11/...`: packages come there as packages. Libraries in `lib` itself are common (MKL, TBB)."""
+    return len(parts) > 1 and parts[0].startswith("lib") and parts[1].startswith("python")
+
+
 def contained_pth(content: bytes) -> bytes:
-    """The lines of a `.pth` file that name a directory inside site-packages. Lines of code are dropped."""
-    kept: list[bytes] = []
-    for line in content.splitlines():
-        text = line.strip()
-        if not text or text.startswith((b"#", b"import ", b"import\t", b"/", b"\\")) or b"\0" in text:
-            continue
-        if b".." in text.replace(b"\\", b"/").split(b"/"):
-            continue
-        kept.append(text)
-    return b"\n".join(kept) + b"\n" if kept else b""
+    """The lines of a `.pth` file that name a directory inside site-packages. Lines of code are dropped.
+
+    Lines end where they end for Python 3.13 and later, which decodes the whole file first: also at a form feed or at
+    U+2028. What is not UTF-8 is decoded by the machine's locale there, so nothing of it can be judged here."""
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        return b""
+    kept = [text for line in lines if (text := line.strip().strip("\ufeff")) and _names_a_directory_inside(text)]
+    return "\n".join([*kept, ""]).encode() if kept else b""
+
+
+def _names_a_directory_inside(text: str) -> bool:
+    if text.startswith(("#", "/", "\\")) or text.split(maxsplit=1)[0] == "import" or "\0" in text:
+        return False
+    return ".." not in text.replace("\\", "/").split("/")
 
 
 def finish_environment(root: Path, final: Path) -> None:

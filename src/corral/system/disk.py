@@ -1,7 +1,9 @@
 """The disk, as far as roles keep things on it themselves. What is fetched and unpacked has adapters of its own."""
 
+import errno
 import os
 import shutil
+import stat
 from contextlib import AbstractContextManager, suppress
 from glob import escape
 from pathlib import Path
@@ -34,7 +36,7 @@ class Disk(Protocol):
         ...
 
     def make_executable(self, path: Path) -> None:
-        """Does nothing when there is no such file, or when it is executable already."""
+        """For whoever may read it. Does nothing when there is no such file, or a link in its place."""
         ...
 
     def let_through(self, directory: Path) -> None:
@@ -92,9 +94,18 @@ class SystemDisk:
             return []
 
     def make_executable(self, path: Path) -> None:
-        with suppress(FileNotFoundError):
-            if not os.access(path, os.X_OK):
-                path.chmod(0o700)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):
+                return
+            raise
+        try:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if not mode & 0o100:
+                os.fchmod(descriptor, mode | (mode & 0o444) >> 2)
+        finally:
+            os.close(descriptor)
 
     def let_through(self, directory: Path) -> None:
         directory.chmod(0o711)

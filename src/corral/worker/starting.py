@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from corral.artifacts import InstalledVersion, Manifest, StartRequest, plan_start
+from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartRequest, plan_start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
@@ -126,6 +126,6 @@ def _refuse_fields(options: StartOptions) -> None:
 def prepare_directory(version: InstalledVersion, disk: Disk) -> tuple[str, ...]:
     """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
     if version.manifest.protocol == "localai-grpc" and version.made_by != SYSTEM:
-        disk.make_executable(version.path / "run.sh")
+        disk.make_executable(version.path / LOCALAI_LAUNCHER)
     drivers = disk.list(version.path / "vulkan" / "icd.d")
     return tuple(str(path) for path in drivers if path.suffix == ".json")
