@@ -14,6 +14,7 @@ from corral.artifacts.galleries.catalogue import Catalogue, read_backends, read_
 from corral.artifacts.galleries.entries import (
     BaseFile,
     ModelEntry,
+    ModelFile,
     backend_request,
     parse_backends,
     parse_base,
@@ -311,6 +312,43 @@ def test_a_models_base_file_is_fetched_and_merged(registry: FakeRegistry, source
     registry.pages["/base.yaml"] = (BASE, {})
     resolved = read_model(sources, ModelEntry(name="m", url=f"{registry.url}/base.yaml"), CancelToken())
     assert resolved.backend == "other"
+
+
+LOCAL = ["file:///etc/shadow", "/etc/shadow", "~/.ssh/id", "./x", "ocifile:///x.tar", "oci-layout:///x", "FILE:///etc"]
+
+
+@pytest.mark.parametrize("uri", LOCAL)
+def test_a_gallery_from_the_network_names_no_file_of_the_machine(
+    uri: str, registry: FakeRegistry, sources: GallerySources
+) -> None:
+    registry.pages["/index.yaml"] = (f"- name: evil\n  uri: {uri}\n".encode(), {})
+    with pytest.raises(PolicyRefused, match="a file of this machine"):
+        backend_request(read(sources, f"{registry.url}/index.yaml").find("evil"))
+    for entry in (
+        ModelEntry(name="m", backend="x", files=[ModelFile("x.gguf", uri)], from_network=True),
+        ModelEntry(name="m", config_file={"backend": "x", "download_files": [{"uri": uri}]}, from_network=True),
+        ModelEntry(name="m", backend="x", overrides={"download_files": [{"uri": uri}]}, from_network=True),
+        ModelEntry(name="m", backend="x", url=uri, from_network=True),
+    ):
+        with pytest.raises(PolicyRefused, match="a file of this machine"):
+            read_model(sources, entry, CancelToken())
+
+
+def test_neither_does_a_base_file_from_the_network_nor_any_field_of_a_configuration(
+    registry: FakeRegistry, sources: GallerySources
+) -> None:
+    registry.pages["/base.yaml"] = (b"config_file: {backend: x, mmproj: 'file:///etc/shadow'}", {})
+    registry.pages["/files.yaml"] = (b"files: [{filename: x, uri: /etc/shadow}]", {})
+    for page in ("base", "files"):
+        with pytest.raises(PolicyRefused, match="a file of this machine"):
+            read_model(sources, ModelEntry(name="m", url=f"{registry.url}/{page}.yaml"), CancelToken())
+
+
+def test_an_administrators_own_gallery_may_name_files(sources: GallerySources, tmp_path: Path) -> None:
+    (tmp_path / "index.yaml").write_text("[{name: mine, uri: /srv/mine}]")
+    assert backend_request(read(sources, f"file://{tmp_path}/index.yaml").find("mine")).uris == ("/srv/mine",)
+    entry = ModelEntry(name="m", backend="x", files=[ModelFile("x.gguf", "/srv/x.gguf")])
+    assert read_model(sources, entry, CancelToken()).files[0].uri == "/srv/x.gguf"
 
 
 def test_a_gallery_that_asks_for_signatures_gets_nothing_installed_unsigned() -> None:

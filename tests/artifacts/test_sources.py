@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import subprocess
+import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ from corral.artifacts.errors import (
 from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.install import Installer
 from corral.artifacts.manifest import Manifest
+from corral.artifacts.oci import MANIFEST_BYTES
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.references import (
     HttpFile,
@@ -147,8 +149,6 @@ def write_layout(path: Path, image: Image) -> None:
 
 
 def test_an_oci_layout_and_a_saved_one_give_the_same_version(installer: Installer, tmp_path: Path) -> None:
-    import tarfile
-
     image = Image([files_layer({"run.sh": RUN}), files_layer({"app": b"1"})])
     write_layout(tmp_path / "layout", image)
     first = install(installer, f"oci-layout://{tmp_path}/layout")
@@ -160,9 +160,39 @@ def test_an_oci_layout_and_a_saved_one_give_the_same_version(installer: Installe
     assert not [name for name in leftovers(installer.settings.data_dir) if name.startswith("staging/")]
 
 
-def test_a_docker_archive_is_read(installer: Installer, tmp_path: Path) -> None:
-    import tarfile
+@pytest.mark.parametrize(
+    "config",
+    ["/dev/zero", "../../../outside", "endless", "huge", "nowhere", "n" * 5000, "round", "a\0b"],
+)
+def test_a_saved_image_names_only_what_it_holds(installer: Installer, tmp_path: Path, config: str) -> None:
+    (tmp_path / "outside").write_bytes(b"{}")
+    links = {"endless": "/dev/zero", "round": "round"}
+    with tarfile.open(tmp_path / "saved.tar", "w") as archive:
+        for name, target in links.items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            archive.addfile(info)
+        for name, data in {
+            "huge": b" " * (MANIFEST_BYTES + 1),
+            "manifest.json": json.dumps([{"Config": config, "Layers": []}]).encode(),
+        }.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    with pytest.raises(UnsafeArchive, match=r"names|may have"):
+        install(installer, f"ocifile://{tmp_path}/saved.tar")
+    assert not [name for name in leftovers(installer.settings.data_dir) if name.startswith("staging/")]
 
+
+def test_a_document_nested_a_hundred_thousand_deep_is_refused(installer: Installer, tmp_path: Path) -> None:
+    write_layout(tmp_path / "layout", Image([files_layer({"run.sh": RUN})]))
+    deep = '{"schemaVersion": 2, "x": ' + "[" * 100_000 + "]" * 100_000 + ', "manifests": []}'
+    (tmp_path / "layout" / "index.json").write_text(deep)
+    with pytest.raises(UnsafeArchive, match="nested too deeply"):
+        install(installer, f"oci-layout://{tmp_path}/layout")
+
+
+def test_a_docker_archive_is_read(installer: Installer, tmp_path: Path) -> None:
     layer = files_layer({"run.sh": RUN})
     config = json.dumps({"os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": [sha256(layer)]}}).encode()
     files = {

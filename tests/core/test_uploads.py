@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from corral.core.errors import InvalidInput
 from corral.core.uploads import (
+    AlreadyThere,
     ContentRange,
     OtherFile,
     OtherOffset,
@@ -20,6 +21,7 @@ A, B = "a" * 64, "b" * 64
 NOTHING = Stored(size=None)
 HALF = Stored(size=50, target=A)
 WHOLE = Stored(size=100, sha256=A)
+UNKNOWN = Stored(size=100)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +33,15 @@ WHOLE = Stored(size=100, sha256=A)
         pytest.param(0, HALF, A, OtherOffset(50), id="the-same-file-is-not-started-over"),
         pytest.param(0, HALF, B, Write(0), id="another-file-replaces-a-partial-one"),
         pytest.param(0, HALF, None, Write(0), id="without-a-hash-nothing-is-trusted"),
-        pytest.param(50, HALF, B, OtherFile(), id="another-file-is-not-appended"),
-        pytest.param(50, HALF, None, OtherFile(), id="nor-is-one-without-a-hash"),
+        pytest.param(50, HALF, B, OtherFile(drop=True), id="another-file-is-not-appended"),
+        pytest.param(50, HALF, None, OtherFile(drop=True), id="nor-is-one-without-a-hash"),
         pytest.param(40, HALF, A, OtherOffset(50), id="an-overlap-is-told-the-size"),
         pytest.param(60, HALF, A, OtherOffset(50), id="a-gap-is-told-the-size"),
         pytest.param(0, WHOLE, A, OtherOffset(100), id="a-complete-file-is-left-alone"),
         pytest.param(0, WHOLE, B, Write(0), id="a-complete-file-is-replaced-by-another"),
+        pytest.param(50, WHOLE, A, AlreadyThere(), id="a-last-part-sent-twice-is-done-twice"),
+        pytest.param(50, WHOLE, B, OtherFile(drop=False), id="a-part-of-another-file-leaves-a-complete-one"),
+        pytest.param(50, UNKNOWN, A, OtherFile(drop=False), id="and-one-whose-hash-nobody-noted"),
     ],
 )
 def test_plan_upload(start: int, stored: Stored, sha256: str | None, expected: object) -> None:

@@ -11,6 +11,7 @@ from corral.artifacts.oci import Manifest
 from corral.artifacts.references import OciImage
 from corral.artifacts.registry import Registries
 from corral.artifacts.signatures import SignaturePolicy, check_policy, pick_signer
+from corral.system.json import decode_json
 
 PAYLOAD_BYTES = 64 * 1024
 MAX_SIGNATURES = 64
@@ -55,8 +56,8 @@ def _signatures(
             return
         raise
     try:
-        layers = msgspec.json.decode(content, type=Manifest).layers
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        layers = decode_json(content, Manifest).layers
+    except msgspec.DecodeError as error:
         raise SignatureRefused(f"The signatures of {image} cannot be read: {error}.") from error
     if len(layers) > MAX_SIGNATURES:
         raise SignatureRefused(f"{image} has {len(layers)} signatures; at most {MAX_SIGNATURES} are looked at.")

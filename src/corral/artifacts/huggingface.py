@@ -16,6 +16,7 @@ from corral.artifacts.http_source import HttpSource
 from corral.artifacts.references import HuggingFace
 from corral.artifacts.resolved import FilePiece, ResolvedArtifact
 from corral.artifacts.settings import HuggingFaceSettings
+from corral.system.json import decode_json
 
 Document = TypeVar("Document")
 
@@ -158,8 +159,8 @@ class HuggingFaceHub:
 
 def _decode(kind: type[Document], body: bytes) -> Document:
     try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return decode_json(body, kind)
+    except msgspec.DecodeError as error:
         raise SourceUnavailable(f"The hub answered with something else than expected: {error}.") from error
 
 

@@ -27,6 +27,7 @@ from corral.artifacts.resolved import FilePiece, Piece, ResolvedArtifact, TarPie
 from corral.artifacts.staging import remove_tree
 from corral.artifacts.tar import unpack_tar
 from corral.artifacts.tree import DIRECTORY_FLAGS, TreeWriter
+from corral.system.json import decode_json
 
 _REF_NAME = "org.opencontainers.image.ref.name"
 
@@ -95,8 +96,8 @@ def resolve_layout(reference: OciLayout, platform: OciPlatform) -> ResolvedArtif
         raise BadReference(f"{reference.path} is not an OCI layout: it has no usable index.json.")
     content = file.read_bytes()
     try:
-        index = msgspec.json.decode(content, type=Index)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        index = decode_json(content, Index)
+    except msgspec.DecodeError as error:
         raise UnsafeArchive(f"The index of {reference.path} cannot be read: {error}.") from error
     images = [entry for entry in index.manifests if entry.media_type in MANIFEST_TYPES | INDEX_TYPES]
     if reference.tag:
@@ -171,11 +172,11 @@ def _unpack_archive(path: Path, unpacked: Path, budget: Budget, cancel: CancelTo
 
 def _saved_image(path: Path, unpacked: Path, platform: OciPlatform) -> ResolvedArtifact:
     try:
-        images = msgspec.json.decode((unpacked / "manifest.json").read_bytes(), type=list[_SavedImage])
+        images = decode_json(_document(path, unpacked, "manifest.json"), list[_SavedImage])
         image = images[0]
-        config_content = (unpacked / image.config).read_bytes()
-        config = msgspec.json.decode(config_content, type=_SavedConfig)
-    except (OSError, IndexError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        config_content = _document(path, unpacked, image.config)
+        config = decode_json(config_content, _SavedConfig)
+    except (OSError, IndexError, msgspec.DecodeError) as error:
         raise UnsafeArchive(f"{path} is not a saved image.") from error
     if config.os and (config.os, config.architecture) != (platform.os, platform.architecture):
         raise BadReference(f"{path} is built for {config.os}/{config.architecture}, not for {platform}.")
@@ -183,12 +184,28 @@ def _saved_image(path: Path, unpacked: Path, platform: OciPlatform) -> ResolvedA
         raise UnsafeArchive(f"{path} has {len(image.layers)} layers, but its config names others.")
     pieces: list[Piece] = []
     for layer, diff_id in zip(image.layers, config.rootfs.diff_ids, strict=True):
-        file = (unpacked / layer).resolve()
-        if not file.is_relative_to(unpacked.resolve()) or not file.is_file():
-            raise UnsafeArchive(f"{path} names a layer it does not hold.")
+        file = _held(path, unpacked, layer)
         digest = parse_digest(diff_id)
         blob = Blob(name=layer, digest=digest, size=file.stat().st_size, sources=(FileSource(file),))
         pieces.append(TarPiece(blob=blob, diff_id=digest, whiteouts=True))
     return ResolvedArtifact(
         digest=digest_of(config_content), source=f"ocifile://{path}", pieces=tuple(pieces), verified_by="config digest"
     )
+
+
+def _document(archive: Path, unpacked: Path, name: str) -> bytes:
+    file = _held(archive, unpacked, name)
+    if file.stat().st_size > MANIFEST_BYTES:
+        raise UnsafeArchive(f"{name[:120]!a} in {archive} is larger than the {MANIFEST_BYTES} bytes it may have.")
+    return file.read_bytes()
+
+
+def _held(archive: Path, unpacked: Path, name: str) -> Path:
+    """A file that the archive itself brought: its names come from the archive, and may say `/dev/zero`."""
+    try:
+        file = (unpacked / name).resolve()
+        if file.is_relative_to(unpacked.resolve()) and file.is_file():
+            return file
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a circle of links
+        raise UnsafeArchive(f"{archive} names a file that cannot be: {error}.") from error
+    raise UnsafeArchive(f"{archive} names {name[:120]!a}, which it does not hold.")

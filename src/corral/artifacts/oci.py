@@ -10,6 +10,7 @@ from corral.artifacts.blobs import Blob, BlobSource
 from corral.artifacts.digests import Digest, digest_of, parse_digest
 from corral.artifacts.errors import DigestMismatch, NoPlatformFits, UnsafeArchive
 from corral.artifacts.resolved import FilePiece, Piece, ResolvedArtifact, TarPiece
+from corral.system.json import decode_json
 
 Document = TypeVar("Document")
 
@@ -97,8 +98,8 @@ class Repository:
 
 def _decode(kind: type[Document], data: bytes, what: str) -> Document:
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        return decode_json(data, kind)
+    except msgspec.DecodeError as error:
         raise UnsafeArchive(f"The {what} cannot be read: {error}.") from error
 
 

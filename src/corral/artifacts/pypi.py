@@ -43,6 +43,7 @@ from corral.artifacts.settings import PypiSettings
 from corral.artifacts.source_builds import BuiltWheel, Source, SourceBuilds
 from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.wheels import python_version
+from corral.system.json import decode_json
 
 INDEX_BYTES = 64 << 20
 AT_ONCE = 8
@@ -308,8 +309,8 @@ def _told(wheel: Wheel) -> str:
 def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
     if "json" in content_type:
         try:
-            return msgspec.json.decode(body, type=_JsonProject).files
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            return decode_json(body, _JsonProject).files
+        except msgspec.DecodeError as error:
             raise SourceUnavailable(f"The package index cannot be read: {error}.") from error
     page = _Links()
     page.feed(body.decode("utf-8", "replace"))

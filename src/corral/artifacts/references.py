@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never
 
 from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import BadReference
@@ -254,12 +253,9 @@ def _ollama(rest: str) -> OciImage:
     return OciImage(registry=image.registry, repository=image.repository, tag=image.tag, model_layer=True)
 
 
-def is_remote(reference: Reference) -> bool:
-    """Whether fetching it leaves this machine. A frontend takes only such references from its users."""
-    match reference:
-        case OciImage() | HttpFile() | HuggingFace() | PypiPackages() | PypiFile() | S3Object():
-            return True
-        case OciArchive() | OciLayout() | LocalPath():
-            return False
-        case _:
-            assert_never(reference)
+def names_local_file(text: str) -> bool:
+    """Whether a location means something on the machine that reads it. What is no location at all does not."""
+    try:
+        return isinstance(parse_reference(text), OciArchive | OciLayout | LocalPath)
+    except BadReference:
+        return False

@@ -21,6 +21,7 @@ from corral.artifacts.network import is_loopback
 from corral.artifacts.oci import ACCEPT, MANIFEST_BYTES, Repository
 from corral.artifacts.references import DOCKER_HUB, OciImage, registry_host
 from corral.artifacts.settings import RegistryLogin
+from corral.system.json import decode_json
 
 # Registries whose token service lives at another host. A realm that is neither the registry itself nor listed here
 # gets an anonymous question, never a password.
@@ -46,12 +47,12 @@ class _DockerConfig(msgspec.Struct):
 def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
     """The logins that `docker login` left, by registry host. Credential helpers are other programs and not run."""
     try:
-        config = msgspec.json.decode(path.read_bytes(), type=_DockerConfig)
+        config = decode_json(path.read_bytes(), _DockerConfig)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise PolicyRefused(f"{path} cannot be read: {error.strerror}.") from error
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except msgspec.DecodeError as error:
         raise PolicyRefused(f"{path} is not a docker config: {error}.") from error
     logins: dict[str, RegistryLogin] = {}
     for server, entry in config.auths.items():
@@ -148,8 +149,8 @@ class Registry:
             f"{realm}{joiner}{urlencode(query)}", cancel=cancel, limit=1 << 20, headers=headers
         )
         try:
-            answer = msgspec.json.decode(body, type=_Token)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            answer = decode_json(body, _Token)
+        except msgspec.DecodeError as error:
             raise SourceUnavailable(f"{urlsplit(realm).hostname} answered a login with something else.") from error
         token = answer.token or answer.access_token
         if not token:

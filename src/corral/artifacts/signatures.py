@@ -11,6 +11,7 @@ import msgspec
 from corral.artifacts.digests import Digest, digest_of
 from corral.artifacts.errors import PolicyRefused
 from corral.core import ed25519, p256
+from corral.system.json import decode_json
 
 SUPPORTED = (
     "Corral checks cosign signatures made with a key (ECDSA P-256 or Ed25519), given as `public_key` or `public_keys`"
@@ -126,7 +127,7 @@ def pick_signer(payload: bytes, signature: str, digest: Digest, keys: list[Publi
     if signer is None:
         return None
     try:
-        critical = msgspec.json.decode(payload, type=_Payload).critical
-    except (msgspec.DecodeError, msgspec.ValidationError):
+        critical = decode_json(payload, _Payload).critical
+    except msgspec.DecodeError:
         return None
     return signer if critical.type == _PAYLOAD_TYPE and critical.image.docker_manifest_digest == digest else None

@@ -29,6 +29,7 @@ from corral.artifacts.settings import PypiSettings
 from corral.artifacts.staging import Staging, remove_tree
 from corral.artifacts.wheels import python_version
 from corral.system import Clock
+from corral.system.json import decode_json
 
 log = structlog.get_logger()
 
@@ -197,7 +198,7 @@ class SourceBuilds:
 
 def _read(path: Path) -> _Record | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Record)
+        return decode_json(path.read_bytes(), _Record)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -34,7 +34,7 @@ def site_packages() -> str:
 
 
 def wheel_path(parts: Parts, content: bytes) -> tuple[Parts, bytes | None] | None:
-    """Where a wheel's member lies in the environment, and what it holds if that is to be changed. None leaves it out."""
+    """Where a wheel's member lies in the environment, with new content where that is changed. None leaves it out."""
     home = tuple(site_packages().split("/"))
     target = _target(parts, home)
     if target is None or target[: len(home)] != home or len(target) == len(home):

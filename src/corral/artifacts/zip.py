@@ -1,5 +1,7 @@
 """Zip files and wheels. The directory at their end is measured before it is believed."""
 
+import errno
+import lzma
 import os
 import struct
 import zipfile
@@ -17,6 +19,9 @@ _END = b"PK\x05\x06"
 _END_SIZE = 22
 _DIRECTORY_BYTES = 64 << 20
 _COPY_BYTES = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError, RuntimeError,
+            ValueError)  # fmt: skip
+"""What the standard library raises for files that are not what they say."""
 
 Place = Callable[[Parts, bytes], tuple[Parts, bytes | None] | None]
 """Where a member goes: its new path and, to replace what it holds, new content. None leaves it out. It is shown the
@@ -56,8 +61,12 @@ def unpack_zip(path: Path, tree: TreeWriter, budget: Budget, cancel: CancelToken
             for info in archive.infolist():
                 cancel.check()
                 _member(archive, info, tree, budget, guard, cancel, place)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeError) as error:
+    except _DAMAGED as error:
         raise UnsafeArchive(f"The zip file is damaged or of an unsupported kind: {error}.") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # the disk's own trouble
+            raise
+        raise UnsafeArchive("The zip file is damaged: a member lies before its beginning.") from error
 
 
 def _member(
@@ -78,10 +87,12 @@ def _member(
         raise UnsafeArchive(
             f"Member {info.orig_filename[:120]!a} is a link or a device, which a zip file has no use for."
         )
-    if info.is_dir():
+    if info.orig_filename.endswith("/"):
         if place is None:
             tree.directory(parts)
         return
+    if not parts:
+        raise UnsafeArchive("A member of the zip file has no name.")
     content: bytes | None = None
     if place is not None:
         shown = archive.read(info) if info.file_size < 1 << 20 and parts[-1].endswith(".pth") else b""
@@ -130,5 +141,5 @@ def read_member(path: Path, name: str, budget: Budget, cancel: CancelToken) -> I
                 yield bytes(piece)
     except KeyError as error:
         raise UnsafeArchive(f"{path.name} holds no file {name[:200]!a}.") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except _DAMAGED as error:
         raise UnsafeArchive(f"The zip file is damaged or of an unsupported kind: {error}.") from error

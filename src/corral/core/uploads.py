@@ -39,8 +39,16 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class AlreadyThere:
+    """The whole file, with the same content: the answer to its last part was lost, and is given again."""
+
+
+@dataclass(frozen=True, slots=True)
 class OtherFile:
-    """The bytes there belong to another file; they are dropped and the sender starts over."""
+    """The bytes there belong to another file; the sender starts over."""
+
+    drop: bool
+    """They are part of a file that nobody goes on with. A complete one stays: it may be in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +74,17 @@ def check_sha256(text: str | None) -> str | None:
     return text.lower()
 
 
-def plan_upload(wanted: ContentRange, stored: Stored, sha256: str | None) -> Write | OtherFile | OtherOffset:
+Plan = Write | AlreadyThere | OtherFile | OtherOffset
+
+
+def plan_upload(wanted: ContentRange, stored: Stored, sha256: str | None) -> Plan:
     size = stored.size or 0
+    if wanted.start > 0 and sha256 is not None and sha256 == stored.sha256 and wanted.total == size:
+        return AlreadyThere()
     if wanted.start == 0 and size > 0 and (sha256 is None or sha256 not in (stored.sha256, stored.target)):
         return Write(0)
     if wanted.start > 0 and sha256 != stored.target:
-        return OtherFile()
+        return OtherFile(drop=stored.target is not None)
     if wanted.start != size:
         return OtherOffset(size)
     return Write(size)

@@ -105,6 +105,30 @@ def test_an_upload_is_resumed_where_it_was_left(server: RunningFileServer) -> No
     assert not (server.root / "models" / "a.sha256.target").exists()
 
 
+def test_a_last_part_sent_twice_is_answered_twice_and_the_file_stays(server: RunningFileServer) -> None:
+    assert put(server, "models/a", 0, 99_999).status == 308
+    for _ in range(2):
+        again = put(server, "models/a", 100_000, len(DATA) - 1)
+        assert (again.status, again.json()) == (200, {"local_path": str(server.root / "models" / "a")})
+    other = put(server, "models/a", 100_000, len(DATA) - 1, sha="0" * 64)
+    assert other.status == 409, "a complete file may be in use"
+    assert (server.root / "models" / "a").read_bytes() == DATA
+    assert server.call("HEAD", "/v1/files/models/a").headers["x-content-sha256"] == SHA
+
+
+def test_nobody_but_the_server_says_a_files_hash(server: RunningFileServer) -> None:
+    assert server.call("PUT", "/v1/files/models/early.sha256", b"0" * 64).status == 200, "a file like any other, so far"
+    os.utime(server.root / "models" / "early.sha256", (2**31, 2**31))
+    (server.root / "models" / "early").write_bytes(DATA)
+    assert server.call("PUT", "/v1/files/models/late", DATA).status == 200
+    for suffix in (".sha256", ".sha256.target"):
+        refused = server.call("PUT", f"/v1/files/models/late{suffix}", b"0" * 64)
+        assert refused.status == 400
+        assert "kept by this server" in refused.body.decode()
+    for name in ("early", "late"):
+        assert server.call("HEAD", f"/v1/files/models/{name}").headers["x-content-sha256"] == SHA
+
+
 def test_bytes_of_another_file_are_not_continued(server: RunningFileServer) -> None:
     put(server, "models/a", 0, 99_999)
     other = put(server, "models/a", 100_000, len(DATA) - 1, sha="0" * 64)

@@ -15,9 +15,11 @@ from corral.artifacts.galleries.entries import (
     parse_backends,
     parse_base,
     parse_models,
+    refuse_local_files,
     resolve_model,
 )
 from corral.artifacts.galleries.sources import GallerySources
+from corral.artifacts.references import names_local_file
 from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
 from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
@@ -115,7 +117,7 @@ def read_backends(
     `ask`, from the copies kept."""
 
     def parse(content: bytes, gallery: GallerySettings) -> list[BackendEntry]:
-        return parse_backends(content, gallery=gallery.name, url=gallery.url)
+        return parse_backends(content, gallery=gallery.name, url=gallery.url, from_network=_is_from_network(gallery))
 
     own = parse_backends(shipped("backends.yaml"), gallery=CORRAL_GALLERY, url="corral:backends")
     entries = list(own)
@@ -133,7 +135,7 @@ def read_model_catalogue(
     """As for backends: a gallery that fails is reported and hides none of the others."""
 
     def parse(content: bytes, gallery: GallerySettings) -> list[ModelEntry]:
-        return parse_models(content, gallery=gallery.name)
+        return parse_models(content, gallery=gallery.name, from_network=_is_from_network(gallery))
 
     entries = parse_models(shipped("models.yaml"), gallery=CORRAL_GALLERY)
     statuses = [GalleryStatus(name=CORRAL_GALLERY, url="corral:models", entries=len(entries), age_s=0.0)]
@@ -160,6 +162,10 @@ def _read_gallery(
     )
 
 
+def _is_from_network(gallery: GallerySettings) -> bool:
+    return not all(names_local_file(url) for url in (gallery.url, *gallery.mirrors))
+
+
 def signatures_for(galleries: tuple[GallerySettings, ...], entry: BackendEntry) -> SignaturePolicy | None:
     """What the entry's gallery asks for. A policy that cannot be kept is refused here, before anything is fetched."""
     for gallery in galleries:
@@ -180,7 +186,7 @@ def read_models(
             if not gallery.optional:
                 raise
             continue
-        found += parse_models(text.content, gallery=gallery.name)
+        found += parse_models(text.content, gallery=gallery.name, from_network=_is_from_network(gallery))
     return found
 
 
@@ -188,9 +194,11 @@ def read_model(sources: GallerySources, entry: ModelEntry, cancel: CancelToken) 
     """The entry with its base file, whose address most entries share."""
     base: BaseFile | None = None
     if entry.url:
+        if entry.from_network:
+            refuse_local_files([entry.url], f"model {entry.name} of gallery {entry.gallery}")
         text = sources.read_any((entry.url,), cancel)
         base = parse_base(text.content)
-    resolved = resolve_model(entry, base)
+    resolved = resolve_model(entry, base, base_from_network=not names_local_file(entry.url))
     if not resolved.backend and not resolved.files:
         raise BadGallery(f"Model {entry.name} names neither a backend nor files.")
     return resolved

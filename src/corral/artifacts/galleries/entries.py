@@ -1,15 +1,16 @@
 """Entries of backend and model galleries, as LocalAI writes them and with Corral's additions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from corral.artifacts.digests import Digest, parse_digest, sha256_digest
-from corral.artifacts.errors import BadGallery, BadManifest
+from corral.artifacts.errors import BadGallery, BadManifest, PolicyRefused
 from corral.artifacts.galleries.yaml import load_yaml
 from corral.artifacts.install import BackendRequest
 from corral.artifacts.manifest import Manifest, check_manifest
+from corral.artifacts.references import names_local_file
 
 MAX_ENTRIES = 100_000
 
@@ -43,6 +44,8 @@ class BackendEntry(msgspec.Struct, frozen=True, kw_only=True):
     gallery: str = ""
     """The gallery's name; filled when it is read."""
     gallery_url: str = ""
+    from_network: bool = False
+    """Filled when it is read: whoever wrote the gallery is not trusted with names of this machine's files."""
 
 
 class ModelFile(msgspec.Struct, frozen=True):
@@ -70,6 +73,8 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     size: str = ""
     backend: str = ""
     gallery: str = ""
+    from_network: bool = False
+    """As for backends."""
 
 
 class PromptTemplate(msgspec.Struct, frozen=True):
@@ -100,9 +105,11 @@ class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
     prompt_templates: list[PromptTemplate] = []
 
 
-def parse_backends(content: bytes, *, gallery: str = "", url: str = "") -> list[BackendEntry]:
+def parse_backends(
+    content: bytes, *, gallery: str = "", url: str = "", from_network: bool = False
+) -> list[BackendEntry]:
     found = [
-        msgspec.structs.replace(entry, gallery=gallery, gallery_url=url)
+        msgspec.structs.replace(entry, gallery=gallery, gallery_url=url, from_network=from_network)
         for entry in _parse(content, list[BackendEntry])
     ]
     for entry in found:
@@ -123,8 +130,11 @@ def _check_entry(entry: BackendEntry) -> None:
             parse_digest(entry.corral.digest)
 
 
-def parse_models(content: bytes, *, gallery: str = "") -> list[ModelEntry]:
-    return [msgspec.structs.replace(entry, gallery=gallery) for entry in _parse(content, list[ModelEntry])]
+def parse_models(content: bytes, *, gallery: str = "", from_network: bool = False) -> list[ModelEntry]:
+    return [
+        msgspec.structs.replace(entry, gallery=gallery, from_network=from_network)
+        for entry in _parse(content, list[ModelEntry])
+    ]
 
 
 def parse_base(content: bytes) -> BaseFile:
@@ -168,6 +178,8 @@ def backend_request(
 ) -> BackendRequest:
     """An install of a concrete entry: its source, then its mirrors, then, where allowed, the development build."""
     uris = [uri for uri in (entry.uri, *entry.mirrors) if uri]
+    if entry.from_network:
+        refuse_local_files(uris, f"backend {entry.name} of gallery {entry.gallery}")
     development = [uri.replace(":latest-", ":master-") for uri in uris if ":latest-" in uri]
     development += [f"{uri}-development" for uri in development]
     if prefer_development:
@@ -187,6 +199,38 @@ def backend_request(
     )
 
 
+def refuse_local_files(uris: Iterable[str], what: str) -> None:
+    """Of a gallery that came over the network. It would make a node read, keep and pass on any file it can read."""
+    for uri in uris:
+        if names_local_file(uri):
+            raise PolicyRefused(
+                f"The {what} names a file of this machine, {uri[:200]!a}. A gallery from the network must not:"
+                " add the gallery as a local file, or name the file in a configuration of your own."
+            )
+
+
+def _uris_of(part: Any) -> Iterator[str]:
+    """Every value of a configuration that a node might take for a location."""
+    if isinstance(part, dict):
+        for value in part.values():
+            yield from _uris_of(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _uris_of(value)
+    elif isinstance(part, str) and "://" in part:
+        yield part
+
+
+def _locations(files: Iterable[ModelFile], *parts: Any) -> Iterator[str]:
+    yield from (file.uri for file in files)
+    for part in parts:
+        yield from _uris_of(part)
+        listed = part.get("download_files") if isinstance(part, dict) else None
+        for file in listed if isinstance(listed, list) else ():
+            if isinstance(file, dict) and isinstance(file.get("uri"), str):
+                yield file["uri"]
+
+
 def _sha256(text: str) -> Digest | None:
     return sha256_digest(text.removeprefix("sha256:")) if text else None
 
@@ -200,8 +244,13 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def resolve_model(entry: ModelEntry, base: BaseFile | None) -> ResolvedModel:
+def resolve_model(entry: ModelEntry, base: BaseFile | None, *, base_from_network: bool = False) -> ResolvedModel:
     """The model's configuration: base, then the entry's name, then its overrides. Files of both are needed."""
+    what = f"model {entry.name} of gallery {entry.gallery}"
+    if entry.from_network:
+        refuse_local_files(_locations(entry.files, _config_of(entry.config_file), entry.overrides), what)
+    if base is not None and base_from_network:
+        refuse_local_files(_locations(base.files, _config_of(base.config_file)), what)
     config = merged(_config_of(base.config_file if base else entry.config_file), {"name": entry.name})
     config = merged(config, entry.overrides)
     files = {file.filename: file for file in [*(base.files if base else []), *entry.files]}

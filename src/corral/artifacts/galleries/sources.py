@@ -26,6 +26,7 @@ from corral.artifacts.resolve import Resolver
 from corral.artifacts.resolved import FilePiece
 from corral.artifacts.settings import GallerySettings
 from corral.system import Clock, Ids
+from corral.system.json import decode_json
 
 INDEX_BYTES = 64 << 20
 INDEX_NAMES = ("index.yaml", "index.yml", "gallery.yaml")
@@ -137,7 +138,7 @@ class GallerySources:
     def _cached(self, url: str) -> tuple[_Cached, bytes] | None:
         meta_path, text_path = self._paths(url)
         try:
-            return msgspec.json.decode(meta_path.read_bytes(), type=_Cached), text_path.read_bytes()
+            return decode_json(meta_path.read_bytes(), _Cached), text_path.read_bytes()
         except (FileNotFoundError, msgspec.DecodeError, msgspec.ValidationError):
             return None
 

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from corral.core.errors import InvalidInput
+from corral.system.json import decode_json
 
 
 class Lenient(msgspec.Struct, frozen=True):
@@ -133,8 +134,8 @@ Body = TypeVar("Body", bound=Lenient)
 
 def decode_body(kind: type[Body], body: bytes) -> Body:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the request is not right: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None

@@ -9,6 +9,7 @@ import msgspec
 
 from corral.frontend.serving.answers import STATUS_LINES, Refusal
 from corral.frontend.serving.reply import Client, Reply, ReplyHead
+from corral.system.json import decode_json
 
 STATUSES = frozenset({404, 405, 501})
 """With these servers say that there is nothing at a path."""
@@ -42,8 +43,8 @@ def explain_lack(model: str, path: str, status: int, body: bytes) -> Refusal | N
 
 def _message(body: bytes) -> str:
     try:
-        found: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found: Any = decode_json(body, Any)
+    except msgspec.DecodeError:
         text = body.decode("utf-8", "replace")
         return "" if "<html" in text.lower() else text.strip()
     for name in ("error", "message", "detail"):

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from corral.core.errors import CorralError, InvalidInput, NotFound
-from corral.core.uploads import OtherFile, OtherOffset, check_sha256, parse_content_range
+from corral.core.uploads import AlreadyThere, OtherFile, OtherOffset, check_sha256, parse_content_range
 from corral.worker.areas import Area, split_key
 from corral.worker.web.receiving import LARGEST_BODY_BYTES, NoRoom
 from corral.worker.web.uploads import Uploads, read_stored
@@ -138,8 +138,11 @@ class _Files:
         sha256 = check_sha256(request.headers.get("x-content-sha256"))
         outcome = await self.uploads.put(area, key, request.stream(), wanted=wanted, sha256=sha256, length=size)
         match outcome:
+            case AlreadyThere():
+                await _hear_out(request)
+                return JSONResponse({"local_path": str(area.path(key))})
             case OtherFile():
-                return PlainTextResponse("the partial file is another one; start over", status_code=409)
+                return PlainTextResponse("the file there is another one; start over", status_code=409)
             case OtherOffset(size=have):
                 total = wanted.total if wanted is not None else have
                 headers = {"X-File-Size": str(have), "Content-Range": f"bytes */{total}"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from io import FileIO
 
 from corral.core.errors import CorralError, InvalidInput, NotFound
-from corral.core.uploads import ContentRange, OtherFile, OtherOffset, Stored, Write, plan_upload
+from corral.core.uploads import AlreadyThere, ContentRange, OtherFile, OtherOffset, Plan, Stored, Write, plan_upload
 from corral.worker.areas import Area, OutsideArea, open_regular
 from corral.worker.named_locks import NamedLocks
 from corral.worker.web.receiving import NoRoom, Receiving, RunningHashes
@@ -46,15 +46,16 @@ class Uploads:
         wanted: ContentRange | None,
         sha256: str | None,
         length: int | None,
-    ) -> Received | OtherFile | OtherOffset:
+    ) -> Received | AlreadyThere | OtherFile | OtherOffset:
         # Two senders of one file take turns; the second is then told how far the first has come.
         name = (str(area.root), key)
         async with self._locks.held(name):
-            plan: Write | OtherFile | OtherOffset = Write(0)
+            await asyncio.to_thread(_refuse_note, area, key)
+            plan: Plan = Write(0)
             if wanted is not None:
                 stored = await asyncio.to_thread(read_stored, area, key)
                 plan = plan_upload(wanted, stored, sha256)
-            if isinstance(plan, OtherFile):
+            if isinstance(plan, OtherFile) and plan.drop:
                 await asyncio.to_thread(drop, area, key)
             if not isinstance(plan, Write):
                 return plan
@@ -112,9 +113,18 @@ def _finish(area: Area, key: str, digest: str | None, sha256: str | None) -> Non
         if sha256 is not None and digest != sha256:
             drop(area, key)
             raise HashMismatch(f"the file's SHA-256 is {digest}, not {sha256}; it was removed")
-        _write_note(directory, name + FINAL, digest)
+        with open_regular(directory, name, os.O_RDONLY) as file:
+            _write_note(directory, name + FINAL, digest, of_ns=os.fstat(file.fileno()).st_mtime_ns)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name + TARGET, dir_fd=directory)
+
+
+def _refuse_note(area: Area, key: str) -> None:
+    """Beside a file, these names are ours: who could write them could say any hash of it."""
+    for suffix in (FINAL, TARGET):
+        base = key.removesuffix(suffix)
+        if base != key and base and not base.endswith("/") and read_stored(area, base).size is not None:
+            raise InvalidInput(f"{key[-80:]!r} is kept by this server for the file beside it")
 
 
 def drop(area: Area, key: str) -> None:
@@ -141,26 +151,29 @@ def read_stored(area: Area, key: str, *, with_hash: bool = False) -> Stored:
             with open_regular(directory, name, os.O_RDONLY) as file:
                 status = os.fstat(file.fileno())
                 target = _read_note(directory, name + TARGET)
-                final = None if target else _read_note(directory, name + FINAL, not_before_ns=status.st_mtime_ns)
+                final = None if target else _read_note(directory, name + FINAL, of_ns=status.st_mtime_ns)
                 if with_hash and target is None and final is None:
                     final = hashlib.file_digest(file, "sha256").hexdigest()
                     with contextlib.suppress(CorralError, OSError):  # a full disk keeps nobody from being told
-                        _write_note(directory, name + FINAL, final)
+                        _write_note(directory, name + FINAL, final, of_ns=status.st_mtime_ns)
             return Stored(size=status.st_size, sha256=final, target=target)
     except NotFound:
         return Stored(size=None)
 
 
-def _read_note(directory: int, name: str, *, not_before_ns: int = 0) -> str | None:
+def _read_note(directory: int, name: str, *, of_ns: int | None = None) -> str | None:
+    """`of_ns`: only a note of the file as it was last written, which has the file's own time. Nobody else's has."""
     try:
         with open_regular(directory, name, os.O_RDONLY) as note:
-            if os.fstat(note.fileno()).st_mtime_ns < not_before_ns:
+            if of_ns is not None and os.fstat(note.fileno()).st_mtime_ns != of_ns:
                 return None
             return note.read(64).decode("ascii", errors="replace") or None
     except NotFound:
         return None
 
 
-def _write_note(directory: int, name: str, text: str) -> None:
+def _write_note(directory: int, name: str, text: str, *, of_ns: int | None = None) -> None:
     with open_regular(directory, name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as note:
         note.write(text.encode())
+        if of_ns is not None:
+            os.utime(note.fileno(), ns=(of_ns, of_ns))
