@@ -1,6 +1,6 @@
 """What a policy would bring to a node: told by galleries and registries, and not asked for again with every look."""
 
-from controller.test_resolve import Galleries, Registry, node
+from controller.test_resolve import Galleries, NothingKept, Registry, node
 from corral.controller.prospects import KEPT_S, ProspectReader
 from corral.controller.resolve import Resolver
 from corral.core.intents import Wish
@@ -32,7 +32,7 @@ def question(node: Node, backend: str = "echo", wish: Wish = ECHO) -> OpenQuesti
 
 
 async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
-    reader = ProspectReader(Resolver(Galleries(), Registry()), StandingClock())
+    reader = ProspectReader(Resolver(Galleries(), Registry(), NothingKept()), StandingClock())
     here, arm = node("here"), node("arm", platform="linux/arm64")
     outside = Wish(element="mine", uri="registry.test/mine:1", alias="echo")
     found = await reader.read([question(here), question(arm), question(here, "mine", outside)])
@@ -43,7 +43,7 @@ async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
 
 async def test_registries_are_asked_again_only_after_a_while() -> None:
     clock, registry = StandingClock(), Registry()
-    reader = ProspectReader(Resolver(Galleries(), registry), clock)
+    reader = ProspectReader(Resolver(Galleries(), registry, NothingKept()), clock)
     here = node("here")
     first = await reader.read([question(here)])
     assert await reader.read([question(here)]) == first
@@ -55,7 +55,7 @@ async def test_registries_are_asked_again_only_after_a_while() -> None:
 
 async def test_what_nobody_can_tell_is_left_out_and_not_waited_for_with_every_look() -> None:
     registry = Registry(away="registry.test")
-    reader = ProspectReader(Resolver(Galleries(), registry), StandingClock())
+    reader = ProspectReader(Resolver(Galleries(), registry, NothingKept()), StandingClock())
     wanted = [question(node("gpu", capability="nvidia")), question(node("here"), "gone", Wish(element="gone"))]
     assert await reader.read(wanted) == {}
     assert await reader.read(wanted) == {}

@@ -1,11 +1,12 @@
 """What a name means on each node: galleries as they are, a registry that only tells digests."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from core.test_drift import machine
-from corral.artifacts import Catalogue
+from corral.artifacts import Catalogue, GalleryStatus
 from corral.artifacts.digests import Digest
 from corral.artifacts.errors import SourceUnavailable
 from corral.artifacts.galleries.entries import parse_backends
@@ -14,7 +15,8 @@ from corral.artifacts.settings import GallerySettings
 from corral.controller.resolve import ResolvedBackend, Resolver, wish_of
 from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId
-from corral.core.variants import Unfit, index_by_name
+from corral.core.variants import Unfit, Unresolved, index_by_name
+from corral.store.stores import Stores
 
 DIGEST = "sha256:" + "a" * 64
 ENTRIES = [
@@ -25,10 +27,24 @@ ENTRIES = [
 ]
 
 
+class NothingKept:
+    async def read(self, reference: str) -> dict[str, str]:
+        return {}
+
+    async def save(self, reference: str, builds: Mapping[str, str]) -> None:
+        return
+
+
 class Galleries:
+    def __init__(self, *, unread: bool = False) -> None:
+        self._unread = unread
+
     backend_settings = (GallerySettings(name="ours", url="https://galleries.test/index.yaml"),)
 
     async def backends(self) -> Catalogue:
+        if self._unread:
+            problem = GalleryStatus(name="ours", url="u", entries=0, age_s=0.0, problem="it does not answer")
+            return Catalogue(entries=(), galleries=(problem,), by_name={})
         entries = parse_backends(json.dumps(ENTRIES).encode(), gallery="ours", url="u")
         return Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
 
@@ -39,12 +55,12 @@ class Galleries:
 class Registry:
     def __init__(self, *, away: str = "") -> None:
         self.asked: list[str] = []
-        self._away = away
+        self.away = away
 
     async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
         self.asked.append(uri)
-        if self._away and uri.startswith(self._away):
-            raise SourceUnavailable(f"{self._away} does not answer.")
+        if self.away and uri.startswith(self.away):
+            raise SourceUnavailable(f"{self.away} does not answer.")
         return Pin(uri=pinned_uri(uri, DIGEST), digest=DIGEST, platforms=("linux/amd64",))
 
 
@@ -55,7 +71,7 @@ def node(name: str, *, platform: str = "linux/amd64", **fields: object) -> Node:
 async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() -> None:
     registry = Registry()
     nodes = [node("a"), node("b"), node("gpu", capability="nvidia"), node("arm", platform="linux/arm64")]
-    found = await Resolver(Galleries(), registry).resolve("echo", nodes)
+    found = await Resolver(Galleries(), registry, NothingKept()).resolve("echo", nodes)
     a, gpu, arm = found[NodeId("a")], found[NodeId("gpu")], found[NodeId("arm")]
     assert isinstance(a, ResolvedBackend)
     assert a.variant == "cpu-echo"
@@ -70,7 +86,7 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
 
 
 async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
-    resolver = Resolver(Galleries(), Registry(away="registry.test"))
+    resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
     found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
     assert found.digest == DIGEST
@@ -79,11 +95,66 @@ async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_
 
 
 async def test_what_a_localai_worker_cannot_start_is_not_sent_to_one() -> None:
-    found = await Resolver(Galleries(), Registry()).resolve("native", [node("theirs", key_hash=None), node("ours")])
+    found = await Resolver(Galleries(), Registry(), NothingKept()).resolve(
+        "native", [node("theirs", key_hash=None), node("ours")]
+    )
     assert isinstance(found[NodeId("theirs")], Unfit)
     assert isinstance(found[NodeId("ours")], ResolvedBackend)
 
 
 async def test_a_name_nobody_has_is_not_found() -> None:
     with pytest.raises(NotFound):
-        await Resolver(Galleries(), Registry()).resolve("nothing", [node("a")])
+        await Resolver(Galleries(), Registry(), NothingKept()).resolve("nothing", [node("a")])
+
+
+async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_registry_is_away(stores: Stores) -> None:
+    nodes = [node("a"), node("arm", platform="linux/arm64")]
+    registry = Registry()
+    before = await Resolver(Galleries(), registry, stores.kept_builds).resolve(
+        "cuda12-echo", [node("g", capability="nvidia")]
+    )
+    await Resolver(Galleries(), registry, stores.kept_builds).resolve("native", nodes)
+    registry.away = "registry.test"
+    elsewhere = Resolver(Galleries(), registry, stores.kept_builds)
+    gpu = (await elsewhere.recall("cuda12-echo", [node("other", capability="nvidia")]))[NodeId("other")]
+    assert isinstance(gpu, ResolvedBackend)
+    known = before[NodeId("g")]
+    assert isinstance(known, ResolvedBackend)
+    assert (gpu.uris, gpu.digest, gpu.unconfirmed) == (known.uris, DIGEST, "registry.test does not answer.")
+    native = await elsewhere.recall("native", nodes)
+    assert isinstance(native[NodeId("a")], ResolvedBackend)
+    assert isinstance(native[NodeId("arm")], Unfit), "which platforms there are is known as well"
+    with pytest.raises(SourceUnavailable):
+        await elsewhere.resolve("native", nodes)
+
+
+async def test_a_build_whose_registry_is_away_is_unknown_to_its_own_nodes_only() -> None:
+    resolver = Resolver(Galleries(), Registry(away="registry.test/echo:cuda12"), NothingKept())
+    found = await resolver.recall("echo", [node("a"), node("gpu", capability="nvidia")])
+    assert isinstance(found[NodeId("a")], ResolvedBackend)
+    assert isinstance(found[NodeId("gpu")], Unresolved)
+
+
+async def test_a_silent_registry_is_not_asked_by_every_load_in_turn() -> None:
+    registry = Registry(away="registry.test")
+    resolver = Resolver(Galleries(), registry, NothingKept())
+    for _ in range(5):
+        await resolver.recall("cuda12-echo", [node("gpu", capability="nvidia")])
+    assert len(registry.asked) == 1
+
+
+async def test_while_a_gallery_cannot_be_read_its_names_mean_what_they_meant(stores: Stores) -> None:
+    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("echo", [node("a")])
+    unread = Resolver(Galleries(unread=True), Registry(), stores.kept_builds)
+    found = await unread.recall("echo", [node("a"), node("gpu", capability="nvidia")])
+    assert isinstance(found[NodeId("a")], ResolvedBackend)
+    assert isinstance(found[NodeId("gpu")], Unresolved)
+    with pytest.raises(NotFound):
+        await unread.recall("never-heard-of", [node("a")])
+
+
+async def test_names_are_told_without_a_registry() -> None:
+    registry = Registry()
+    names = await Resolver(Galleries(), registry, NothingKept()).find_names("echo", [node("a")])
+    assert names == {NodeId("a"): {"cpu-echo"}}
+    assert registry.asked == []

@@ -41,11 +41,15 @@ class Build:
     version: str = "1"
     sha256: str = ""
     manifest: str = ""
+    unconfirmed: str = ""
 
 
 class Builds:
-    async def resolve(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
+    async def recall(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
         return {node.id: Build() for node in nodes}
+
+    async def find_names(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
+        return {node.id: frozenset({Build.variant}) for node in nodes}
 
 
 class NoPeers:

@@ -58,7 +58,7 @@ class FleetParts:
         async def changed() -> None:
             await hint("operations")
 
-        resolver = self.resolver = Resolver(galleries, artifacts)
+        resolver = self.resolver = Resolver(galleries, artifacts, stores.kept_builds)
         self.fleet = Fleet(
             nodes=stores.nodes,
             observed=stores.observed,

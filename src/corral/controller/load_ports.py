@@ -47,10 +47,20 @@ class Build(Protocol):
         """JSON text, or empty."""
         ...
 
+    @property
+    def unconfirmed(self) -> str:
+        """Why its source cannot be asked now; empty when it was."""
+        ...
+
 
 class Builds(Protocol):
-    async def resolve(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
-        """By node a Build, or an Unfit with the reason. Raises NotFound for a name that no gallery has."""
+    async def recall(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
+        """By node a Build, an Unfit with the reason, or an Unresolved where its source is away and it was never looked
+        up. Raises NotFound for a name that no gallery has."""
+        ...
+
+    async def find_names(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
+        """By node: what the build it would get goes by, without asking any registry."""
         ...
 
 

@@ -29,7 +29,7 @@ from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import Replica
 from corral.core.room import device_class
 from corral.core.routing import LOCALAI_GRPC, OPENAI
-from corral.core.variants import Unfit
+from corral.core.variants import Unfit, Unresolved
 from corral.store.load_claims import Loaded
 from corral.store.models import StoredModel
 
@@ -102,9 +102,11 @@ class Starting:
             self._headway.show(LoadState.LOADING, node, reason=STARTING)
             return found
         self._headway.show(LoadState.INSTALLING, node)
-        build = (await self._tools.builds.resolve(backend, [node]))[node.id]
+        build = (await self._tools.builds.recall(backend, [node]))[node.id]
         if isinstance(build, Unfit):
             raise LoadFailed(f"no build of {backend} fits {node.name}: {build.reason}")
+        if isinstance(build, Unresolved):
+            raise LoadFailed(f"{node.name} does not have {backend}, which cannot be looked up now: {build.error}")
         resolved: Build = build
         return resolved
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from corral.controller.load_ports import Builds
 from corral.core.deletions import Deletes, Deletion, names_of_installed
-from corral.core.errors import NotFound
+from corral.core.errors import CorralError
 from corral.core.load_plan import backend_of
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import find_backend
 from corral.core.placement import Need
-from corral.core.variants import Unfit
+from corral.core.targets import pick_serving
+from corral.core.variants import Unfit, Unresolved
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
 from corral.store.stores import Stores
@@ -26,16 +27,19 @@ class Needs:
         staged = await self._stores.staged_files.read_staged(model.name)
         sizes = [one.weights_bytes for one in staged.values() if one.weights_bytes is not None]
         wanted = fleet.scheduling.get(model.name)
-        found = await self._look(backend_of(model.config), fleet.nodes)
-        deletions = (await read_deletes(self._stores)).find(fleet.nodes, found.names)
+        selector = wanted.selector if wanted is not None else {}
+        eligible = [node for node in pick_serving(fleet.nodes, selector) if only_node in (None, node.id)]
+        found = await self._look(backend_of(model.config), eligible)
+        deletions = (await read_deletes(self._stores)).find(eligible, found.names)
         return Need(
             model=model.name,
-            selector=wanted.selector if wanted is not None else {},
+            selector=selector,
             groups=frozenset(model.config.concurrency_groups),
             weights_bytes=max(sizes) if sizes else None,
             measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
             staged_on=frozenset(node for node, one in staged.items() if one.revision == model.revision),
             variant_problems=found.problems,
+            unconfirmed_on=found.unconfirmed,
             deleted={node: deletion.reason for node, deletion in deletions.items()},
             only_node=only_node,
             surge_on=surge_on,
@@ -45,10 +49,39 @@ class Needs:
     async def find_deletions(self, backend: str, nodes: Sequence[Node]) -> dict[str, Deletion]:
         """By node: the delete that keeps the backend away from it."""
         deletes = await read_deletes(self._stores)
-        return deletes.find(nodes, (await self._look(backend, nodes)).names) if deletes else {}
+        if not deletes:
+            return {}
+        names, missing = await self._look_at_installed(backend, nodes)
+        for node_id, build_names in (await self._builds.find_names(backend, missing)).items():
+            names[node_id] |= build_names
+        return deletes.find(nodes, names)
 
     async def _look(self, backend: str, nodes: Sequence[Node]) -> "_Found":
         """What a load would have on each node. One that has the backend already needs no build."""
+        names, missing = await self._look_at_installed(backend, nodes)
+        if not missing:
+            return _Found(names=names)
+        try:
+            builds = await self._builds.recall(backend, missing)
+        except CorralError as error:
+            return _Found(names=names, problems={node.id: str(error) for node in missing})
+        problems: dict[str, str] = {}
+        unconfirmed = set()
+        for node_id, entry in builds.items():
+            if isinstance(entry, Unfit):
+                problems[node_id] = entry.reason
+            elif isinstance(entry, Unresolved):
+                problems[node_id] = f"it does not have {backend}, which cannot be looked up now: {entry.error}"
+            else:
+                names[node_id] |= {entry.variant, entry.alias} - {""}
+                if entry.unconfirmed:
+                    unconfirmed.add(node_id)
+        return _Found(names=names, problems=problems, unconfirmed=frozenset(unconfirmed))
+
+    async def _look_at_installed(
+        self, backend: str, nodes: Sequence[Node]
+    ) -> tuple[dict[NodeId, set[str]], list[Node]]:
+        """All that the backend goes by on each node, and the nodes that do not have it."""
         installed = await self._stores.observed.read_backends()
         names: dict[NodeId, set[str]] = {}
         missing = []
@@ -58,19 +91,7 @@ class Needs:
             names[node.id] = {backend, *(names_of_installed(here, build) if build is not None else ())}
             if build is None:
                 missing.append(node)
-        if not missing:
-            return _Found(names=names)
-        try:
-            builds = await self._builds.resolve(backend, missing)
-        except NotFound as error:
-            return _Found(names=names, problems={node.id: str(error) for node in missing})
-        problems: dict[str, str] = {}
-        for node_id, entry in builds.items():
-            if isinstance(entry, Unfit):
-                problems[node_id] = entry.reason
-            else:
-                names[node_id] |= {entry.variant, entry.alias} - {""}
-        return _Found(names=names, problems=problems)
+        return names, missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +100,8 @@ class _Found:
     """By node: all that the backend goes by there."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By node: why it can have no build."""
+    unconfirmed: frozenset[str] = frozenset()
+    """Nodes that would have to fetch a build from a source that cannot be asked now."""
 
 
 async def read_deletes(stores: Stores) -> Deletes:

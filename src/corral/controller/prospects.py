@@ -11,7 +11,7 @@ from corral.core.errors import CorralError
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.rivals import names_in
-from corral.core.variants import Unfit
+from corral.core.variants import Unfit, Unresolved
 from corral.core.wants import OpenQuestion, Prospects
 from corral.system import Clock
 
@@ -51,12 +51,16 @@ class ProspectReader:
             groups.setdefault((one.backend, one.wish), []).append(one.node)
         for (backend, wish), nodes in groups.items():
             try:
-                found = await self._resolver.resolve_wish(wish, backend, nodes)
+                found = await self._resolver.recall_wish(wish, backend, nodes)
             except CorralError as error:
                 log.info("prospects.not_known", backend=backend, error=str(error))
                 continue
             for node in nodes:
-                self._known[backend, wish, node.id, node.capability] = until_s, _answer(backend, found[node.id])
+                resolution = found[node.id]
+                if isinstance(resolution, Unresolved):
+                    log.info("prospects.not_known", backend=backend, node=node.id, error=str(resolution.error))
+                    continue
+                self._known[backend, wish, node.id, node.capability] = until_s, _answer(backend, resolution)
 
 
 def _key(question: OpenQuestion) -> _Key:

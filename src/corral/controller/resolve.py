@@ -1,9 +1,10 @@
 """What a backend's name means on each node: which build, from where, and exactly which version of it.
 
-Decided before anything is sent: a node that no build fits is told so, and a tag is turned into a digest once."""
+Decided before anything is sent: a node that no build fits is told so, and a tag is turned into a digest once. Whatever
+was found is kept in the store, so that loads and healing go on while a registry or a gallery is away."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import msgspec
 
 from corral.artifacts import BackendEntry, BackendRequest, Catalogue
 from corral.artifacts.digests import Digest
-from corral.artifacts.errors import NotInstalled
+from corral.artifacts.errors import NotInstalled, SourceRejected
 from corral.artifacts.galleries.catalogue import signatures_for
 from corral.artifacts.galleries.entries import backend_request
 from corral.artifacts.pins import Pin, pinned_uri
@@ -19,10 +20,15 @@ from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.versions import directory_name
 from corral.bus.node_api import decode_facts
-from corral.core.errors import CorralError, InvalidInput
+from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId
-from corral.core.variants import Chosen, Unfit
+from corral.core.variants import Chosen, Unfit, Unresolved
+
+ANSWERS_WITHIN_S = 5.0
+"""How long a load or a healing order waits for a registry before what is known from before counts."""
+SILENT_S = 15.0
+"""For so long one that did not answer is not waited for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,16 @@ class ResolvedBackend:
     """JSON text, or empty."""
     alias: str
     reason: str
+    unconfirmed: str = ""
+    """Known from before: why the registry or gallery cannot be asked now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBuild:
+    """What a reference means to nodes of one capability, as it is kept in the store."""
+
+    build: ResolvedBackend
+    platforms: tuple[str, ...] | None
 
 
 Resolution = ResolvedBackend | Unfit
@@ -59,9 +75,28 @@ class Pins(Protocol):
     ) -> Pin: ...
 
 
+class KeptBuilds(Protocol):
+    async def read(self, reference: str) -> Mapping[str, str]:
+        """By capability, as JSON text."""
+        ...
+
+    async def save(self, reference: str, builds: Mapping[str, str]) -> None: ...
+
+
+_Source = tuple[tuple[str, ...], str, str, str]
+"""Where a request is answered from, and all that the answer depends on."""
+_encode_kept = msgspec.json.Encoder().encode
+_decode_kept = msgspec.json.Decoder(KeptBuild).decode
+
+
 class Resolver:
-    def __init__(self, catalogues: Catalogues, pins: Pins) -> None:
-        self._catalogues, self._pins = catalogues, pins
+    def __init__(self, catalogues: Catalogues, pins: Pins, kept: KeptBuilds) -> None:
+        self._catalogues, self._pins, self._kept = catalogues, pins, kept
+        self._saved: dict[tuple[str, str], str] = {}
+        """What this process knows to be in the store, by reference and capability."""
+        self._asking: dict[_Source, asyncio.Task[Pin]] = {}
+        self._silent: dict[_Source, tuple[float, CorralError]] = {}
+        """Until when a source that did not answer is left alone, and what it said."""
 
     async def look_again(self) -> None:
         await self._catalogues.look_again()
@@ -75,44 +110,137 @@ class Resolver:
 
     async def resolve_wish(self, wish: Wish, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Of what a policy asks for, be it of a gallery or from a location."""
-        if wish.uri:
-            return await self.resolve_location(wish.uri, wish.name or backend, wish.alias, nodes)
-        return await self.resolve(wish.element, nodes)
+        return _or_raise(await self._find_wish(wish, backend, nodes, kept=False))
+
+    async def recall_wish(
+        self, wish: Wish, backend: str, nodes: Iterable[Node]
+    ) -> dict[NodeId, Resolution | Unresolved]:
+        """The same; while its source is away, what it meant when it was last asked."""
+        return await self._find_wish(wish, backend, nodes, kept=True)
 
     async def resolve(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be asked."""
+        return _or_raise(await self._find(element, nodes, kept=False))
+
+    async def resolve_each(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
+        """As it is now. A build whose source is away is unknown to the nodes it is for, and to no others."""
+        return await self._find(element, nodes, kept=False)
+
+    async def recall(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
+        """The same; while its source is away, what it meant when it was last asked."""
+        return await self._find(element, nodes, kept=True)
+
+    async def find_names(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
+        """By node: what the build it would get goes by. Galleries tell; no registry is asked."""
         catalogue = await self._catalogues.backends()
-        catalogue.find(element)
-        nodes = list(nodes)
         chosen = catalogue.resolve_for_nodes(element, {node.id: capability_of(node) for node in nodes})
-        entries: dict[str, BackendEntry] = {}
-        for resolution in chosen.values():
+        names = {}
+        for node_id, resolution in chosen.items():
             if isinstance(resolution, Chosen):
-                entries[resolution.name] = catalogue.chosen_entry(element, resolution)
-        requests = {name: self._request(entry) for name, entry in entries.items()}
-        pins = await self._pin_all(requests)
-        builds = {
-            resolution: _resolved(requests[resolution.name], pins[resolution.name], resolution.reason)
-            for resolution in {one for one in chosen.values() if isinstance(one, Chosen)}
-        }
-        found: dict[NodeId, Resolution] = {}
-        for node in nodes:
-            resolution = chosen[node.id]
-            if isinstance(resolution, Unfit):
-                found[node.id] = resolution
-            else:
-                found[node.id] = _fitting(node, builds[resolution], pins[resolution.name])
-        return found
+                entry = catalogue.chosen_entry(element, resolution)
+                names[NodeId(node_id)] = frozenset({entry.name, entry.alias} - {""})
+        return names
 
     async def resolve_location(
         self, uri: str, name: str, alias: str, nodes: Iterable[Node]
     ) -> dict[NodeId, Resolution]:
         """Of something outside the galleries."""
+        return _or_raise(await self._find_location(uri, name, alias, nodes, kept=False))
+
+    async def is_gone(self, wish: Wish) -> bool:
+        """Its registry is there and says that it has that version no more."""
+        for uri in wish.uris:
+            try:
+                await self._pins.pin(uri)
+            except SourceRejected as error:
+                if error.status != 404:
+                    return False
+            except CorralError:
+                return False
+            else:
+                return False
+        return bool(wish.uris)
+
+    async def _find_wish(
+        self, wish: Wish, backend: str, nodes: Iterable[Node], *, kept: bool
+    ) -> dict[NodeId, Resolution | Unresolved]:
+        if wish.uri:
+            return await self._find_location(wish.uri, wish.name or backend, wish.alias, nodes, kept=kept)
+        return await self._find(wish.element, nodes, kept=kept)
+
+    async def _find(self, element: str, nodes: Iterable[Node], *, kept: bool) -> dict[NodeId, Resolution | Unresolved]:
+        nodes = list(nodes)
+        catalogue = await self._catalogues.backends()
+        try:
+            catalogue.find(element)
+        except NotInstalled as error:
+            if not kept or not any(status.problem for status in catalogue.galleries):
+                raise
+            return await self._from_before(element, nodes, error)
+        chosen = catalogue.resolve_for_nodes(element, {node.id: capability_of(node) for node in nodes})
+        requests: dict[str, BackendRequest | CorralError] = {}
+        for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
+            requests[choice.name] = self._request(catalogue.chosen_entry(element, choice))
+        answers = await asyncio.gather(*(self._ask(one, kept) for one in requests.values()))
+        pins = dict(zip(requests, answers, strict=True))
+        before = await self._read_kept(element) if kept and any(map(_is_away, answers)) else {}
+        found: dict[NodeId, Resolution | Unresolved] = {}
+        news: dict[str, KeptBuild] = {}
+        for node in nodes:
+            resolution, capability = chosen[node.id], capability_of(node)
+            if isinstance(resolution, Unfit):
+                found[node.id] = resolution
+                continue
+            request, pin = requests[resolution.name], pins[resolution.name]
+            if isinstance(pin, CorralError):
+                known = before.get(capability) if _is_away(pin) else None
+                same = known is not None and known.build.variant == resolution.name
+                found[node.id] = _recalled(node, known, pin) if known is not None and same else Unresolved(pin)
+            elif isinstance(request, BackendRequest):
+                build = _resolved(request, pin, resolution.reason)
+                news[capability] = KeptBuild(build=build, platforms=pin.platforms)
+                found[node.id] = _fitting(node, build, pin.platforms)
+        await self._save(element, news)
+        return found
+
+    async def _find_location(
+        self, uri: str, name: str, alias: str, nodes: Iterable[Node], *, kept: bool
+    ) -> dict[NodeId, Resolution | Unresolved]:
         _check_name(name)
+        nodes = list(nodes)
         request = BackendRequest(name=name, uris=(uri,), alias=alias)
-        pin = await self._pins.pin(uri)
-        resolved = _resolved(request, pin, f"{uri} was asked for")
-        return {node.id: _fitting(node, resolved, pin) for node in nodes}
+        reference = f"{uri} as {name} alias {alias}"
+        pin = await self._ask(request, kept)
+        if isinstance(pin, Pin):
+            build = _resolved(request, pin, f"{uri} was asked for")
+            await self._save(reference, {"": KeptBuild(build=build, platforms=pin.platforms)})
+            return {node.id: _fitting(node, build, pin.platforms) for node in nodes}
+        known = (await self._read_kept(reference)).get("") if kept and _is_away(pin) else None
+        return {node.id: _recalled(node, known, pin) if known is not None else Unresolved(pin) for node in nodes}
+
+    async def _from_before(
+        self, element: str, nodes: Iterable[Node], error: CorralError
+    ) -> dict[NodeId, Resolution | Unresolved]:
+        """No gallery that can be read has the name, and some cannot."""
+        before = await self._read_kept(element)
+        if not before:
+            raise error
+        return {
+            node.id: _recalled(node, known, error) if (known := before.get(capability_of(node))) else Unresolved(error)
+            for node in nodes
+        }
+
+    async def _read_kept(self, reference: str) -> dict[str, KeptBuild]:
+        return {capability: _decode_kept(text) for capability, text in (await self._kept.read(reference)).items()}
+
+    async def _save(self, reference: str, builds: Mapping[str, KeptBuild]) -> None:
+        texts = {capability: _encode_kept(build).decode() for capability, build in builds.items()}
+        news = {
+            capability: text for capability, text in texts.items() if self._saved.get((reference, capability)) != text
+        }
+        if news:
+            await self._kept.save(reference, news)
+            self._saved |= {(reference, capability): text for capability, text in news.items()}
 
     def galleries_text(self) -> str:
         """For workers that look names up themselves."""
@@ -132,16 +260,43 @@ class Resolver:
             else ""
         )
 
-    def _request(self, entry: BackendEntry) -> BackendRequest:
+    def _request(self, entry: BackendEntry) -> BackendRequest | CorralError:
         signatures = signatures_for(self._catalogues.backend_settings, entry)
         request = replace(backend_request(entry), signatures=signatures)
-        if not request.uris:
-            raise InvalidInput(f"{entry.name} has no location in its gallery")
-        return request
+        return request if request.uris else InvalidInput(f"{entry.name} has no location in its gallery")
 
-    async def _pin_all(self, requests: dict[str, BackendRequest]) -> dict[str, Pin]:
-        pins = await asyncio.gather(*(self._pin(request) for request in requests.values()))
-        return dict(zip(requests, pins, strict=True))
+    async def _ask(self, request: BackendRequest | CorralError, soon: bool) -> Pin | CorralError:
+        """`soon`: there may be an answer from before, so a silent source is not waited for."""
+        if isinstance(request, CorralError):
+            return request
+        try:
+            return await (self._pin_soon(request) if soon else self._pin(request))
+        except CorralError as error:
+            return error
+
+    async def _pin_soon(self, request: BackendRequest) -> Pin:
+        """All who ask for the same at the same time ask once."""
+        loop, source = asyncio.get_running_loop(), _source_of(request)
+        silent = self._silent.get(source)
+        if silent is not None and loop.time() < silent[0]:
+            raise silent[1]
+        asking = self._asking.get(source)
+        if asking is None:
+            asking = self._asking[source] = asyncio.create_task(self._pin(request), name=f"pin {request.name}")
+            asking.add_done_callback(lambda done: self._answered(source, done))
+        await asyncio.wait({asking}, timeout=ANSWERS_WITHIN_S)
+        if not asking.done():
+            problem = Unavailable(f"{request.uris[0]} has not answered within {ANSWERS_WITHIN_S:g} s")
+            self._silent[source] = loop.time() + SILENT_S, problem
+            raise problem
+        return asking.result()
+
+    def _answered(self, source: _Source, asking: "asyncio.Task[Pin]") -> None:
+        self._asking.pop(source, None)
+        self._silent.pop(source, None)
+        error = asking.exception() if not asking.cancelled() else None
+        if isinstance(error, CorralError) and _is_away(error):
+            self._silent[source] = asyncio.get_running_loop().time() + SILENT_S, error
 
     async def _pin(self, request: BackendRequest) -> Pin:
         """The first source that answers names the version; mirrors are held to it."""
@@ -155,6 +310,28 @@ class Resolver:
                 problem = problem or error
         assert problem is not None
         raise problem
+
+
+def _source_of(request: BackendRequest) -> _Source:
+    return request.uris, request.sha256 or "", request.digest or "", repr(request.signatures)
+
+
+def _or_raise(found: Mapping[NodeId, Resolution | Unresolved]) -> dict[NodeId, Resolution]:
+    for one in found.values():
+        if isinstance(one, Unresolved):
+            raise one.error
+    return {node_id: one for node_id, one in found.items() if not isinstance(one, Unresolved)}
+
+
+def _is_away(answer: "Pin | CorralError") -> bool:
+    """Nobody answered; an answer that there is no such thing is one."""
+    if isinstance(answer, SourceRejected):
+        return answer.status in (401, 403)
+    return isinstance(answer, (Unavailable, OutcomeUnknown))
+
+
+def _recalled(node: Node, known: KeptBuild, why: CorralError) -> Resolution:
+    return _fitting(node, replace(known.build, unconfirmed=str(why)), known.platforms)
 
 
 def _check_name(name: str) -> None:
@@ -173,13 +350,13 @@ def platform_of(node: Node) -> str | None:
     return decode_facts(node.facts).platform if node.facts else None
 
 
-def _fitting(node: Node, resolved: ResolvedBackend, pin: Pin) -> Resolution:
+def _fitting(node: Node, resolved: ResolvedBackend, platforms: tuple[str, ...] | None) -> Resolution:
     if node.key_hash is None and resolved.manifest:
         return Unfit(f"a LocalAI worker cannot start {resolved.variant}, which comes with a manifest of Corral's")
     platform = platform_of(node)
-    if platform is None or pin.platforms is None or platform in pin.platforms:
+    if platform is None or platforms is None or platform in platforms:
         return resolved
-    return Unfit(f"{resolved.variant} has no build for {platform}; it has some for {', '.join(pin.platforms)}")
+    return Unfit(f"{resolved.variant} has no build for {platform}; it has some for {', '.join(platforms)}")
 
 
 def _resolved(request: BackendRequest, pin: Pin, reason: str) -> ResolvedBackend:

@@ -46,10 +46,13 @@ class Need:
     while."""
     setbacks: Mapping[str, Setback] = field(default_factory=dict)
     """By node: how the same load failed there. It comes after all others, and not before its rest is over."""
+    unconfirmed_on: frozenset[str] = frozenset()
+    """Nodes that lack the backend while its source cannot be asked: they come after those that have it."""
 
     def failures_on(self, node_id: str) -> int:
         setback = self.setbacks.get(node_id) if self.setbacks else None
-        return setback.failures if setback is not None else 0
+        failures = setback.failures if setback is not None else 0
+        return failures or int(node_id in self.unconfirmed_on)
 
     def memory_bytes(self, device: str) -> int | None:
         measured = self.measured_bytes.get(device)
@@ -339,7 +342,7 @@ class _Judge:
             self.deleted.append(problem)
             return problem
         self.eligible += 1
-        failed = 0
+        failed = int(room.id in need.unconfirmed_on)
         if self._setbacks and (setback := self._setbacks.get(room.id)):
             if setback.rests:
                 self.resting.append(setback)

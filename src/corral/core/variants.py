@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from corral.core.errors import CorralError
+
 ANY_CAPABILITY = "disable"
 """Switches the compatibility test off, as in LocalAI."""
 
@@ -37,6 +39,13 @@ class Unfit:
 
     reason: str
     instead: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """Nobody can tell now: its source is away, and what it meant before is not known."""
+
+    error: CorralError
 
 
 Resolution = Chosen | Unfit

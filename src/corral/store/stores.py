@@ -10,6 +10,7 @@ from corral.store.events import EventStore
 from corral.store.frontends import FrontendStore
 from corral.store.health import HealthStore
 from corral.store.intents import IntentStore
+from corral.store.kept_builds import KeptBuildStore
 from corral.store.leases import LeaseStore
 from corral.store.load_claims import LoadClaimStore
 from corral.store.load_jobs import LoadJobStore
@@ -40,6 +41,7 @@ class Stores:
         self.frontends = FrontendStore(database)
         self.health = HealthStore(database)
         self.intents = IntentStore(database)
+        self.kept_builds = KeptBuildStore(database)
         self.leases = LeaseStore(database)
         self.load_claims = LoadClaimStore(database)
         self.load_jobs = LoadJobStore(database)
