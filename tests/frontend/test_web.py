@@ -18,6 +18,14 @@ def test_the_page_is_open_to_everyone_and_allows_no_foreign_content(frontend: An
     assert "default-src 'self'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
     assert page.headers["cache-control"] == "no-cache"
+    assert _safe(page) == SAFE
+
+
+SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
+
+
+def _safe(answer: Any) -> dict[str, str]:
+    return {name: answer.headers.get(name) for name in SAFE}
 
 
 def test_assets_are_compressed_and_may_be_kept_for_ever(frontend: Any) -> None:
@@ -27,6 +35,7 @@ def test_assets_are_compressed_and_may_be_kept_for_ever(frontend: Any) -> None:
     small = call("GET", frontend.url + script, headers={"Accept-Encoding": "gzip, br"})
     assert small.headers["content-encoding"] == "gzip"
     assert "immutable" in small.headers["cache-control"]
+    assert _safe(plain) == _safe(small) == SAFE
     assert gzip.decompress(small.body) == plain.body
     assert len(small.body) < len(plain.body) / 2
 

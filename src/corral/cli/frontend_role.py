@@ -194,6 +194,8 @@ class FrontendRole:
             gate=gate,
             guesses=guesses,
             refusals=Refusals(self._stores.events, self._clock),
+            refused=self._refused,
+            clock=self._clock,
             tokens=tokens,
             beats=self._watch.beats,
             grants=self._watch.grants,

@@ -16,6 +16,7 @@ from corral.core.node_history import memory_use
 from corral.frontend.access import Gate
 from corral.frontend.admin.status import Self
 from corral.frontend.drivers import Driver
+from corral.frontend.proxies import TrustedProxies
 from corral.frontend.serving.inflight import InFlight
 from corral.frontend.serving.keys import StoredKeys
 from corral.frontend.serving.lane import Lane
@@ -92,6 +93,7 @@ class ServingParts:
             draw=ids.draw,
             limits=_limits(me.settings),
             usage=usage,
+            proxies=TrustedProxies(me.settings.trusted_proxies),
         )
         self.pulse = FleetPulse(self.lane.meters, self.lane.ledger.fold, frontend=me.id, clock=clock)
         self.loops = {

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from corral.core.errors import Forbidden, Unauthenticated
 from corral.frontend.guesses import Guesses
+from corral.frontend.snapshots import Snapshot
 from corral.settings.values import is_loopback_host
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.system import Clock
@@ -18,6 +19,8 @@ NAMING = ("host", "origin")
 """Headers in which a browser tells whom it means to call, and for which page."""
 REMEMBER_S = 2.0
 REMEMBER_MOST = 4096
+READ_ALL_EVERY_S = 1.0
+KEY, SESSION = "key", "session"
 
 
 class Access(IntEnum):
@@ -84,6 +87,14 @@ class KeyStore(Protocol):
 
     async def find_session(self, token_hash: str) -> ApiKey | None: ...
 
+    async def read_ring(self) -> Mapping[str, ApiKey]:
+        """Every key in force, by the hash of its secret."""
+        ...
+
+    async def read_sessions(self) -> Mapping[str, ApiKey]:
+        """The keys behind every open session, by the hash of its token."""
+        ...
+
 
 class Gate:
     """Keys are looked up in the store and remembered for two seconds: a revoked one is dead everywhere by then."""
@@ -109,6 +120,8 @@ class Gate:
         self._known: dict[str, tuple[float, ApiKey | None]] = {}
         self._forgotten = 0
         self._listeners: list[Callable[[ApiKey], None]] = []
+        self._credentials = Snapshot(self._read_credentials, clock=clock, every_s=READ_ALL_EVERY_S)
+        """For addresses that guess: whatever they send, the store is asked once a second."""
 
     async def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Principal | None:
         """Raises RateLimited where too many wrong credentials came from that address."""
@@ -116,10 +129,10 @@ class Gate:
             return ANYONE
         scheme, _, credential = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and credential.strip():
-            key = await self._find("key", hash_secret(credential.strip()), address)
+            key = await self._find(KEY, hash_secret(credential.strip()), address)
             return Principal(key.name, key.scope, key.id) if key else None
         if SESSION_COOKIE in cookies:
-            key = await self._find("session", hash_secret(cookies[SESSION_COOKIE]), address)
+            key = await self._find(SESSION, hash_secret(cookies[SESSION_COOKIE]), address)
             return Principal(key.name, key.scope, key.id, by_cookie=True) if key else None
         return None
 
@@ -168,23 +181,31 @@ class Gate:
     def forget(self) -> None:
         self._forgotten += 1
         self._known.clear()
+        self._credentials.forget()
 
     async def _find(self, kind: str, secret_hash: str, address: str) -> ApiKey | None:
-        self._guesses.check(address, secret_hash)
         now_s = self._clock.monotonic_s()
+        used_up = self._guesses.is_used_up(address)
         known = self._known.get(secret_hash)
         if known is not None and now_s - known[0] < REMEMBER_S:
-            found = known[1]
-        else:
-            find = self._store.find_key if kind == "key" else self._store.find_session
-            forgotten = self._forgotten
-            found = await find(secret_hash)
-            if found is None:  # the same one again, within these two seconds, is no further guess
+            if known[1] is None and used_up:  # otherwise the same one again, within two seconds, is no further guess
                 self._guesses.note_wrong(address)
-            if len(self._known) >= REMEMBER_MOST:
-                self._known.clear()
-            if forgotten == self._forgotten:  # else it may have been read before the change
-                self._known[secret_hash] = (now_s, found)
-        if found is not None:
-            self._guesses.note_right(address, secret_hash)
+            return known[1]
+        if used_up:
+            found = (await self._credentials.get())[kind].get(secret_hash)
+            if found is None:
+                self._guesses.note_wrong(address)
+            return found
+        find = self._store.find_key if kind == KEY else self._store.find_session
+        forgotten = self._forgotten
+        found = await find(secret_hash)
+        if len(self._known) >= REMEMBER_MOST:
+            self._known.clear()
+        if forgotten == self._forgotten:  # else it may have been read before the change
+            self._known[secret_hash] = (now_s, found)
+        if found is None:
+            self._guesses.note_wrong(address)
         return found
+
+    async def _read_credentials(self) -> dict[str, Mapping[str, ApiKey]]:
+        return {KEY: await self._store.read_ring(), SESSION: await self._store.read_sessions()}

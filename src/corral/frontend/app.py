@@ -47,11 +47,12 @@ from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.model_downloads import Downloads
 from corral.frontend.model_gallery import ModelGallery
-from corral.frontend.node.routes import NodeRoutes
+from corral.frontend.node.routes import NodeRoutes, Refused
+from corral.frontend.proxies import TrustedProxies
 from corral.frontend.refusals import Refusals
 from corral.frontend.web import WebUi
 from corral.store.stores import Stores
-from corral.system import Disk, Ids
+from corral.system import Clock, Disk, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,8 @@ class Parts:
     grants: Grants
     feed: LiveFeed
     galleries: Galleries
+    refused: Refused
+    clock: Clock
     ids: Ids
     hint: Callable[[], Awaitable[None]]
     """Tells all frontends that node rows changed."""
@@ -118,8 +121,10 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
         parts.beats,
         parts.grants,
         parts.in_flight,
+        parts.refused,
         parts.ids,
         parts.hint,
+        parts.clock,
     ).router
     yield scheduling_routes(stores, parts.ids, parts.desk, parts.hint_routes)
     yield replica_routes(stores, parts.in_flight, parts.hint_routes)
@@ -164,5 +169,6 @@ def build_app(parts: Parts) -> ASGIApp:
         gate=parts.gate,
         body_limit_bytes=parts.me.settings.body_limit_bytes,
         refusals=parts.refusals,
+        proxies=TrustedProxies(parts.me.settings.trusted_proxies),
     )
     return WebUi(CompressedListings(edge))

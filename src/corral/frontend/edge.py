@@ -13,6 +13,7 @@ from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited
 from corral.core.sizes import format_bytes
 from corral.frontend.access import Gate, Principal
 from corral.frontend.errors import corral_error_response
+from corral.frontend.proxies import TrustedProxies
 from corral.frontend.refusals import Refusals
 
 log = structlog.get_logger()
@@ -20,7 +21,7 @@ log = structlog.get_logger()
 BODY_WITHIN_S = 30.0
 DISCARD_MOST_BYTES = 32 << 20
 DISCARD_WITHIN_S = 5.0
-_SAFE_HEADERS = (
+SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -35,13 +36,17 @@ class Edge:
         gate: Gate,
         body_limit_bytes: int,
         refusals: Refusals,
+        proxies: TrustedProxies,
     ) -> None:
         self._app = app
         self._gate = gate
         self._body_limit_bytes = body_limit_bytes
         self._refusals = refusals
+        self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            self._find_client(scope)
         if scope["type"] == "websocket":
             await self._open_socket(scope, receive, send)
             return
@@ -53,7 +58,7 @@ class Edge:
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *SAFE_HEADERS]
             await send(message)
 
         try:
@@ -73,6 +78,18 @@ class Edge:
         changes = path.startswith("/api/") and method not in ("GET", "HEAD")
         told = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
         await self._app(scope, receive, told)
+
+    def _find_client(self, scope: Scope) -> None:
+        """From here on, the client is who called the proxies we trust."""
+        peer = client_address(scope)
+        told: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            if name in (b"x-forwarded-for", b"forwarded"):
+                before = told.get(name.decode())
+                told[name.decode()] = f"{before},{value.decode('latin-1')}" if before else value.decode("latin-1")
+        client = self._proxies.client_of(peer, told)
+        if client != peer:
+            scope["client"] = (client, 0)
 
     async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Who opens one is known before it is open; afterwards nobody asks again."""
@@ -145,7 +162,7 @@ def _is_own_page(headers: Mapping[str, str]) -> bool:
 
 
 def client_address(scope: Scope) -> str:
-    """Of the connection itself: what a header says, anybody can say."""
+    """Of the connection itself, or of who called the proxies that an administrator trusts."""
     client = scope.get("client")
     return client[0] if client else ""
 

@@ -1,12 +1,12 @@
 """A limit on guessing keys and tokens, for each client address.
 
-Only a wrong credential uses the limit up. Once it is used up, what this address sends is refused unlooked-at, but for
-credentials that were right from there before: a guesser next door locks nobody out.
+Only a wrong credential uses the limit up, and only a wrong one is refused when it is used up: who shares an address
+with a guesser (a proxy, a NAT) is not locked out. For an address that has used its limit up, credentials are looked up
+in what is in memory (`Snapshot`), so that a flood of guesses costs the store nothing.
 """
 
 import ipaddress
 import math
-from collections import OrderedDict
 
 from corral.core.allowance import Allowance, Allowances
 from corral.core.errors import RateLimited
@@ -14,35 +14,24 @@ from corral.system import Clock
 
 WRONG = Allowance(most=30, per_s=1.0)
 ADDRESSES_MOST = 4096
-RIGHT_MOST = 16384
-RIGHT_FOR_S = 12 * 3600.0
 
 
 class Guesses:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._wrong = Allowances(WRONG, keys_most=ADDRESSES_MOST)
-        self._right: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    def check(self, address: str, secret_hash: str) -> None:
-        """Before the credential is looked up. Raises RateLimited."""
-        now_s = self._clock.monotonic_s()
-        wait_s = self._wrong.wait_s(network_of(address), now_s)
-        if wait_s and now_s - self._right.get((address, secret_hash), -math.inf) > RIGHT_FOR_S:
-            raise RateLimited(
-                f"too many wrong keys came from {address}; try again in {math.ceil(wait_s)} s",
-                retry_after_s=wait_s,
-            )
+    def is_used_up(self, address: str) -> bool:
+        return self._wrong.wait_s(network_of(address), self._clock.monotonic_s()) > 0
 
     def note_wrong(self, address: str) -> None:
-        self._wrong.take(network_of(address), self._clock.monotonic_s())
-
-    def note_right(self, address: str, secret_hash: str) -> None:
-        key = (address, secret_hash)
-        self._right[key] = self._clock.monotonic_s()
-        self._right.move_to_end(key)
-        if len(self._right) > RIGHT_MOST:
-            self._right.popitem(last=False)
+        """Raises RateLimited where too many came from there already."""
+        now_s, network = self._clock.monotonic_s(), network_of(address)
+        if not self._wrong.take(network, now_s):
+            wait_s = self._wrong.wait_s(network, now_s)
+            raise RateLimited(
+                f"too many wrong keys came from {address}; try again in {math.ceil(wait_s)} s", retry_after_s=wait_s
+            )
 
 
 def network_of(address: str) -> str:

@@ -3,12 +3,17 @@
 from collections import OrderedDict
 from typing import Any, Protocol
 
+import structlog
+
 from corral.core.allowance import Allowance, Allowances
 from corral.core.errors import CorralError
 from corral.system import Clock
 
+log = structlog.get_logger()
+
 NOTED = Allowance(most=20, per_s=1 / 60)
 ACTORS_MOST = 1024
+SUBJECT_MOST = 500
 
 
 class Events(Protocol):
@@ -31,4 +36,12 @@ class Refusals:
         detail: dict[str, Any] = {"reason": str(error)}
         if more := self._unnoted.pop(actor, 0):
             detail["not_noted_before"] = more
-        await self._events.append(actor=actor, action="access.refused", subject=what, detail=detail)
+        try:
+            await self._events.append(actor=actor, action="access.refused", subject=_shown(what), detail=detail)
+        except CorralError as problem:  # the answer does not depend on it
+            log.warning("refusal.not_noted", actor=actor, request=_shown(what), error=str(problem))
+
+
+def _shown(text: str) -> str:
+    """What was asked for may hold anything, and be of any length."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:SUBJECT_MOST])

@@ -8,15 +8,18 @@ from pathlib import Path
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from corral.frontend.edge import SAFE_HEADERS
+
 STATIC = Path(__file__).parent / "static"
 _API_PREFIXES = ("/api/", "/v1/", "/backends/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/docs")
 _POLICY = (
     "default-src 'self'; connect-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none';"
     " form-action 'self'"
 )
-_PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+_SAFE = {name.decode(): value.decode() for name, value in SAFE_HEADERS}
+_PAGE_HEADERS = {**_SAFE, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
 # The names of assets hold a hash of their content: what a browser has under such a name is right for ever.
-_ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable"}
+_ASSET_HEADERS = {**_SAFE, "Cache-Control": "public, max-age=31536000, immutable"}
 _COMPRESSIBLE = (".js", ".css", ".html", ".svg", ".json", ".map")
 _MISSING = (
     "<!doctype html><title>Corral</title><p>The web UI is not built into this installation. In a clone, run"

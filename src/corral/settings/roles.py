@@ -21,6 +21,7 @@ from corral.settings.values import (
     Logins,
     MirrorMap,
     NameList,
+    NetworkList,
     PortRange,
     Secret,
     StoreUrl,
@@ -150,6 +151,10 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Registration token for workers that need no approval, such as the one `corral up` starts itself."""
     admin_key: Secret | None = None
     """An admin API key to accept from the first start on. Made and kept in the data directory when not given."""
+    trusted_proxies: NetworkList = ()
+    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. From these, and from nobody
+    else, X-Forwarded-For (or, without it, Forwarded) is believed; a proxy must append the caller's address to it or
+    replace it. Without this every caller behind a proxy shares one limit on wrong keys."""
     auth: bool = True
     """Ask for API keys. Can be switched off only while listening on loopback; then only this machine's own programs and
     pages are served."""
@@ -328,6 +333,10 @@ class UpSettings(WatchSettings):
     """How many replicas of one model this machine may run; default is 1."""
     auto_approve: bool = False
     """Let machines with the token work without an administrator's approval."""
+    trusted_proxies: NetworkList = ()
+    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. From these, and from nobody
+    else, X-Forwarded-For (or, without it, Forwarded) is believed; a proxy must append the caller's address to it or
+    replace it. Without this every caller behind a proxy shares one limit on wrong keys."""
     auth: bool = True
     """Ask for API keys. Can be switched off only while listening on loopback; then only this machine's own programs and
     pages are served."""

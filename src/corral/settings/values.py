@@ -128,6 +128,18 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
 HostList = Annotated[NameList, AfterValidator(check_hosts)]
 
 
+def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            raise ValueError(f"{network!r} is neither an address nor a network, such as 10.0.0.0/8") from None
+    return networks
+
+
+NetworkList = Annotated[NameList, AfterValidator(_check_networks)]
+
+
 def _read_mirrors(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {host: (mirrors,) if isinstance(mirrors, str) else mirrors for host, mirrors in value.items()}

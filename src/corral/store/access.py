@@ -191,6 +191,18 @@ class AccessStore:
 
         return await self._database.read(body)
 
+    async def read_sessions(self) -> dict[str, ApiKey]:
+        """The keys behind open sessions, by the hash of the session's token."""
+
+        async def body(tx: Tx) -> dict[str, ApiKey]:
+            rows = await tx.fetch(
+                "SELECT sessions.token_hash, api_keys.* FROM sessions JOIN api_keys ON api_keys.id = sessions.key_id"
+                " WHERE sessions.expires_at > now_ms() AND api_keys.revoked_at IS NULL"
+            )
+            return {row["token_hash"]: _api_key(row) for row in rows}
+
+        return await self._database.read(body)
+
     async def close_session(self, token_hash: str) -> None:
         async def body(tx: Tx) -> None:
             await tx.execute("DELETE FROM sessions WHERE token_hash = $1", token_hash)

@@ -52,6 +52,15 @@ class NodeStore:
 
         return await self._database.read(body)
 
+    async def read_key_hashes(self) -> frozenset[str]:
+        """Of the secrets of all nodes that have one."""
+
+        async def body(tx: Tx) -> frozenset[str]:
+            rows = await tx.fetch("SELECT key_hash FROM nodes WHERE key_hash IS NOT NULL AND removed_at IS NULL")
+            return frozenset(row["key_hash"] for row in rows)
+
+        return await self._database.read(body)
+
     async def read_changes(self, since_ms: int) -> tuple[int, list[Node], list[NodeId]]:
         """The store's time now, nodes changed since, ids of nodes removed since."""
 

@@ -118,6 +118,7 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         key = await stores.access.add_key(
             id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor, models=models, other_name=True
         )
+        gate.forget()
         return CreatedKey(**_view(key), key=secret)
 
     @router.put("/{id_or_name}/models")
@@ -157,6 +158,7 @@ def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         if principal.key_id is not None:
             token = ids.token()
             await stores.access.open_session(principal.key_id, token, ttl_s=SESSION_TTL_S)
+            gate.forget()
             for name, value in ((SIGNED_IN_COOKIE, "yes"), (SESSION_COOKIE, token)):
                 response.set_cookie(
                     name,

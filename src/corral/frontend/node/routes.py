@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,9 +18,10 @@ from corral.bus.node_api import (
     HeartbeatRequest,
     RegisterReply,
     RegisterRequest,
+    decode_beat_sender,
     decode_heartbeat,
+    decode_register,
 )
-from corral.bus.node_api import decode_register as _decode_register
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.core.labels import check_labels
 from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
@@ -34,6 +36,7 @@ from corral.frontend.edge import client_address
 from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.snapshots import Snapshot
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import is_loopback_host
 from corral.store.access import hash_secret
@@ -41,7 +44,7 @@ from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.registration import Beat, speaks_for
 from corral.store.replicas import StandingReplica
 from corral.store.stores import Stores
-from corral.system import Ids
+from corral.system import Clock, Ids
 
 log = structlog.get_logger()
 
@@ -50,7 +53,12 @@ def rfc3339(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+READ_SECRETS_EVERY_S = 1.0
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Refused(Protocol):
+    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
 
 
 class NodeRoutes:
@@ -64,8 +72,10 @@ class NodeRoutes:
         beats: BeatBatcher,
         grants: Grants,
         in_flight: InFlight,
+        refused: Refused,
         ids: Ids,
         hint: Callable[[], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._stores = stores
@@ -75,6 +85,8 @@ class NodeRoutes:
         self._beats = beats
         self._grants = grants
         self._in_flight = in_flight
+        self._refused = refused
+        self._secrets = Snapshot(stores.nodes.read_key_hashes, clock=clock, every_s=READ_SECRETS_EVERY_S)
         self._ids = ids
         self._hint = hint
         self.router = APIRouter(prefix="/api/node", tags=["node"])
@@ -89,10 +101,9 @@ class NodeRoutes:
 
     async def register(self, request: Request) -> Response:
         bearer, address = _bearer(request), client_address(request.scope)
-        self._guesses.check(address, hash_secret(bearer))
         joined = await self._tokens.holds(bearer)
         try:
-            wanted = _read_register(await request.body())
+            wanted = decode_register(await request.body())
         except InvalidInput:
             if joined:
                 raise
@@ -106,6 +117,8 @@ class NodeRoutes:
             )
         knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
         if not joined and not knows_key:
+            return self._unknown(address)
+        if not joined and self._guesses.is_used_up(address) and not await self._is_node_key(hash_secret(bearer)):
             return self._unknown(address)
         claim = _claim(wanted)
         key, seed = self._bus_key(wanted)
@@ -121,8 +134,8 @@ class NodeRoutes:
             if outcome.reason == "name_taken":
                 await self._hint()
                 raise Conflict(outcome.message)
+            self._guesses.note_wrong(address)
             raise Unauthenticated(outcome.message)
-        self._guesses.note_right(address, hash_secret(bearer))
         if outcome.new_process:
             node = outcome.node
             log.info(
@@ -195,7 +208,8 @@ class NodeRoutes:
 
     async def heartbeat(self, node_id: str, request: Request) -> Response:
         bearer, address = _bearer(request), client_address(request.scope)
-        beat = _read_heartbeat(await request.body())
+        joined = await self._check_sender(node_id, bearer, address)
+        beat = self._read_heartbeat(node_id, await request.body())
         outcome = await self._beats.beat(
             Beat(
                 node_id=NodeId(node_id),
@@ -209,10 +223,12 @@ class NodeRoutes:
                 ),
                 instance=beat.corral.instance if beat.corral else None,
                 secret_hash=hash_secret(bearer),
-                joined=await self._tokens.holds(bearer),
+                joined=joined,
             )
         )
         if outcome.node is None:
+            if not joined:
+                self._guesses.note_wrong(address)
             raise NotFound(f"there is no node {node_id!r}; register again")
         if outcome.denied:
             self._guesses.note_wrong(address)
@@ -222,7 +238,6 @@ class NodeRoutes:
                 f"a newer process has registered as {outcome.node.name!r} (epoch {outcome.node.epoch}); this one must"
                 " stop. If two machines share a copied data directory, give one of them its own."
             )
-        self._guesses.note_right(address, hash_secret(bearer))
         if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
             await self._hint()
         grant = self._grants.find(node_id) if outcome.node.key_hash is not None else None
@@ -254,11 +269,46 @@ class NodeRoutes:
         # As the rows say: whether its processes are there, the node itself knows best.
         return MsgspecJson(show_replicas([StandingReplica(row, None) for row in rows], self._in_flight))
 
+    async def _check_sender(self, node_id: str, bearer: str, address: str) -> bool:
+        """Whether a registration token was shown. Before anything is written or joins a batch: an id that is none of
+        ours is refused, and so is, from an address that guesses, what is not some node's own secret."""
+        joined = await self._tokens.holds(bearer)
+        known = _ID.fullmatch(node_id) is not None
+        if known and (joined or not self._guesses.is_used_up(address)):
+            return joined
+        if not joined and (not known or not await self._is_node_key(hash_secret(bearer))):
+            self._guesses.note_wrong(address)
+        if not known:
+            raise NotFound(f"there is no node {node_id[:64]!r}; register again")
+        return joined
+
+    async def _is_node_key(self, secret_hash: str) -> bool:
+        return secret_hash in await self._secrets.get()
+
+    def _read_heartbeat(self, node_id: str, body: bytes) -> HeartbeatRequest:
+        """As LocalAI does: what cannot be read still says that the node is there."""
+        if not body.strip():
+            return HeartbeatRequest()
+        try:
+            return decode_heartbeat(body)
+        except InvalidInput as error:
+            self._refused.note(node_id, "heartbeat", error)
+        try:
+            return HeartbeatRequest(corral=decode_beat_sender(body).corral)
+        except InvalidInput:
+            return HeartbeatRequest()
+
     async def _authorise(self, node_id: str, request: Request) -> Node:
-        bearer = _bearer(request)
-        node = await self._stores.nodes.read_one(node_id)
-        if not speaks_for(node, secret_hash=hash_secret(bearer), joined=await self._tokens.holds(bearer)):
-            self._guesses.note_wrong(client_address(request.scope))
+        bearer, address = _bearer(request), client_address(request.scope)
+        joined = await self._check_sender(node_id, bearer, address)
+        try:
+            node = await self._stores.nodes.read_one(node_id)
+        except NotFound:
+            if not joined:
+                self._guesses.note_wrong(address)
+            raise
+        if not speaks_for(node, secret_hash=hash_secret(bearer), joined=joined):
+            self._guesses.note_wrong(address)
             raise Forbidden("this credential does not belong to that node")
         if node.instance is not None and request.headers.get(INSTANCE_HEADER) != node.instance:
             raise Fenced(f"a newer process speaks for {node.name!r} (epoch {node.epoch})")
@@ -272,18 +322,6 @@ def _bearer(request: Request) -> str:
     return token.strip()
 
 
-def _read_register(body: bytes) -> RegisterRequest:
-    try:
-        wanted = _decode_register(body)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"the registration does not fit: {error}") from None
-    except msgspec.DecodeError as error:
-        raise InvalidInput(f"the registration is not JSON: {error}") from None
-    except RecursionError:
-        raise InvalidInput("the registration is nested too deeply") from None
-    return wanted
-
-
 def _check_name(name: str) -> None:
     """Names are for people and never part of a subject; these would mislead a person or a shell."""
     if not name.strip() or any(not char.isprintable() for char in name):
@@ -292,14 +330,6 @@ def _check_name(name: str) -> None:
         raise InvalidInput(f"name: {name!r} has a wildcard (* or >) or begins with a dash; choose another one (--name)")
     if _ID.fullmatch(name.lower()):
         raise InvalidInput(f"name: {name!r} looks like the id of a node; choose another one (--name)")
-
-
-def _read_heartbeat(body: bytes) -> HeartbeatRequest:
-    """As LocalAI does: what cannot be read still says that the node is there."""
-    try:
-        return decode_heartbeat(body) if body.strip() else HeartbeatRequest()
-    except (msgspec.DecodeError, RecursionError):
-        return HeartbeatRequest()
 
 
 def _claim(wanted: RegisterRequest) -> NodeClaim:

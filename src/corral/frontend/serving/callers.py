@@ -4,11 +4,19 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
 from corral.frontend.access import CLIENT_HEADER, NAMING
+from corral.frontend.proxies import TrustedProxies
 from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.keys import KeyRing, LaneKey
 
+FORWARDING = ("x-forwarded-for", "forwarded")
 
-async def ask_who(keys: KeyRing, headers: Mapping[bytes, bytes], method: bytes, address: str) -> LaneKey:
+
+async def ask_who(
+    keys: KeyRing, headers: Mapping[bytes, bytes], method: bytes, proxies: TrustedProxies, peer: str
+) -> LaneKey:
+    """`peer` is who opened the connection."""
+    told = {name: headers[name.encode()].decode("latin-1") for name in FORWARDING if name.encode() in headers}
+    address = proxies.client_of(peer, told)
     authorization = headers.get(b"authorization", b"")
     shown = {"authorization": authorization.decode("latin-1")}
     for name in (CLIENT_HEADER, *NAMING):

@@ -113,7 +113,9 @@ class Exchange:
 
     async def _ask_who(self) -> None:
         try:
-            key = await ask_who(self._lane.keys, self.head.headers, self.head.method, self._client.address())
+            key = await ask_who(
+                self._lane.keys, self.head.headers, self.head.method, self._lane.proxies, self._client.address()
+            )
         except Refusal as refusal:
             self._refuse(refusal)
         except CorralError as error:

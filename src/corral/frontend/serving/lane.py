@@ -12,6 +12,7 @@ import structlog
 from corral.bus.request_notes import RequestNote
 from corral.core.routing import RouteReplica
 from corral.frontend.drivers import Driver
+from corral.frontend.proxies import TrustedProxies
 from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.connection import LaneConnection, is_ours
 from corral.frontend.serving.inflight import InFlight
@@ -51,8 +52,10 @@ class Lane:
         draw: Callable[[], float],
         limits: LaneLimits,
         usage: UsageSink | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         self.keys = keys
+        self.proxies = proxies or TrustedProxies()
         self.meters = meters
         self.loads = loads
         self.drivers = drivers
