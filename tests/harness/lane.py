@@ -18,6 +18,7 @@ from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import Loads, NoLoads
 from corral.frontend.serving.meters import Meters
 from corral.system import SystemClock, SystemIds
+from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
 from corral.system.upstream import HttpUpstream
@@ -216,7 +217,11 @@ class RunningLane:
 
 @asynccontextmanager
 async def running_lane(
-    *, limits: LaneLimits | None = None, loads: Loads | None = None, drivers: Mapping[str, Driver] | None = None
+    *,
+    limits: LaneLimits | None = None,
+    loads: Loads | None = None,
+    drivers: Mapping[str, Driver] | None = None,
+    http: HttpLimits | None = None,
 ) -> AsyncIterator[RunningLane]:
     clock, ids = SystemClock(), SystemIds()
     routes, keys = Routes(), Keys()
@@ -229,7 +234,7 @@ async def running_lane(
         )  # fmt: skip
         async with lane:
             following = asyncio.ensure_future(lane.table.follow())
-            serving = asyncio.ensure_future(serve_http(PlainTextResponse("the app"), listener, lane=lane))
+            serving = asyncio.ensure_future(serve_http(PlainTextResponse("the app"), listener, lane=lane, limits=http))
             try:
                 yield RunningLane(lane, port, routes, keys)
             finally:

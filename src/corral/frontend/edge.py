@@ -9,16 +9,21 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge
+from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge, Unavailable
 from corral.core.sizes import format_bytes
-from corral.frontend.access import Gate, Principal
+from corral.frontend.access import Access, Gate, Principal, access_for
 from corral.frontend.errors import corral_error_response
 from corral.frontend.proxies import TrustedProxies
 from corral.frontend.refusals import Refusals
+from corral.system.http_clients import note_known
 
 log = structlog.get_logger()
 
 BODY_WITHIN_S = 30.0
+# Of routes that look at credentials themselves. All else is read for known callers only.
+OPEN_BODY_BYTES = {Access.PUBLIC: 16 << 10, Access.NODE: 256 << 10}
+BODIES_BYTES = 64 << 20
+"""Of all requests together."""
 DISCARD_MOST_BYTES = 32 << 20
 DISCARD_WITHIN_S = 5.0
 SAFE_HEADERS = (
@@ -43,6 +48,7 @@ class Edge:
         self._body_limit_bytes = body_limit_bytes
         self._refusals = refusals
         self._proxies = proxies
+        self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
@@ -56,16 +62,25 @@ class Edge:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method, path, address = scope["method"], scope["path"], client_address(scope)
 
+        access = access_for(method, path)
+
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *SAFE_HEADERS]
+                if access is Access.NODE and message["status"] < 300:
+                    note_known(scope)
             await send(message)
 
         try:
             cookies = _read_cookies(headers.get("cookie", ""))
             principal = await self._gate.admit(method, path, headers, cookies, address)
-            if method not in ("GET", "HEAD", "DELETE"):
-                receive = await self._read_body(headers, receive)
+            if principal is not None:
+                note_known(scope)
+            limit_bytes = min(self._body_limit_bytes, OPEN_BODY_BYTES.get(access, self._body_limit_bytes))
+            if access is Access.NODE:
+                receive = self._read_when_asked(headers, receive, limit_bytes)
+            elif method not in ("GET", "HEAD"):
+                receive = await self._read_body(headers, receive, limit_bytes)
         except CorralError as error:
             if isinstance(error, Forbidden):
                 refused = await self._gate.identify(headers, cookies, address)
@@ -105,31 +120,29 @@ class Edge:
         scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
-    async def _read_body(self, headers: dict[str, str], receive: Receive) -> Receive:
+    def _read_when_asked(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
+        """For routes that look at the caller's credential first."""
+        read: Receive | None = None
+
+        async def read_first() -> Message:
+            nonlocal read
+            if read is None:
+                read = await self._read_body(headers, receive, limit_bytes)
+            return await read()
+
+        return read_first
+
+    async def _read_body(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
         """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._body_limit_bytes:
+        if length.isdigit() and int(length) > limit_bytes:
             await _discard(receive)
-            raise self._too_large()
-        parts: list[bytes] = []
-        size = 0
+            raise _too_large(limit_bytes)
         try:
             async with asyncio.timeout(BODY_WITHIN_S):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise InvalidInput("the connection ended before the whole body had arrived")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > self._body_limit_bytes:
-                        await _discard(receive)
-                        raise self._too_large()
-                    parts.append(part)
-                    if not message.get("more_body", False):
-                        break
+                body = await self._gather(receive, limit_bytes)
         except TimeoutError:
             raise InvalidInput(f"the body did not arrive within {BODY_WITHIN_S:.0f} s") from None
-        body = b"".join(parts)
         delivered = False
 
         async def replay() -> Message:
@@ -141,8 +154,30 @@ class Edge:
 
         return replay
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {format_bytes(self._body_limit_bytes)}, the most that is taken here")
+    async def _gather(self, receive: Receive, limit_bytes: int) -> bytes:
+        body = bytearray()
+        held_bytes = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise InvalidInput("the connection ended before the whole body had arrived")
+                body += message.get("body", b"")
+                if len(body) > limit_bytes:
+                    await _discard(receive)
+                    raise _too_large(limit_bytes)
+                if not message.get("more_body", False):
+                    return bytes(body)
+                self._held_bytes += len(body) - held_bytes
+                held_bytes = len(body)
+                if self._held_bytes > BODIES_BYTES:
+                    raise Unavailable("too many bodies of requests are being read; try again")
+        finally:
+            self._held_bytes -= held_bytes
+
+
+def _too_large(limit_bytes: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {format_bytes(limit_bytes)}, the most that is taken here")
 
 
 def _logged(send: Send, principal: Principal, what: str) -> Send:

@@ -5,12 +5,12 @@ with a guesser (a proxy, a NAT) is not locked out. For an address that has used 
 in what is in memory (`Snapshot`), so that a flood of guesses costs the store nothing.
 """
 
-import ipaddress
 import math
 
 from corral.core.allowance import Allowance, Allowances
 from corral.core.errors import RateLimited
 from corral.system import Clock
+from corral.system.http_limits import network_of
 
 WRONG = Allowance(most=30, per_s=1.0)
 ADDRESSES_MOST = 4096
@@ -32,14 +32,3 @@ class Guesses:
             raise RateLimited(
                 f"too many wrong keys came from {address}; try again in {math.ceil(wait_s)} s", retry_after_s=wait_s
             )
-
-
-def network_of(address: str) -> str:
-    """Who has one IPv6 address has the 2^64 around it."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if parsed.version == 4 or parsed.ipv4_mapped is not None:
-        return address
-    return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -13,15 +13,20 @@ from typing import Any, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from corral.system.descriptors import descriptor_limit
+from corral.system.http_app import AppConnection, TakeBack
+from corral.system.http_clients import Clients, Connected
+from corral.system.http_limits import HttpLimits, connections_within
 
 STOP_WITHIN_S = 3
-
-TakeBack = Callable[[asyncio.Transport, bytes], None]
 
 
 class AsgiSide(Protocol):
     """What a lane's connection sees of the server."""
+
+    limits: HttpLimits
+    clients: Clients
 
     def enter(self, connection: "LaneConnection") -> None:
         """The server waits for it when it stops."""
@@ -29,7 +34,7 @@ class AsgiSide(Protocol):
 
     def leave(self, connection: "LaneConnection") -> None: ...
 
-    def take(self, transport: asyncio.Transport, data: bytes, take_back: TakeBack) -> None:
+    def take(self, client: Connected, data: bytes, take_back: TakeBack) -> None:
         """The app answers what begins with `data`."""
         ...
 
@@ -44,7 +49,7 @@ class Lane(Protocol):
         ...
 
     def is_next(self, data: bytes) -> bool:
-        """Whether a request that begins with `data` is the lane's."""
+        """Whether a request that begins with `data` is the lane's, or may be: too little has come to tell."""
         ...
 
 
@@ -55,60 +60,34 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _AppConnection(HttpToolsProtocol):
-    """Between two requests it looks whether the next one is the lane's."""
-
-    lane: Lane
-    take_back: TakeBack
-    _between = True
-
-    def data_received(self, data: bytes) -> None:
-        if self._between and self._is_answered() and self.lane.is_next(data):
-            self._unset_keepalive_if_required()
-            self.connections.discard(self)
-            self.take_back(self.transport, data)
-        else:
-            super().data_received(data)
-
-    def _is_answered(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is None or cycle.response_complete
-
-    def on_message_begin(self) -> None:
-        self._between = False
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        self._between = True
-        super().on_message_complete()
-
-
 class _Side:
-    def __init__(self, lane: Lane, options: dict[str, Any]) -> None:
+    """Both sides of one server: its connections are the lane's or the app's, and share its limits."""
+
+    def __init__(self, lane: Lane | None, limits: HttpLimits, clients: Clients) -> None:
         self._lane = lane
-        self._options = options
-        self._connections = options["server_state"].connections
+        self.limits = limits
+        self.clients = clients
+        self.options: dict[str, Any] = {}
+
+    def connect(self, **options: Any) -> asyncio.Protocol:
+        self.options = options
+        return AppConnection(self) if self._lane is None else self._lane.connect(self)
 
     def enter(self, connection: LaneConnection) -> None:
-        self._connections.add(connection)
+        self.options["server_state"].connections.add(connection)
 
     def leave(self, connection: LaneConnection) -> None:
-        self._connections.discard(connection)
+        self.options["server_state"].connections.discard(connection)
 
-    def take(self, transport: asyncio.Transport, data: bytes, take_back: TakeBack) -> None:
-        connection = _AppConnection(**self._options)
-        connection.lane = self._lane
+    def take(self, client: Connected, data: bytes, take_back: TakeBack) -> None:
+        assert self._lane is not None
+        connection = AppConnection(self)
+        connection.connected = client
+        connection.is_next = self._lane.is_next
         connection.take_back = take_back
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
+        client.transport.set_protocol(connection)
+        connection.connection_made(client.transport)
         connection.data_received(data)
-
-
-def _connections_for(lane: Lane) -> Callable[..., asyncio.Protocol]:
-    def connect(**options: Any) -> asyncio.Protocol:
-        return lane.connect(_Side(lane, options))
-
-    return connect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +106,16 @@ async def serve_http(
     websockets: bool = False,
     pings: Pings = Pings(),  # noqa: B008  it is frozen
     lane: Lane | None = None,
+    limits: HttpLimits | None = None,
+    is_proxy: Callable[[str], bool] = lambda _address: False,
 ) -> None:
-    """`on_stop` is told first when this is cancelled, so that endless responses can end."""
+    """`on_stop` is told first when this is cancelled, so that endless responses can end. `is_proxy`: whether an address
+    speaks for many clients."""
+    limits = limits or default_limits()
+    clients = Clients(limits, is_proxy=is_proxy)
     config = uvicorn.Config(
         app,
-        http="httptools" if lane is None else _connections_for(lane),  # type: ignore[arg-type]  # uvicorn only calls it
+        http=_Side(lane, limits, clients).connect,  # type: ignore[arg-type]  # uvicorn only calls it
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=64 * 1024,
         ws_ping_interval=pings.every_s,
@@ -139,14 +123,14 @@ async def serve_http(
         lifespan="off",
         access_log=False,
         log_config=None,
-        timeout_keep_alive=75,
+        timeout_keep_alive=round(limits.idle_s),
         timeout_graceful_shutdown=STOP_WITHIN_S,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=64 * 1024,
     )
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    ticking = asyncio.ensure_future(clients.tick_for_ever())
     try:
         await asyncio.shield(serving)
     finally:
@@ -154,3 +138,12 @@ async def serve_http(
         server.should_exit = True
         await asyncio.wait({serving}, timeout=STOP_WITHIN_S + 2)
         serving.cancel()
+        ticking.cancel()
+
+
+def default_limits(*, connections: int | None = None, connections_per_address: int | None = None) -> HttpLimits:
+    """As many connections as this process has descriptors for, unless told otherwise, and half of them for one
+    address."""
+    possible = connections_within(descriptor_limit())
+    most = possible if connections is None else min(connections, possible)
+    return HttpLimits(connections=most, connections_per_address=connections_per_address or max(8, most // 2))

@@ -20,6 +20,9 @@ def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
 def _run_uvloop(main: Callable[[], Awaitable[None]]) -> None:
     import uvloop
 
+    from corral.system.descriptors import raise_descriptor_limit
+
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(main))
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.frontend.serving import connection
 from corral.frontend.serving.keys import LaneKey
 from corral.frontend.serving.limits import LaneLimits
+from corral.system.http_limits import HttpLimits
 from harness.lane import KEY, Replica, RunningLane, running_lane
 from harness.waiting import until
 
@@ -203,9 +203,9 @@ async def test_bodies_of_all_clients_together_are_bounded() -> None:
         await until(lambda: lane.lane.buffered_bytes == 0, "nothing is kept")
 
 
-async def test_slow_senders_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "DISCARD_WITHIN_S", 0.5)
-    limits = LaneLimits(head_within_s=0.5, body_within_s=0.5, idle_s=0.5)
+async def test_slow_senders_are_cut_off() -> None:
+    limits = LaneLimits(body_within_s=0.5)
+    http = HttpLimits(head_within_s=0.5, idle_s=0.5, discard_within_s=0.5)
 
     async def send_part(port: int, start: bytes) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -216,7 +216,7 @@ async def test_slow_senders_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None
         writer.close()
 
     starts = (b"", b"PO", b"POST /v1/x HTTP/1.1\r\nA:", HEAD + b"Content-Length: 10\r\n\r\nhalf")
-    async with running_lane(limits=limits) as lane:
+    async with running_lane(limits=limits, http=http) as lane:
         await asyncio.gather(*(send_part(lane.port, start) for start in starts))
         assert not lane.lane.connections
 

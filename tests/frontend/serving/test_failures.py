@@ -16,6 +16,7 @@ from corral.frontend.drivers import LaneRequest, LaneSend
 from corral.frontend.serving import liveness
 from corral.frontend.serving.limits import LaneLimits
 from corral.frontend.serving.loads import LoadFailed, ModelLoading
+from corral.system.http_limits import HttpLimits
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.ports import free_port
 from harness.waiting import until
@@ -434,7 +435,7 @@ async def test_a_client_that_never_reads_is_cut_off(replica: Start) -> None:
             await answering.chunk(b"x" * 65536)
 
     one.script = script
-    async with running_lane(limits=LaneLimits(stall_s=0.5)) as lane:
+    async with running_lane(http=HttpLimits(stall_s=0.5)) as lane:
         lane.serve("m", one)
         content = json.dumps(STREAM).encode()
         _, writer = await asyncio.open_connection("127.0.0.1", lane.port, limit=1024)

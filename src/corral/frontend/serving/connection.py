@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import httptools
 import structlog
 
+from corral.core.errors import CorralError
 from corral.core.repeated_head import RepeatedHead
-from corral.frontend.serving.answers import Refusal, simple_answer
+from corral.frontend.serving.answers import Refusal, refusal_of, simple_answer
+from corral.frontend.serving.callers import ask_who
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
 from corral.frontend.serving.excuses import crashed
 from corral.frontend.serving.notes import Note
 from corral.frontend.serving.request_head import RequestHead
 from corral.frontend.serving.targets import Target
+from corral.system.http_clients import Connected
 from corral.system.http_server import AsgiSide
 
 if TYPE_CHECKING:
@@ -23,13 +26,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-HEAD_MOST_BYTES = 64 * 1024
-HEADERS_MOST = 100
 METHOD_MOST_BYTES = 8
 # What may come while an answer is under way: part of the next request, from clients that do not wait.
 AHEAD_MOST_BYTES = 64 * 1024
-DISCARD_MOST_BYTES = 32 << 20
-DISCARD_WITHIN_S = 5.0
+# Parts of a body that came in one piece. More are joined: each costs several times what it holds.
+PARTS_MOST = 64
 # Of a time that the next tick fills in: to the half second is enough for how long nothing was asked.
 NOT_YET = 0.0
 # Heads with one of these are read anew each time: the parser does more for them than collect.
@@ -55,13 +56,14 @@ def _write_to_nobody(data: bytes) -> None:
 class _Hooks:
     """What the parser calls. As much as can be is left to dict and list themselves: their calls cost no frame."""
 
-    __slots__ = ("on_body", "on_header", "on_headers_complete", "on_message_complete", "on_url")
+    __slots__ = ("on_body", "on_chunk_header", "on_header", "on_headers_complete", "on_message_complete", "on_url")
 
     def __init__(self, connection: "LaneConnection") -> None:
         self.on_url = connection.urls.append
         self.on_header = connection.headers.__setitem__
         self.on_body = connection.parts.append
         self.on_headers_complete = connection.in_head.clear
+        self.on_chunk_header = connection.on_chunk_header
         self.on_message_complete = connection.on_message_complete
 
 
@@ -71,8 +73,12 @@ class LaneConnection(asyncio.Protocol):
     def __init__(self, lane: "Lane", asgi: AsgiSide) -> None:
         self._lane = lane
         self._asgi = asgi
+        self._limits = asgi.limits
         self._now_s = lane.clock.monotonic_s
         self._transport: asyncio.Transport | None = None
+        self._connected: Connected | None = None
+        self.is_known = False
+        """It has shown a key that is good here."""
         self.write: Callable[[bytes], None] = _write_to_nobody
         """The transport's own, while there is one."""
         self._exchange: Exchange | None = None
@@ -82,17 +88,26 @@ class LaneConnection(asyncio.Protocol):
         self.in_head = [True]
         """Emptied by the end of a head."""
         self._waiting: deque[Exchange] = deque()
-        self._parser = httptools.HttpRequestParser(_Hooks(self))
-        self._head_bytes = 0
+        self._parser: httptools.HttpRequestParser | None = None
+        """Made with the first request: many connections never send one."""
+        self._framing_bytes = 0
+        """What came since the head's first byte, or since the last byte of a body."""
         self._body_bytes = 0
+        self._parts_seen = 0
+        self._chunked_headers: dict[bytes, bytes] | None = None
+        """Those of a chunked request's head: what comes behind its body are no headers."""
+        self._asking: asyncio.Task[None] | None = None
+        """Whether the sender of a body may send it."""
         self._buffered_bytes = 0
         self._between = True
         self._repeated: RepeatedHead[RequestHead] = RepeatedHead()
         self._is_first_piece = False
         self._head_checked = False
         self._unparsed: tuple[Exchange, int] | None = None
+        """Whose body the parser does not read, and how much of it is missing."""
         self._discarding = 0
         self._stopping = False
+        self._closing_s: float | None = None
         self._ahead = b""
         self._paused_s = 0.0
         self._since_s = self._now_s()
@@ -105,12 +120,20 @@ class LaneConnection(asyncio.Protocol):
         self.write = transport.write
         self._lane.connections.add(self)
         self._asgi.enter(self)
+        if self._connected is None:
+            self._connected = self._asgi.clients.admit(self, transport)
+        else:
+            self._connected.endpoint = self
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()
+        if self._connected is not None:
+            self._asgi.clients.leave(self._connected)
         self._transport = None
         self.write = _write_to_nobody
         self._forget_body()
+        if self._asking is not None:
+            self._asking.cancel()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.cancel()
@@ -148,13 +171,13 @@ class LaneConnection(asyncio.Protocol):
             self._since_s = self._now_s()
             self._between = False
             self._is_first_piece = True
+            if self._parser is None:
+                self._parser = httptools.HttpRequestParser(_Hooks(self))
         try:
             if self._unparsed is None:
-                self._parser.feed_data(data)
+                self._parse(data)
             else:
                 self._gather(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             log.exception("lane.request_crashed")
             self._refuse(crashed())
@@ -167,6 +190,22 @@ class LaneConnection(asyncio.Protocol):
         elif not self._between and not self._discarding:
             self._is_first_piece = False
             self._check_sizes(len(data))
+
+    def _parse(self, data: bytes) -> None:
+        """Not more at once than a head may have: a long piece must not hide an endless head."""
+        parser = self._parser
+        assert parser is not None
+        room = self._limits.head_bytes - self._framing_bytes
+        first, rest = (data, b"") if len(data) <= room or not self.in_head else (data[:room], data[room:])
+        try:
+            parser.feed_data(first)
+            if rest and self.in_head and not self._waiting:
+                self._refuse_head()
+            elif rest and not self._discarding:
+                first, rest = rest, b""
+                parser.feed_data(first)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(first[upgrade.args[0] :] + rest)
 
     def _learn(self, data: bytes, exchange: Exchange) -> None:
         if exchange.keep_alive and not _SPECIAL & exchange.head.headers.keys():
@@ -187,36 +226,46 @@ class LaneConnection(asyncio.Protocol):
         else:
             self._unparsed = (exchange, int(length))
             self._between = False
-            self._gather(rest)
+            self.in_head.clear()
+            self._head_checked = True
+            if int(length) > len(rest):
+                self._check_caller(exchange.head.method, exchange.head.headers)
+            if not self._discarding:
+                self._gather(rest)
 
     def _gather(self, data: bytes) -> None:
         """The body that the parser left to us."""
         assert self._unparsed is not None
-        exchange, length = self._unparsed
-        exchange.body += data
-        if len(exchange.body) >= length:
-            exchange.body = exchange.body[:length]
+        exchange, missing = self._unparsed
+        self.parts.append(data[:missing])
+        missing -= len(self.parts[-1])
+        self._unparsed = (exchange, missing)
+        if not missing:
+            exchange.body = b"".join(self.parts)
             self._unparsed = None
-            self._between = True
+            self._start_anew()
             self._waiting.append(exchange)
 
     def _check_sizes(self, more_bytes: int) -> None:
         """After every piece of a request that is not whole yet; one piece is bounded by the transport."""
         if self.in_head:
-            self._head_bytes += more_bytes
-            if self._head_bytes > HEAD_MOST_BYTES:
-                self._refuse(Refusal(431, "the request's headers are too large", code="headers_too_large"))
+            self._framing_bytes += more_bytes
+            if self._framing_bytes >= self._limits.head_bytes:
+                self._refuse_head()
             return
         lane = self._lane
-        if not self._head_checked:
-            self._head_checked = True
+        was_checked, self._head_checked = self._head_checked, True
+        if not was_checked:
             self._check_head()
             if self._discarding:
                 return
         self._body_bytes += more_bytes
         self._buffered_bytes += more_bytes
         lane.buffered_bytes += more_bytes
-        if self._body_bytes > lane.limits.body_bytes + HEAD_MOST_BYTES:
+        self._framing_bytes = 0 if self._join_parts() or not was_checked else self._framing_bytes + more_bytes
+        if self._framing_bytes >= self._limits.head_bytes:
+            self._refuse_head()
+        elif self._body_bytes > lane.limits.body_bytes + self._limits.head_bytes:
             self._refuse_body()
         elif lane.buffered_bytes > lane.limits.bodies_bytes:
             self._refuse(
@@ -225,14 +274,59 @@ class LaneConnection(asyncio.Protocol):
                 )
             )
 
+    def _join_parts(self) -> bool:
+        """Whether the latest piece held any. Each byte is copied once, however small the parts were."""
+        seen, count = self._parts_seen, len(self.parts)
+        if count - seen > PARTS_MOST:
+            self.parts[seen:] = [b"".join(self.parts[seen:])]
+        self._parts_seen = len(self.parts)
+        return count > seen
+
     def _check_head(self) -> None:
         """Of a request whose body has not come yet: what speaks against taking it."""
-        headers = {name.lower(): value for name, value in self.headers.items()}
+        headers = {name.lower(): value for name, value in (self._chunked_headers or self.headers).items()}
         length = headers.get(b"content-length", b"0")
-        if len(length) > 15 or int(length) > self._lane.limits.body_bytes:
+        if len(headers) > self._limits.headers:
+            self._refuse_headers()
+        elif len(length) > 15 or int(length) > self._lane.limits.body_bytes:
             self._refuse_body()
-        elif headers.get(b"expect", b"").lower() == b"100-continue" and self._exchange is None:
+        else:
+            assert self._parser is not None
+            self._check_caller(self._parser.get_method(), headers)
+
+    def _check_caller(self, method: bytes, headers: dict[bytes, bytes]) -> None:
+        """Nobody's body is read who may not send one."""
+        if self._lane.keys.find(headers.get(b"authorization", b"")) is not None:
+            self._let_send(headers)
+        elif self._transport is not None:
+            self._transport.pause_reading()
+            self._asking = self._lane.spawn(self._ask_who(method, headers))
+
+    async def _ask_who(self, method: bytes, headers: dict[bytes, bytes]) -> None:
+        try:
+            await ask_who(self._lane.keys, headers, method, self.address())
+        except Refusal as refusal:
+            self._refuse(refusal)
+        except CorralError as error:
+            self._refuse(refusal_of(error))
+        else:
+            self._let_send(headers)
+        finally:
+            self._asking = None
+            if self._transport is not None:
+                self._transport.resume_reading()
+
+    def _let_send(self, headers: dict[bytes, bytes]) -> None:
+        self.is_known = True
+        if headers.get(b"expect", b"").lower() == b"100-continue" and self._exchange is None:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _refuse_head(self) -> None:
+        self._refuse(Refusal(431, "the request's headers are too large", code="headers_too_large"))
+
+    def _refuse_headers(self) -> None:
+        text = f"the request has more than {self._limits.headers} headers"
+        self._refuse(Refusal(431, text, code="too_many_headers"))
 
     def _refuse_body(self) -> None:
         limit = self._lane.limits.body_bytes
@@ -247,14 +341,14 @@ class LaneConnection(asyncio.Protocol):
             self._exchange.start()
 
     def _hand_over(self, data: bytes) -> None:
-        transport, self._transport = self._transport, None
+        self._transport = None
         self.write = _write_to_nobody
         self._leave()
-        if transport is not None:
-            self._asgi.take(transport, data, self._take_back)
+        if self._connected is not None:
+            self._asgi.take(self._connected, data, self._take_back)
 
     def _take_back(self, transport: asyncio.Transport, data: bytes) -> None:
-        self._parser = httptools.HttpRequestParser(_Hooks(self))
+        self._parser = None
         self._between = True
         transport.set_protocol(self)
         self.connection_made(transport)
@@ -267,7 +361,7 @@ class LaneConnection(asyncio.Protocol):
 
     def _discard(self, count: int) -> None:
         self._discarding += count
-        if self._discarding > DISCARD_MOST_BYTES and self._transport is not None:
+        if self._discarding > self._limits.discard_bytes and self._transport is not None:
             self._transport.close()
 
     def pause_writing(self) -> None:
@@ -283,32 +377,46 @@ class LaneConnection(asyncio.Protocol):
 
     # The parser's side
 
+    def on_chunk_header(self) -> None:
+        if self._chunked_headers is None:
+            self._chunked_headers = self.headers.copy()
+
     def on_message_complete(self) -> None:
         if self._discarding:
             if self._transport is not None:
                 self._transport.close()
             return
         urls, parts, parser = self.urls, self.parts, self._parser
+        assert parser is not None
         path = (urls[0] if len(urls) == 1 else b"".join(urls)).partition(b"?")[0]
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        urls.clear()
-        parts.clear()
-        self.headers.clear()
-        self.in_head.append(True)
-        self._head_bytes = self._body_bytes = 0
-        self._between = True
-        self._head_checked = False
-        if len(headers) > HEADERS_MOST:
-            self._refuse(Refusal(431, f"the request has more than {HEADERS_MOST} headers", code="too_many_headers"))
+        headers = {name.lower(): value for name, value in (self._chunked_headers or self.headers).items()}
+        self._start_anew()
+        if len(headers) > self._limits.headers:
+            self._refuse_headers()
         elif len(body) > self._lane.limits.body_bytes:
             self._refuse_body()
+        elif len(self._waiting) >= self._limits.pipelined:
+            text = "too many requests were sent before the first was answered"
+            self._refuse(Refusal(429, text, code="too_many_at_once", retry_after_s=1))
         else:
             head = RequestHead(
                 parser.get_method(), path, headers,
                 http11=parser.get_http_version() != "1.0", keep_alive=parser.should_keep_alive(),
             )  # fmt: skip
             self._waiting.append(Exchange(self._lane, self, head, body))
+
+    def _start_anew(self) -> None:
+        """The next byte is another request's."""
+        self.urls.clear()
+        self.parts.clear()
+        self.headers.clear()
+        self._chunked_headers = None
+        if not self.in_head:
+            self.in_head.append(True)
+        self._framing_bytes = self._body_bytes = self._parts_seen = 0
+        self._between = True
+        self._head_checked = False
 
     # The exchange's side
 
@@ -332,6 +440,8 @@ class LaneConnection(asyncio.Protocol):
             self._transport.resume_reading()
             data, self._ahead = self._ahead, b""
             self.data_received(data)
+        elif self._exchange is None and not self._between and not self._discarding:
+            self._check_sizes(0)
 
     def cut(self) -> None:
         self._exchange = None
@@ -360,29 +470,40 @@ class LaneConnection(asyncio.Protocol):
         self._forget_body()
         self.parts.clear()
         self._waiting.clear()
+        self._unparsed = None
         self._discarding = 1
         self._since_s = self._now_s()
 
+    def is_idle(self) -> bool:
+        """What somebody unknown has not sent whole is as good as nothing."""
+        return self._exchange is None and self._asking is None and (self._between or not self.is_known)
+
     def tick(self, now_s: float) -> None:
         """Looks at every deadline of this connection."""
-        limits, transport = self._lane.limits, self._transport
+        limits, transport = self._limits, self._transport
         if transport is None:
             return
+        if self.is_known and self._connected is not None:
+            self._connected.is_known = True
         if self._since_s == NOT_YET:
             self._since_s = now_s
         waited_s = now_s - self._since_s
-        if self._exchange is not None:
+        if transport.is_closing():
+            self._closing_s = self._closing_s or now_s
+            if now_s - self._closing_s > limits.stall_s:
+                transport.abort()
+        elif self.is_slow and now_s - self._paused_s > limits.stall_s:
+            transport.abort()
+        elif self._exchange is not None:
             if not self.is_slow:
                 self._exchange.tick(now_s)
-            elif now_s - self._paused_s > limits.stall_s:
-                transport.abort()
         elif self._discarding:
-            if waited_s > DISCARD_WITHIN_S:
+            if waited_s > limits.discard_within_s:
                 transport.close()
         elif self._between:
             if waited_s > (limits.head_within_s if self._ahead else limits.idle_s):
                 transport.close()
-        elif waited_s > (limits.head_within_s if self.in_head else limits.body_within_s):
+        elif waited_s > (limits.head_within_s if self.in_head else self._lane.limits.body_within_s):
             self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
 
     def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:

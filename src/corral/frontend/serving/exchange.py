@@ -125,6 +125,7 @@ class Exchange:
 
     def _attempt(self, key: LaneKey) -> None:
         self._key = key
+        self._client.is_known = True
         head, table = self.head, self._lane.table
         try:
             if not head.is_call:

@@ -111,7 +111,7 @@ class Lane:
         return LaneConnection(self, asgi)
 
     def is_next(self, data: bytes) -> bool:
-        return is_ours(data) is True
+        return is_ours(data) is not False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks.create_task(_guarded(work))
@@ -158,13 +158,11 @@ class Lane:
             await asyncio.sleep(TICK_EVERY_S)
 
     def _tick(self) -> None:
-        """All deadlines, twice a second, instead of a timer for each request."""
+        """What requests wait for, twice a second. The server looks at their connections as often."""
         now_s = self.now_s()
         self.ledger.fold()
         date = formatdate(self.clock.now_ms() / 1000, usegmt=True)
         self.last_lines = f"date: {date}\r\n{self._id_line}".encode()
-        for connection in list(self.connections):
-            connection.tick(now_s)
         for served in self.table.models():
             if served.queue:
                 late: list[Waiter] = [waiter for waiter in served.queue if waiter.deadline_s <= now_s]

@@ -20,10 +20,6 @@ class LaneLimits:
     """How long until a silent replica is asked for a sign of life."""
     lifeless_s: float = 60.0
     """How long a replica that gives none keeps the answers it has begun. It may only be very busy."""
-    head_within_s: float = 15.0
     body_within_s: float = 120.0
-    idle_s: float = 75.0
-    stall_s: float = 60.0
-    """How long a client may take nothing of what it was sent."""
     show_node: bool = False
     """To everyone; Corral's own clients are told anyway."""

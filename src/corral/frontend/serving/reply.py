@@ -19,6 +19,8 @@ class Client(Protocol):
     """The connection the request came on."""
 
     write: Callable[[bytes], None]
+    is_known: bool
+    """It has shown a key that is good here."""
 
     def done(self, *, keep: bool) -> None:
         """The answer is complete; the next request may come."""

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.artifacts.peer import BLOB_PATH
+from corral.system.http_clients import note_known
 
 PUBLIC = frozenset(("/healthz", "/readyz"))
 
@@ -27,6 +28,8 @@ class RequireToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or self._may(scope):
+            if scope.get("path") not in PUBLIC:
+                note_known(scope)
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
