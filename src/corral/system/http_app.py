@@ -114,7 +114,7 @@ class AppConnection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         """Not more at once than may come without anything moving: a long piece must not hide an endless head."""
         limit = self._limits.head_bytes
-        while data and not self._deaf and self.parser is not None and not self.transport.is_closing():
+        while data and not self._deaf and not self.transport.is_closing():
             room = limit - self._framing_bytes
             piece = data if self._in_body or len(data) <= room else data[:room]
             data = data[len(piece) :]

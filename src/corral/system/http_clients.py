@@ -110,10 +110,12 @@ class Clients:
         network = network_of(address)
         line = self._by_network.get(network)
         if line is not None and len(line) >= self._limits.connections_per_address and not self._is_proxy(address):
-            if not self._make_room(line):
-                return self._refuse(transport, address)
-        elif len(self._all) >= self._limits.connections and not self._make_room(self._all):
-            return self._refuse(transport, address)
+            has_room = self._make_room(line)
+        else:
+            has_room = len(self._all) < self._limits.connections or self._make_room(self._all)
+        if not has_room:
+            self._refuse(transport, address)
+            return None
         client = Connected(endpoint, transport, network)
         self._all.unknown[client] = None
         self._by_network.setdefault(network, _Line()).unknown[client] = None

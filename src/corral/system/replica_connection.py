@@ -103,7 +103,7 @@ class _Hooks:
         self.on_header = connection.headers.__setitem__
         self.on_body = connection.parts.append
         self.on_message_begin = connection.quiet.clear
-        self.on_headers_complete = connection.in_head.clear
+        self.on_headers_complete = connection.on_headers_complete
         self.on_chunk_header = connection.between_chunks.clear
         self.on_chunk_complete = connection.mark_between_chunks
         self.on_message_complete = connection.on_message_complete
@@ -117,8 +117,9 @@ class ReplicaConnection(asyncio.Protocol):
         self.parts: list[bytes] = []
         self.quiet = [True]
         """Emptied by the first byte of a message."""
-        self.in_head = [True]
-        """Emptied by the end of a head."""
+        self.in_head = True
+        self._head: Headers = {}
+        """The answer's headers. What comes behind its body, a trailer or another answer, is none of them."""
         self.between_chunks: list[bool] = []
         self.mark_between_chunks = partial(self.between_chunks.append, True)
         """Filled by the end of a chunk, emptied by the size line of the next one."""
@@ -132,6 +133,8 @@ class ReplicaConnection(asyncio.Protocol):
         self._began_again_s: float | None = None
         self.idle_since_s = 0.0
         self._heard_bytes = 0
+        self._framing_bytes = 0
+        """What came since the head's first byte, or since the last byte of a body."""
         self._told = False
         self._complete = False
         self._body = b""
@@ -163,7 +166,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _forget(self) -> None:
         """What was known of the answer that has ended."""
-        self._heard_bytes = 0
+        self._heard_bytes = self._framing_bytes = 0
         self._told = self._complete = False
         self._relay = self._relay_to = None
         self.between_chunks.clear()
@@ -230,26 +233,32 @@ class ReplicaConnection(asyncio.Protocol):
         self._heard_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._break(f"it does not answer in HTTP ({error})")
-            return
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # Behind a whole answer it may be what it will: nobody gets it.
+            if not self._complete:
+                self._break(f"it does not answer in HTTP ({error})")
+                return
+            self._keeps = False
         if self._complete:
             self._finish(call, data)
+        else:
+            self._pass_on(call, data)
+
+    def _pass_on(self, call: HttpCall, data: bytes) -> None:
+        """What has come of an answer that is not whole."""
+        parts = self.parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._framing_bytes = 0 if body else self._framing_bytes + len(data)
+        if self._framing_bytes > HEAD_MOST_BYTES:
+            self._break("its headers have no end")
         elif self._told:
-            parts = self.parts
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
             if body:
                 call.sink.on_data(body, False)
             self._maybe_relay(data)
-        elif self.in_head:
-            if self._heard_bytes > HEAD_MOST_BYTES:
-                self._break("its headers have no end")
-        else:
+        elif not self.in_head:
             self._told = True
-            body = b"".join(self.parts)
-            self.parts.clear()
-            call.sink.on_answer(self._parser.get_status_code(), self.headers, body, False)
+            call.sink.on_answer(self._parser.get_status_code(), self._head, body, False)
             self._maybe_relay(data)
 
     def _maybe_relay(self, data: bytes) -> None:
@@ -257,13 +266,20 @@ class ReplicaConnection(asyncio.Protocol):
         if self._relay_to is not None and self.between_chunks and data.endswith(b"\r\n"):
             self._relay = self._relay_to
 
+    def on_headers_complete(self) -> None:
+        if not self._complete:
+            self.in_head = False
+            self._head = self.headers.copy()
+        self.headers.clear()
+
     def on_message_complete(self) -> None:
+        if self._complete:
+            return  # a second answer, which nobody asked for
         # Asked now: the parser forgets with the end of the message.
         status = self._parser.get_status_code()
         self.quiet.append(True)
-        self.in_head.append(True)
+        self.in_head = True
         if status < 200:
-            self.headers.clear()
             return
         self._status = status
         self._keeps = self._parser.should_keep_alive()
@@ -275,17 +291,14 @@ class ReplicaConnection(asyncio.Protocol):
     def _finish(self, call: HttpCall, data: bytes) -> None:
         # Free before the sink is told: what it starts next may take this very connection.
         self._call = call.connection = None
-        headers, body, told = self.headers, self._body, self._told
+        headers, body, told = self._head, self._body, self._told
         keeps = self._keeps and bool(self.quiet)
         self._after_stream = _is_event_stream(headers)
         self._forget()
-        if told:
-            headers.clear()
-        else:
-            headers = headers.copy()
-            self.headers.clear()
-            if keeps and self._status == 200:
-                self._link.repeated.learn(data, headers)
+        self.headers.clear()
+        self.parts.clear()
+        if not told and keeps and self._status == 200:
+            self._link.repeated.learn(data, headers)
         # Anything behind the end of the answer makes the connection unfit for another one.
         if keeps:
             self._link.give_back(self, after_stream=self._after_stream)
@@ -321,7 +334,7 @@ class ReplicaConnection(asyncio.Protocol):
             call.fail(FailureKind.BROKEN, why(error) if error else "it closed the connection")
 
     def _is_framed(self) -> bool:
-        return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self.headers)
+        return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self._head)
 
     def _is_stale(self) -> bool:
         if self._began_again_s is None or self._heard_bytes:

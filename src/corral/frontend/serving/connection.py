@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import httptools
@@ -294,7 +294,7 @@ class LaneConnection(asyncio.Protocol):
             assert self._parser is not None
             self._check_caller(self._parser.get_method(), headers)
 
-    def _check_caller(self, method: bytes, headers: dict[bytes, bytes]) -> None:
+    def _check_caller(self, method: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Nobody's body is read who may not send one."""
         if self._lane.keys.find(headers.get(b"authorization", b"")) is not None:
             self._let_send(headers)
@@ -302,7 +302,7 @@ class LaneConnection(asyncio.Protocol):
             self._transport.pause_reading()
             self._asking = self._lane.spawn(self._ask_who(method, headers))
 
-    async def _ask_who(self, method: bytes, headers: dict[bytes, bytes]) -> None:
+    async def _ask_who(self, method: bytes, headers: Mapping[bytes, bytes]) -> None:
         try:
             await ask_who(self._lane.keys, headers, method, self.address())
         except Refusal as refusal:
@@ -316,7 +316,7 @@ class LaneConnection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.resume_reading()
 
-    def _let_send(self, headers: dict[bytes, bytes]) -> None:
+    def _let_send(self, headers: Mapping[bytes, bytes]) -> None:
         self.is_known = True
         if headers.get(b"expect", b"").lower() == b"100-continue" and self._exchange is None:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
