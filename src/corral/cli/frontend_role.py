@@ -37,6 +37,7 @@ from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
 from corral.frontend.live import backend_kind, gallery_kind, model_kind, node_kind, operation_kind, replica_kind
 from corral.frontend.model_gallery import ModelGallery
+from corral.frontend.proxies import TrustedProxies
 from corral.frontend.refusals import Refusals
 from corral.frontend.serving.cold import ColdLoads
 from corral.frontend.serving.inflight import InFlight
@@ -47,7 +48,7 @@ from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.buckets import WeightsBucket
 from corral.system.garbage import collect_in_small_steps
-from corral.system.http_server import serve_http
+from corral.system.http_server import default_limits, serve_http
 from corral.system.listen import Listener
 from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
@@ -276,6 +277,10 @@ class FrontendRole:
                     on_stop=self._stop_answering,
                     websockets=True,
                     lane=self._serving.lane,
+                    limits=default_limits(
+                        connections=settings.connections, connections_per_address=settings.connections_per_address
+                    ),
+                    is_proxy=TrustedProxies(settings.trusted_proxies).is_trusted,
                 )
         finally:
             if self._place.is_first:

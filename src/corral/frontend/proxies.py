@@ -19,7 +19,7 @@ class TrustedProxies:
 
     def client_of(self, peer: str, headers: Mapping[str, str]) -> str:
         """`peer` is who opened the connection; names of `headers` are in lower case."""
-        if not self._networks or not self._is_trusted(peer):
+        if not self._networks or not self.is_trusted(peer):
             return peer
         client = peer
         for hop in reversed(_hops(headers)[-HOPS_MOST:]):
@@ -27,11 +27,11 @@ class TrustedProxies:
             if address is None:  # what was meant is unknown: the last one we know of is whom we blame
                 break
             client = address
-            if not self._is_trusted(client):
+            if not self.is_trusted(client):
                 break
         return client
 
-    def _is_trusted(self, address: str) -> bool:
+    def is_trusted(self, address: str) -> bool:
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:

@@ -205,6 +205,12 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Every machine sees the same models directory: nothing is copied, and no disk space is asked for."""
     body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
     """Largest body of an administrative request."""
+    connections: Annotated[int | None, Field(ge=16)] = None
+    """Most client connections at once, for each process of this frontend. Default, and never more: half of the open
+    files the system allows it (`ulimit -n`). Beyond it, idle connections that have shown no key are closed first."""
+    connections_per_address: Annotated[int | None, Field(ge=8)] = None
+    """Most connections from one address (IPv6: one /64 network); trusted proxies have no such limit. Default: half of
+    all connections."""
     audit_keep_s: Duration = 90 * 86400.0
     """How long entries of the audit log are kept."""
     audit_entries: Annotated[int, Field(ge=1000)] = 200_000

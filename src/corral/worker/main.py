@@ -12,7 +12,7 @@ from corral.bus.subjects import node_inbox
 from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
 from corral.settings.roles import WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url
-from corral.system.http_server import serve_http
+from corral.system.http_server import default_limits, serve_http
 from corral.system.listen import Listener, PortTaken, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running
 from corral.worker.beats import Beats
@@ -38,6 +38,8 @@ PORT_STEP = 100
 PORT_TRIES = 50
 HEARTBEAT_EVERY_S = 10.0
 BUS_AWAY_S = 3.0
+HTTP_CONNECTIONS = 4096
+"""Of frontends and other workers: few, and what this machine downloads and runs needs descriptors too."""
 
 
 class Stopped(Exception):
@@ -149,7 +151,8 @@ class Worker:
         keep = self._settings.keep_backends
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(serve_http(app, listener, websockets=True), name="http")
+                limits = default_limits(connections=HTTP_CONNECTIONS)
+                tasks.create_task(serve_http(app, listener, websockets=True, limits=limits), name="http")
                 tasks.create_task(self._work(), name="work")
                 leases = workshop.leases
                 tasks.create_task(

@@ -304,7 +304,7 @@ class LaneConnection(asyncio.Protocol):
 
     async def _ask_who(self, method: bytes, headers: Mapping[bytes, bytes]) -> None:
         try:
-            await ask_who(self._lane.keys, headers, method, self.address())
+            await ask_who(self._lane.keys, headers, method, self._lane.proxies, self.address())
         except Refusal as refusal:
             self._refuse(refusal)
         except CorralError as error:
