@@ -153,7 +153,12 @@ async def test_text_with_the_signs_of_sql_in_it_is_kept_as_it_is(database: Datab
 
 
 @pytest.mark.parametrize(
-    "values", [pytest.param(("nul\0", 1), id="text-with-nul"), pytest.param(("big", 1 << 63), id="more-than-64-bits")]
+    "values",
+    [
+        pytest.param(("nul\0", 1), id="text-with-nul"),
+        pytest.param(("half a letter \ud800", 1), id="text-that-is-not-unicode"),
+        pytest.param(("big", 1 << 63), id="more-than-64-bits"),
+    ],
 )
 async def test_a_value_that_does_not_fit_is_the_callers_mistake(database: Database, values: tuple[str, int]) -> None:
     async def body(tx: Tx) -> None:
@@ -163,6 +168,14 @@ async def test_a_value_that_does_not_fit_is_the_callers_mistake(database: Databa
     with pytest.raises(InvalidInput):
         await database.write(body)
     assert await read_thing(database, "before") is None
+
+
+async def test_a_store_that_was_closed_is_unavailable(database: Database) -> None:
+    await database.close()
+    with pytest.raises(Unavailable):
+        await write_thing(database, "a", 1)
+    with pytest.raises(Unavailable):
+        await read_thing(database, "a")
 
 
 async def test_wrong_sql_is_not_taken_for_a_store_that_is_away(database: Database) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
+import asyncpg
 import pytest
 
-from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
 from corral.store.database import CONFLICT_TRIES, Database, StoreConflict, Tx
 from corral.store.postgres import PostgresDatabase
 from corral.system import SystemClock, SystemIds
@@ -180,6 +182,160 @@ async def test_a_store_that_cannot_be_reached_is_named_and_what_to_check_is_told
             ids=SystemIds(),
             acquire_within_s=1.0,
         )
+
+
+# The driver stumbles
+
+STUMBLES = [
+    pytest.param(asyncpg.InternalClientError("cannot switch to state 15"), id="the-driver-lost-track"),
+    pytest.param(asyncpg.ProtocolError("unexpected message"), id="an-answer-nobody-understands"),
+    pytest.param(RuntimeError("unable to perform operation on <TCPTransport closed=True>"), id="a-closed-transport"),
+    pytest.param(AttributeError("'NoneType' object has no attribute 'write'"), id="a-defect-of-the-driver"),
+    pytest.param(asyncpg.ConnectionDoesNotExistError("closed in the middle of operation"), id="the-connection-is-gone"),
+    pytest.param(asyncpg.InterfaceError("connection is closed"), id="the-connection-is-closed"),
+    pytest.param(asyncpg.InternalServerError("cache lookup failed"), id="the-server-has-a-defect"),
+    pytest.param(ConnectionResetError(104, "reset by peer"), id="reset"),
+]
+
+
+class _Stumbling:
+    """A connection of the real pool whose driver raises at one word."""
+
+    def __init__(self, connection: Any, word: str, error: Exception) -> None:
+        self._connection, self._word, self._error = connection, word, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def execute(self, sql: str, *args: Any) -> Any:
+        done = await self._connection.execute(sql, *args)
+        if self._word in sql:
+            raise self._error
+        return done
+
+
+class _StumblingPool:
+    def __init__(self, pool: Any, word: str, error: Exception) -> None:
+        self._pool, self._word, self._error = pool, word, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    async def acquire(self, **options: Any) -> Any:
+        if self._word == "acquire":
+            raise self._error
+        return _Stumbling(await self._pool.acquire(**options), self._word, self._error)
+
+    async def release(self, connection: Any) -> None:
+        await self._pool.release(connection._connection)
+        if self._word == "release":
+            raise self._error
+
+
+def stumble(database: Database, word: str, error: Exception) -> None:
+    assert isinstance(database, PostgresDatabase)
+    database._pool = _StumblingPool(database._pool, word, error)
+
+
+def stand_up(database: Database) -> None:
+    assert isinstance(database, PostgresDatabase)
+    database._pool = database._pool._pool
+
+
+@pytest.mark.parametrize("error", STUMBLES)
+@pytest.mark.parametrize("word", ["acquire", "BEGIN", "INSERT INTO things"])
+async def test_whatever_the_driver_raises_before_the_commit_means_not_done(
+    rig: Rig, word: str, error: Exception
+) -> None:
+    database = await rig.open(connections=1)
+    stumble(database, word, error)
+    with pytest.raises(Unavailable, match="Nothing was changed"):
+        await write_thing(database, "a", 1)
+    stand_up(database)
+    assert rig.run_sql("SELECT count(*) FROM things") == ["0"]
+    await write_thing(database, "a", 1)
+
+
+@pytest.mark.parametrize("error", STUMBLES)
+async def test_whatever_the_driver_raises_at_the_commit_leaves_the_outcome_unknown(rig: Rig, error: Exception) -> None:
+    database = await rig.open(connections=1)
+    stumble(database, "COMMIT", error)
+    with pytest.raises(OutcomeUnknown):
+        await write_thing(database, "a", 1)
+    with pytest.raises(Unavailable):
+        await read_thing(database, "a")
+    stand_up(database)
+    assert await read_thing(database, "a") == 1
+
+
+@pytest.mark.parametrize("error", STUMBLES)
+async def test_a_connection_that_cannot_be_given_back_changes_nothing_about_what_was_done(
+    rig: Rig, error: Exception
+) -> None:
+    database = await rig.open(connections=1)
+    stumble(database, "release", error)
+    await write_thing(database, "a", 1)
+    assert await read_thing(database, "a") == 1
+
+
+async def test_a_rollback_the_driver_cannot_make_hides_nothing(rig: Rig) -> None:
+    database = await rig.open(connections=1)
+    stumble(database, "ROLLBACK", asyncpg.InternalClientError("cannot switch to state 15"))
+
+    async def body(tx: Tx) -> None:
+        await tx.execute("INSERT INTO things (id, n) VALUES ('a', 1)")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await database.write(body)
+    stand_up(database)
+    assert await read_thing(database, "a") is None
+
+
+async def test_a_server_restarted_under_many_writers_raises_only_errors_of_ours(rig: Rig, postgres: Postgres) -> None:
+    database = await rig.open(connections=8, acquire_within_s=1.0)
+    over = asyncio.Event()
+    strange: list[BaseException] = []
+    done = 0
+
+    async def hammer(number: int) -> None:
+        nonlocal done
+        while not over.is_set():
+            try:
+                await count_up(database, f"thing{number}")
+                await read_thing(database, f"thing{number}")
+                done += 1
+            except CorralError:
+                await asyncio.sleep(0.005)
+            except BaseException as error:
+                strange.append(error)
+                raise
+
+    hammering = [asyncio.create_task(hammer(number)) for number in range(24)]
+    for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGINT):
+        before = done
+
+        async def is_busy(before: int = before) -> bool:
+            return done > before + 100
+
+        await wait_until_async(is_busy, what="the writers are at work")
+        await asyncio.to_thread(postgres.stop, how)
+        await asyncio.to_thread(postgres.start)
+    over.set()
+    await asyncio.wait_for(asyncio.gather(*hammering, return_exceptions=True), 60)
+    assert not strange
+    await count_up(database, "after")
+
+
+async def test_a_row_that_refers_to_one_that_is_gone_is_a_conflict(rig: Rig) -> None:
+    rig.run_sql("CREATE TABLE parts (thing TEXT NOT NULL REFERENCES things (id))")
+    database = await rig.open()
+
+    async def body(tx: Tx) -> None:
+        await tx.execute("INSERT INTO parts (thing) VALUES ('nowhere')")
+
+    with pytest.raises(StoreConflict):
+        await database.write(body)
 
 
 # Transactions meet

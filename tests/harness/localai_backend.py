@@ -65,6 +65,10 @@ def load_model(request, context):
         except OSError as problem:
             return {"message": str(problem)}
     for option in options:
+        if option.startswith("counted:"):
+            with open(option[8:], "a") as calls:
+                calls.write("called\\n")
+    for option in options:
         while option.startswith("until:") and context.is_active() and not os.path.exists(option[6:]):
             time.sleep(0.05)
     loaded.update(model=request.get("Model", ""), options=request)

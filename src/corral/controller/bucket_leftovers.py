@@ -38,6 +38,12 @@ class BucketLeftovers:
 
     async def _delete(self, deletion: ObjectDeletion) -> None:
         try:
+            await self._delete_and_note(deletion)
+        except CorralError as error:  # its claim runs out, and it is tried again
+            log.warning("bucket.not_noted", sha256=deletion.sha256, error=str(error))
+
+    async def _delete_and_note(self, deletion: ObjectDeletion) -> None:
+        try:
             await self._bucket.delete(deletion.sha256)
         except CorralError as error:
             delay_ms = min(AGAIN_LONGEST_MS, AGAIN_FIRST_MS * 2 ** min(deletion.attempts, 8))

@@ -9,7 +9,7 @@ import structlog
 from corral.bus.messages import NodeReport
 from corral.core.errors import CorralError
 from corral.store.replicas import ReplicaStore
-from corral.system.loops import until_poked
+from corral.system.loops import keep_running, until_poked
 
 log = structlog.get_logger()
 
@@ -35,20 +35,26 @@ class Learning:
         self._poked.set()
 
     async def run(self) -> None:
+        """A look that fails is made again; the questions under way go on."""
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                if self._is_ours():
-                    for node_id in await self._replicas.read_unlearned():
-                        if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
-                            self._asked.add(node_id)
-                            tasks.create_task(self._learn(node_id), name=f"learn {node_id}")
-                await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await keep_running("looks for restarted processes", lambda: self._look(tasks))
+
+    async def _look(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            if self._is_ours():
+                for node_id in await self._replicas.read_unlearned():
+                    if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
+                        self._asked.add(node_id)
+                        tasks.create_task(self._learn(node_id), name=f"learn {node_id}")
+            await until_poked(self._poked, within_s=LOOK_EVERY_S)
 
     async def _learn(self, node_id: str) -> None:
         try:
             await self._learn_of(node_id)
         except CorralError as error:  # the next look finds it again
             log.warning("replicas.not_learned", node=node_id, error=str(error))
+        except Exception:
+            log.exception("replicas.learning_crashed", node=node_id)
         finally:
             self._asked.discard(node_id)
 

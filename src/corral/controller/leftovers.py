@@ -63,7 +63,10 @@ class Leftovers:
             await self._files.deleted(deletion)
         except CorralError as error:
             delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
-            await self._files.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+            try:
+                await self._files.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+            except CorralError as unwritten:  # its claim runs out, and it is tried again
+                log.warning("leftovers.not_noted", model=deletion.model, error=str(unwritten))
 
     async def _delete_file(self, node_id: str, name: str) -> None:
         request = encode(ModelDeleteRequest(model_name=name))

@@ -14,6 +14,7 @@ from corral.core.placement import Decision, Need, Waiting, place
 from corral.core.replicas import COMING, Replica
 from corral.core.room import device_class
 from corral.core.setbacks import cause_of
+from corral.store.database import StoreConflict
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -51,18 +52,8 @@ class Placing:
             self._need, self._headway.weights_bytes = need, need.weights_bytes
             decision = place(need, fleet.rooms)
             outcome = decision.outcome
-            if isinstance(outcome, Waiting) and job.target_node is not None and not _is_spread(fleet, job.model):
-                why = outcome.reason
-                log.info("load.refused", model=job.model, node=job.target_node, why=why)
-                await stores.load_claims.give_up(job, why)
-                return None
-            if isinstance(outcome, Waiting) and outcome.until_ms is not None:
-                why = cause_of(need.setbacks.values())
-                log.warning("load.failed", model=job.model, error=why, why=outcome.reason)
-                await stores.load_claims.rest(job, decision, why, until_ms=outcome.until_ms)
-                return None
             if isinstance(outcome, Waiting):
-                await self._wait(decision, outcome.reason)
+                await self._refused(need, fleet, decision, outcome)
                 return None
             try:
                 if outcome.evict:
@@ -71,10 +62,8 @@ class Placing:
                         await self._wait(decision, stuck)
                         return None
                     continue
-                replica = await stores.load_claims.reserve(
-                    job, need, decision, self._tools.traffic.total, ids=self._tools.ids
-                )
-            except Fenced:
+                replica = await self._reserve(need, decision)
+            except (Fenced, StoreConflict):
                 raise
             except Conflict:
                 continue
@@ -118,17 +107,37 @@ class Placing:
             return None
         return rows[0], node
 
+    async def _reserve(self, need: Need, decision: Decision) -> Replica:
+        claims, traffic, ids = self._tools.stores.load_claims, self._tools.traffic, self._tools.ids
+        return await written(self._job.model, lambda: claims.reserve(self._job, need, decision, traffic.total, ids=ids))
+
+    async def _refused(self, need: Need, fleet: FleetView, decision: Decision, outcome: Waiting) -> None:
+        """There is no place: whether it waits for one, rests, or is given up."""
+        job, claims = self._job, self._tools.stores.load_claims
+        until_ms = outcome.until_ms
+        if job.target_node is not None and not _is_spread(fleet, job.model):
+            log.info("load.refused", model=job.model, node=job.target_node, why=outcome.reason)
+            await written(job.model, lambda: claims.give_up(job, outcome.reason))
+        elif until_ms is not None:
+            why = cause_of(need.setbacks.values())
+            log.warning("load.failed", model=job.model, error=why, why=outcome.reason)
+            await written(job.model, lambda: claims.rest(job, decision, why, until_ms=until_ms))
+        else:
+            await self._wait(decision, outcome.reason)
+
     async def _wait(self, decision: Decision, why: str) -> None:
         job = self._job
         delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
         log.info("load.waits", model=job.model, why=why, again_in_s=delay_s)
-        await self._tools.stores.load_claims.wait(job, decision, why, again_in_s=delay_s)
+        claims = self._tools.stores.load_claims
+        await written(job.model, lambda: claims.wait(job, decision, why, again_in_s=delay_s))
 
     async def _evict(self, need: Need, decision: Decision, node_id: str) -> str:
         """Ends what makes room. Why that takes longer; empty when it is gone."""
         stores = self._tools.stores
         began_ms = await stores.nodes.now_ms()
-        ending = await stores.load_claims.evict(self._job, need, decision, self._tools.traffic.total)
+        total = self._tools.traffic.total
+        ending = await written(self._job.model, lambda: stores.load_claims.evict(self._job, need, decision, total))
         await self._tools.hint()
         await self._tools.stop_replicas(ending)
         ids = {row.id for row in ending}

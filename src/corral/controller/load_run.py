@@ -12,9 +12,11 @@ from corral.controller.load_place import Placing
 from corral.controller.load_start import Starting
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools, NodeLost, written
 from corral.controller.load_weights import Weights
-from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
+from corral.core.errors import Conflict, CorralError, Fenced, NotFound, OutcomeUnknown, Unavailable
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
 from corral.core.load_plan import plan_weights
+from corral.core.replicas import ReplicaState
+from corral.store.database import StoreConflict
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.system.loops import until_poked
@@ -27,6 +29,7 @@ class LoadRun:
         self._job, self._tools = job, tools
         self._begun: StoredModel | None = None
         """As it is being loaded."""
+        self._replica_id = job.replica_id
         self._headway = Headway(job, tools.clock)
         self._line = NodeLine(tools, self._headway)
         self._placing = Placing(job, tools, self._headway)
@@ -68,12 +71,19 @@ class LoadRun:
             await self._overtaken(str(overtaken.exceptions[0]))
 
     async def _leave(self) -> None:
-        job = self._job
-        if await self._tools.stores.load_jobs.is_there(job.id):
+        """The job is not ours any more. While another frontend carries it on, or has brought it to its end, there is
+        nothing to be cancelled: only what nobody wants any more is."""
+        job, stores = self._job, self._tools.stores
+        if await stores.load_jobs.is_there(job.id) or await self._was_finished():
             log.info("load.taken_over", model=job.model)
             return
         log.info("load.ended_by_others", model=job.model)
         await self._line.call_off(job.id, keep=await self._needs_the_same())
+
+    async def _was_finished(self) -> bool:
+        """Whoever takes a load over keeps its place."""
+        rows = await self._tools.stores.replicas.read_of_model(self._job.model)
+        return any(row.id == self._replica_id and row.state is ReplicaState.READY for row in rows)
 
     async def _overtaken(self, why: str) -> None:
         job = self._job
@@ -101,9 +111,11 @@ class LoadRun:
                 else:
                     await self._tools.stores.load_claims.note_progress(self._job, progress, lease_s=LEASE_S)
                     told = progress
+            except (StoreConflict, OutcomeUnknown) as error:  # whether the lease held is known the next time
+                log.warning("load.lease_not_renewed", model=self._job.model, error=str(error))
             except Conflict:
                 raise
-            except CorralError as error:  # the store is away; whether the lease held is known when it is back
+            except CorralError as error:
                 log.warning("load.lease_not_renewed", model=self._job.model, error=str(error))
 
     async def _carry_out(self) -> None:
@@ -116,8 +128,8 @@ class LoadRun:
             placed = await self._placing.take(model)
             if placed is None:
                 return
-            self._begun = model
             replica, node = placed
+            self._begun, self._replica_id = model, replica.id
             found = await self._weights.bring(model, node)
             if not await self._placing.still_fits(node):
                 return
@@ -130,6 +142,8 @@ class LoadRun:
         except (NodeLost, BackendDeleted) as error:
             log.warning("load.moves_on", model=job.model, node=job.node_name, error=str(error))
             await written(job.model, lambda: jobs.unplace(job, again_in_s=0.5))
+        except StoreConflict as error:
+            await self._fail(error, started=started)
         except Conflict as error:  # overtaken by an edit, a delete or an unload
             await self._overtaken(str(error))
         except LoadFailed as error:  # what another machine may do better

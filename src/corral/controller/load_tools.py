@@ -9,7 +9,7 @@ import structlog
 
 from corral.controller.load_ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
 from corral.controller.needs import Needs
-from corral.core.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
+from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.replicas import Replica
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
@@ -41,6 +41,7 @@ class NodeLost(Unavailable):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTools:
     stores: Stores
+    """What a load that runs is given waits while the store is away (`store/patient.py`)."""
     bus: Link
     builds: Builds
     peers: PeerBook
@@ -62,8 +63,6 @@ async def written(model: str, work: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await work()
-        except (Conflict, NotFound):
-            raise
         except (Unavailable, OutcomeUnknown) as error:
             log.warning("load.not_written", model=model, error=str(error))
             await asyncio.sleep(WRITE_AGAIN_S)

@@ -1,7 +1,7 @@
 """Loads in the whole cluster: asked for once, carried out by one frontend, waited for by any number of requests."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -11,16 +11,17 @@ from corral.controller.load_on_node import NamedLoads
 from corral.controller.load_run import LoadRun
 from corral.controller.load_tools import LoadTools
 from corral.controller.staging_news import StagingMirrors
-from corral.core.errors import CorralError
+from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
 from corral.core.load_jobs import ACTIVE, LEASE_S, LoadProgress, LoadState
 from corral.core.load_plan import backend_of
 from corral.core.nodes import Node, NodeStatus
 from corral.core.placement import count_room
 from corral.core.replicas import COMING, ReplicaState
 from corral.core.routing import RouteSnapshot
+from corral.store.database import StoreConflict
 from corral.store.load_job_rows import LoadJob
 from corral.store.load_jobs import Patience
-from corral.system.loops import until_poked
+from corral.system.loops import keep_running, until_poked
 
 log = structlog.get_logger()
 
@@ -28,6 +29,9 @@ LOOK_EVERY_S = 1.0
 AT_ONCE = 64
 WATCH_EVERY_S = 0.5
 ROUNDS = 3
+MOST_CRASHES = 5
+PASSING = (Unavailable, OutcomeUnknown, StoreConflict)
+"""The store, or what else is asked, is away for now."""
 
 
 class LoadRunner:
@@ -55,14 +59,18 @@ class LoadRunner:
             run.hear(progress)
 
     async def run(self) -> None:
+        """A claim that fails is made again; the loads that run go on."""
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                room = AT_ONCE - len(self._runs)
-                if room > 0:
-                    for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=room):
-                        run = self._runs[job.id] = LoadRun(job, self._tools)
-                        tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
-                await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await keep_running("claims of loads", lambda: self._claim(tasks))
+
+    async def _claim(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            room = AT_ONCE - len(self._runs)
+            if room > 0:
+                for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=room):
+                    run = self._runs[job.id] = LoadRun(job, self._tools)
+                    tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
+            await until_poked(self._poked, within_s=LOOK_EVERY_S)
 
     async def _carry_out(self, job: LoadJob, run: LoadRun) -> None:
         try:
@@ -144,7 +152,10 @@ class LoadDesk:
         give_up_s = self._tools.clock.monotonic_s() + within_s
         while progress is not None and (left_s := give_up_s - self._tools.clock.monotonic_s()) > 0:
             await asyncio.sleep(min(WATCH_EVERY_S, left_s))
-            progress = await named.step(await stores.models.read(name), node)
+            try:
+                progress = await named.step(await stores.models.read(name), node)
+            except PASSING as error:  # it was begun, and goes on
+                log.info("load.not_seen", model=name, error=str(error))
         return Settled(progress=progress)
 
     async def fit(self, name: str, wanted: int) -> Fit:
@@ -164,21 +175,42 @@ class LoadDesk:
         return _foremost(await self._tools.stores.load_jobs.read_of_model(model)) or self._elsewhere.find(model)
 
     async def _follow(self, model: str, watch: _Watch, cause: str) -> None:
+        """However it ends, nobody is left waiting for a watch that is over."""
         try:
-            watch.outcome.set_result(await self._until_settled(model, watch, cause))
-        except CorralError as error:
-            watch.outcome.set_result(Settled(cause=str(error)))
+            settled = await self._until_settled(model, watch, cause)
         except asyncio.CancelledError:
             watch.outcome.cancel()
             raise
+        except CorralError as error:
+            settled = Settled(cause=str(error))
+        except Exception as error:
+            log.exception("load.watch_crashed", model=model)
+            settled = Settled(cause=f"an error of Corral's own, see the log: {error!r}")
         finally:
             del self._watches[model]
+        watch.outcome.set_result(settled)
 
     async def _until_settled(self, model: str, watch: _Watch, cause: str) -> Settled:
         """Looks again and again: a replica that was to return may be lost, a load overtaken by an edit."""
         followed: set[str] = set()
+        crashes = 0
         while len(followed) <= ROUNDS:
-            settled = await self._step(model, watch, cause, followed)
+            try:
+                settled = await self._step(model, watch, cause, followed)
+                crashes = 0
+            except PASSING as error:
+                # Whoever waits does so as long as it wants to; the load itself goes on.
+                log.info("load.not_seen", model=model, error=str(error))
+                watch.progress = replace(watch.progress, reason=str(error))
+                settled = None
+            except CorralError:
+                raise
+            except Exception:
+                crashes += 1
+                if crashes == MOST_CRASHES:
+                    raise
+                log.exception("load.look_crashed", model=model)
+                settled = None
             if settled is not None:
                 return settled
             await until_poked(watch.poked, within_s=WATCH_EVERY_S)

@@ -1,6 +1,7 @@
 """Everything about replicas that runs in a frontend, put together: loads, stops, and the controller that wants them."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -19,6 +20,7 @@ from corral.controller.replicas import ReplicaController
 from corral.controller.staging_news import StagingMirrors
 from corral.controller.stops import Stops
 from corral.core.scaling import ScalingPace
+from corral.store.patient import PatientDatabase
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
@@ -70,7 +72,7 @@ class Replication:
             clock=clock,
             ids=ids,
         )
-        self.runner = LoadRunner(holder, tools)
+        self.runner = LoadRunner(holder, _patient(tools, builds))
         self._elsewhere = StagingMirrors(clock, is_ours=self.runner.loads)
         self.desk = LoadDesk(tools, self.runner, self._elsewhere)
         leftovers = Leftovers(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
@@ -118,3 +120,9 @@ class Replication:
         """Models, scheduling or replicas were changed here: act now, and tell the others."""
         self.poke()
         await self._hint_routes()
+
+
+def _patient(tools: LoadTools, builds: Builds) -> LoadTools:
+    """For loads that run: the store being away for a while ends none of them."""
+    stores = Stores(PatientDatabase(tools.stores.database), tools.ids)
+    return replace(tools, stores=stores, needs=Needs(stores, builds, shared_models=tools.shared_models))

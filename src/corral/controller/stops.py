@@ -60,6 +60,12 @@ class Stops:
             problem = "" if reply.terminated else reply.error or "the node did not end it"
         except CorralError as error:
             problem = str(error)
+        try:
+            await self._note(replica, problem)
+        except CorralError as error:  # its turn comes again, and the node answers the same
+            log.warning("replica.stop_not_noted", model=replica.model, node=replica.node_id, error=str(error))
+
+    async def _note(self, replica: Replica, problem: str) -> None:
         if not problem:
             await self._replicas.stopped(replica)
             log.info("replica.stopped", model=replica.model, node=replica.node_id, slot=replica.slot)

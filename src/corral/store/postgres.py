@@ -1,7 +1,7 @@
 """PostgreSQL over asyncpg: a bounded pool, read-committed transactions with explicit row locks."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -30,23 +30,27 @@ _CONFLICTS = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.LockNotAvailableError,
-    # Two transactions inserted the same key at once; the second try sees the first one's row.
-    asyncpg.UniqueViolationError,
+    # Two transactions inserted the same key at once, or one deleted what the other refers to; the second try sees it.
+    asyncpg.IntegrityConstraintViolationError,
 )
-_UNREACHABLE = (
+# Our SQL or its use is wrong; the server is fine.
+_MISTAKES = (asyncpg.SyntaxOrAccessError, asyncpg.InFailedSQLTransactionError)
+
+
+class _DriverFailed(Exception):
+    """The driver itself stumbled, mostly over a connection that went while it was in use. The server said nothing."""
+
+
+# All that a call of the driver can raise, see `_ask`.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, _DriverFailed)
+# What a connection says that died while it lay in the pool.
+_DIED = (
     OSError,
-    TimeoutError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
+    _DriverFailed,
 )
-# What a connection says that died while it lay in the pool.
-_DIED = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITE = "BEGIN"
@@ -61,25 +65,41 @@ async def _leave_as_it_is(_connection: object) -> None:
     more round trip for each. What was left open, by an error, is rolled back before (`_abandon`)."""
 
 
+async def _ask(answer: Awaitable[T]) -> T:
+    """Every call of the driver goes through here, so that nothing it raises is unknown to us. A connection that is lost
+    in the middle of a call shows as `InternalClientError`, as uvloop's RuntimeError of a closed transport, as an
+    AttributeError of the driver's own; which one depends on the state it was in."""
+    try:
+        return await answer
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # TimeoutError is an OSError
+        raise
+    except Exception as error:
+        raise _DriverFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _is_mistake(error: BaseException) -> bool:
+    return isinstance(error, _MISTAKES) and not isinstance(error, asyncpg.InsufficientPrivilegeError)
+
+
 class _PostgresTx:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
-        rows: Sequence[Row] = await self._connection.fetch(sql, *args)
+        rows: Sequence[Row] = await _ask(self._connection.fetch(sql, *args))
         return rows
 
     async def fetch_one(self, sql: str, *args: Any) -> Row | None:
-        row: Row | None = await self._connection.fetchrow(sql, *args)
+        row: Row | None = await _ask(self._connection.fetchrow(sql, *args))
         return row
 
     async def execute(self, sql: str, *args: Any) -> int:
-        tag = await self._connection.execute(sql, *args)
+        tag: str = await _ask(self._connection.execute(sql, *args))
         count = tag.rpartition(" ")[2]
         return int(count) if count.isdigit() else 0
 
     async def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        await self._connection.executemany(sql, list(rows))
+        await _ask(self._connection.executemany(sql, list(rows)))
 
 
 class PostgresDatabase:
@@ -105,20 +125,22 @@ class PostgresDatabase:
         statement_within_s: float = STATEMENT_WITHIN_S,
     ) -> "PostgresDatabase":
         try:
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=connections,
-                command_timeout=statement_within_s + GRACE_S,
-                timeout=acquire_within_s,
-                reset=_leave_as_it_is,
-                server_settings={
-                    "application_name": "corral",
-                    "statement_timeout": str(int(statement_within_s * 1000)),
-                    "idle_in_transaction_session_timeout": str(int(IDLE_IN_TRANSACTION_S * 1000)),
-                },
+            pool = await _ask(
+                asyncpg.create_pool(
+                    url,
+                    min_size=1,
+                    max_size=connections,
+                    command_timeout=statement_within_s + GRACE_S,
+                    timeout=acquire_within_s,
+                    reset=_leave_as_it_is,
+                    server_settings={
+                        "application_name": "corral",
+                        "statement_timeout": str(int(statement_within_s * 1000)),
+                        "idle_in_transaction_session_timeout": str(int(IDLE_IN_TRANSACTION_S * 1000)),
+                    },
+                )
             )
-        except (*_UNREACHABLE, asyncpg.PostgresError, ValueError) as error:
+        except (*_FAILURES, ValueError) as error:
             raise Unavailable(
                 f"cannot reach the store {location}: {str(error) or type(error).__name__}."
                 " Check that PostgreSQL runs there, and the name and password in the setting `store`."
@@ -146,16 +168,22 @@ class PostgresDatabase:
             try:
                 result = await body(_PostgresTx(connection))
                 committing = begin == _BEGIN_WRITE
-                ended = await connection.execute("COMMIT")
+                ended = await _ask(connection.execute("COMMIT"))
             except BaseException as error:
                 await self._abandon(connection, error)
                 raise
             finally:
-                await self._pool.release(connection)
+                await self._give_back(connection)
             held_s = self._clock.monotonic_s() - began
         except asyncpg.DataError as error:
             raise InvalidInput(f"a value does not fit into the store: {error}") from error
-        except _UNREACHABLE as error:
+        except _CONFLICTS as error:
+            if begin == _BEGIN_WRITE:
+                raise  # the server has taken it back, also when it says so at the commit
+            raise self._unreachable(error) from error
+        except _FAILURES as error:
+            if _is_mistake(error):
+                raise
             if committing:
                 raise OutcomeUnknown(
                     f"the connection to {self.location} was lost during a commit; it may or may not have happened"
@@ -183,27 +211,37 @@ class PostgresDatabase:
 
     async def _begin_on_any(self, how: str) -> Any:
         try:
-            connection = await self._pool.acquire(timeout=self._acquire_within_s)
+            connection = await _ask(self._pool.acquire(timeout=self._acquire_within_s))
         except TimeoutError:
             raise TimeoutError(f"no connection to it became free within {self._acquire_within_s:g} s") from None
         try:
-            await connection.execute(how)
+            await _ask(connection.execute(how))
         except BaseException as error:
             await self._abandon(connection, error)
-            await self._pool.release(connection)
+            await self._give_back(connection)
             raise
         return connection
 
     async def _abandon(self, connection: Any, error: BaseException) -> None:
         """Roll back. The error that brought us here is the one to tell."""
-        if isinstance(error, TimeoutError):
+        if isinstance(error, (TimeoutError, _DriverFailed)):
             # Nobody answers there: asking for a rollback would be one more wait.
             connection.terminate()
             return
-        # A connection that is gone has rolled back by itself.
-        with suppress(*_UNREACHABLE):
+        try:
             if connection.is_in_transaction():
-                await connection.execute("ROLLBACK")
+                await _ask(connection.execute("ROLLBACK"))
+        except _FAILURES as failed:
+            # A connection that is gone has rolled back by itself.
+            log.info("store.connection_lost", store=self.location, error=str(failed) or type(failed).__name__)
+            connection.terminate()
+
+    async def _give_back(self, connection: Any) -> None:
+        """What was done is done, whatever becomes of the connection: the pool replaces one that it cannot take back."""
+        try:
+            await _ask(self._pool.release(connection))
+        except _FAILURES as failed:
+            log.info("store.connection_lost", store=self.location, error=str(failed) or type(failed).__name__)
 
     def _unreachable(self, error: Exception) -> Unavailable:
         what = str(error) or type(error).__name__
@@ -225,5 +263,5 @@ class PostgresDatabase:
             log.info("store.migrated", store=self.location, applied=applied)
 
     async def close(self) -> None:
-        with suppress(*_UNREACHABLE):
-            await asyncio.wait_for(self._pool.close(), timeout=5.0)
+        with suppress(*_FAILURES):
+            await _ask(asyncio.wait_for(self._pool.close(), timeout=5.0))

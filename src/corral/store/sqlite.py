@@ -7,6 +7,7 @@ import asyncio
 import sqlite3
 from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,14 +43,26 @@ def _bind(args: Sequence[Any]) -> dict[str, Any]:
     for value in args:
         if isinstance(value, str) and "\0" in value:
             raise InvalidInput("a value does not fit into the store: text with a NUL character")
+        if isinstance(value, str) and not value.isascii() and _has_surrogates(value):
+            raise InvalidInput("a value does not fit into the store: text that is not valid Unicode")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise InvalidInput("a value does not fit into the store: a whole number of more than 64 bits")
     return {str(position): value for position, value in enumerate(args, 1)}
 
 
-def _is_mistake(error: sqlite3.DatabaseError) -> bool:
+def _has_surrogates(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _is_mistake(error: sqlite3.Error) -> bool:
     """Our SQL or its use is wrong; the database is fine."""
-    return isinstance(error, sqlite3.ProgrammingError) or _code(error) == sqlite3.SQLITE_ERROR
+    if isinstance(error, sqlite3.ProgrammingError):
+        return "closed database" not in str(error)
+    return _code(error) == sqlite3.SQLITE_ERROR
 
 
 class _Locked(Exception):
@@ -83,6 +96,13 @@ def _run_to_end(body: Coroutine[Any, Any, T]) -> T:
         return result
     body.close()
     raise RuntimeError("a transaction waited for something other than the store")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """The error that brought us here is the one to tell. A rollback fails only where SQLite has made it itself."""
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _advice(error: sqlite3.Error) -> str:
@@ -121,22 +141,31 @@ class SqliteDatabase:
         try:
             self._reader.execute("BEGIN")
             try:
-                return _run_to_end(body(_SqliteTx(self._reader)))
-            finally:
-                if self._reader.in_transaction:
-                    self._reader.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
+                result = _run_to_end(body(_SqliteTx(self._reader)))
+            except BaseException:
+                _roll_back(self._reader)
+                raise
+            self._reader.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(self._reader)
             if _is_mistake(error):
                 raise
             raise Unavailable(f"cannot read the database {self.location}: {error}") from error
+        return result
 
     async def write(self, body: Body[T]) -> T:
         for attempt in range(CONFLICT_TRIES):
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._thread, self._write_once, body)
+                return await self._on_writer(body)
             except _Locked:
                 await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
         raise StoreConflict(f"the database {self.location} stayed locked by another process; try again")
+
+    def _on_writer(self, body: Body[T]) -> "asyncio.Future[T]":
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._thread, self._write_once, body)
+        except RuntimeError as error:  # the thread has ended
+            raise Unavailable(f"the database {self.location} was closed. Nothing was changed.") from error
 
     def _write_once(self, body: Body[T]) -> T:
         try:
@@ -144,12 +173,12 @@ class SqliteDatabase:
             try:
                 result = _run_to_end(body(_SqliteTx(self._writer)))
             except BaseException:
-                self._rollback()
+                _roll_back(self._writer)
                 raise
             self._commit()
         except sqlite3.IntegrityError as error:
             raise StoreConflict(f"the database {self.location} already holds another such row: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             if _is_mistake(error):
                 raise
             if _code(error) in _BUSY:
@@ -163,15 +192,11 @@ class SqliteDatabase:
     def _commit(self) -> None:
         try:
             self._writer.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             if self._writer.in_transaction:
-                self._rollback()
+                _roll_back(self._writer)
                 raise
             raise OutcomeUnknown(f"the commit to {self.location} ended with: {error}{_advice(error)}") from error
-
-    def _rollback(self) -> None:
-        if self._writer.in_transaction:
-            self._writer.execute("ROLLBACK")
 
     async def migrate(self) -> None:
         async def body(tx: Any) -> list[str]:
