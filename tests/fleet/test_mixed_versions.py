@@ -6,7 +6,7 @@ import pytest
 
 from harness.fleet import TOKEN, OperationFleet
 from harness.localai_backend import localai_files
-from harness.localai_worker import LocalAiWorker
+from harness.localai_worker import OLDEST, SINCE_JULY_2026, SINCE_MAY_2026, LocalAiWorker
 from harness.programs import Admin
 
 pytestmark = pytest.mark.registry
@@ -17,14 +17,18 @@ def admin(fleet: OperationFleet) -> Admin:
     return fleet.start_frontend("a", "--auto-approve")
 
 
-@pytest.fixture
-def old(fleet: OperationFleet, admin: Admin) -> Iterator[LocalAiWorker]:
-    worker = LocalAiWorker(admin.url, TOKEN, fleet.nats.url, name="old")
+@pytest.fixture(params=[OLDEST], ids=["oldest"])
+def old(fleet: OperationFleet, admin: Admin, request: pytest.FixtureRequest) -> Iterator[LocalAiWorker]:
+    worker = LocalAiWorker(admin.url, TOKEN, fleet.nats.url, name="old", verbs=request.param)
     admin.wait_for_status("old", "healthy")
     yield worker
     worker.stop()
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "old", [OLDEST, SINCE_MAY_2026, SINCE_JULY_2026], ids=["oldest", "since-may-2026", "since-july-2026"], indirect=True
+)
 def test_old_and_new_workers_do_what_was_asked(fleet: OperationFleet, admin: Admin, old: LocalAiWorker) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     old.offered["echo"] = first
@@ -38,9 +42,14 @@ def test_old_and_new_workers_do_what_was_asked(fleet: OperationFleet, admin: Adm
     upgrade = fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo"))
     assert {node["node_name"]: node["status"] for node in upgrade["nodes"]} == {"old": "success", "new": "success"}
     fleet.wait_for_digests("echo", {"old": second, "new": second})
-    # Nobody listens for its upgrades, so it was told to install again, and meant.
-    installs = [request for verb, request in old.asked if verb == "backend.install"]
-    assert [request.get("force", False) for request in installs] == [False, True]
+    orders = [
+        (verb, request.get("force", False)) for verb, request in old.asked if verb.endswith(("install", "upgrade"))
+    ]
+    if "backend.upgrade" in old.verbs:
+        assert orders == [("backend.install", False), ("backend.upgrade", False)]
+    else:
+        # Nobody listens for its upgrades, so it was told to install again, and meant.
+        assert orders == [("backend.install", False), ("backend.install", True)]
 
     fleet.wait_for_operation(fleet.begin("/api/backends/delete/echo"))
     fleet.wait_for_digests("echo", {})

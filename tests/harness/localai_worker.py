@@ -1,4 +1,4 @@
-"""A worker of LocalAI's, as far as a frontend can tell: an older one, without `backend.upgrade` and without progress.
+"""A worker of LocalAI's, as far as a frontend can tell, of one of the ages there have been. It tells no progress.
 
 It registers and beats over HTTP, and answers on the bus with the credentials it was given. Its backends are in memory.
 """
@@ -6,7 +6,7 @@ It registers and beats over HTTP, and answers on the bus with the credentials it
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +15,15 @@ from corral.bus.credentials import read_key
 from harness.programs import call
 
 BEAT_EVERY_S = 0.5
+# Which of the verbs below LocalAI's workers had, by the date of the build.
+OLDEST = frozenset({"backend.install", "backend.delete", "backend.list"})
+SINCE_MAY_2026 = OLDEST | {"backend.upgrade"}
+SINCE_JULY_2026 = SINCE_MAY_2026 | {"models.running"}
 
 
 class LocalAiWorker:
-    def __init__(self, url: str, token: str, bus: str, *, name: str) -> None:
-        self.name = name
+    def __init__(self, url: str, token: str, bus: str, *, name: str, verbs: Collection[str] = SINCE_JULY_2026) -> None:
+        self.name, self.verbs = name, verbs
         self.offered: dict[str, str] = {}
         """What its galleries hold: name to digest."""
         self.installed: dict[str, str] = {}
@@ -52,12 +56,15 @@ class LocalAiWorker:
         )
         handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "backend.install": self._install,
+            "backend.upgrade": lambda request: self._install({**request, "force": True}),
             "backend.delete": self._delete,
             "backend.list": self._list,
             "models.running": lambda _: {"models": []},
         }
         async with connect_bus(options) as bus:
             for verb, handler in handlers.items():
+                if verb not in self.verbs:
+                    continue
                 await bus.serve(f"nodes.{self.id}.{verb}", self._answering(verb, handler), concurrency=4)
             while not self._over.is_set():
                 await asyncio.to_thread(

@@ -7,7 +7,7 @@ from typing import Protocol
 import structlog
 
 from corral.bus.messages import HealthAnswer, decode
-from corral.bus.subjects import MODELS_RUNNING, node_subject
+from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
 from corral.core.health import BusProbe, Pulse, pick_news
 from corral.core.nodes import Node, NodeId
@@ -153,18 +153,27 @@ class HealthController:
             return []
         limit = asyncio.Semaphore(PROBES_AT_ONCE)
 
-        async def probe(node_id: NodeId) -> BusProbe | None:
+        async def probe(pulse: Pulse) -> BusProbe | None:
             async with limit:
                 try:
-                    answer = await self._bus.request(
-                        node_subject(node_id, MODELS_RUNNING), b"{}", within_s=PROBE_WITHIN_S
-                    )
-                    return BusProbe(node_id, answered=True, epoch=decode(answer, HealthAnswer).epoch)
+                    return await self._ask(pulse)
                 except NoResponders:
-                    return BusProbe(node_id, answered=False, no_responders=True)
+                    return BusProbe(pulse.node_id, answered=False, no_responders=True)
                 except CorralError:
                     # When our own link broke meanwhile, the failure says nothing about the node.
-                    return BusProbe(node_id, answered=False) if self._bus.connected else None
+                    return BusProbe(pulse.node_id, answered=False) if self._bus.connected else None
 
-        results = await asyncio.gather(*(probe(pulse.node_id) for pulse in pulses))
+        results = await asyncio.gather(*(probe(pulse) for pulse in pulses))
         return [result for result in results if result is not None]
+
+    async def _ask(self, pulse: Pulse) -> BusProbe:
+        """LocalAI's workers have `models.running` since July 2026 only; every one of them can list its backends."""
+        try:
+            subject = node_subject(pulse.node_id, MODELS_RUNNING)
+            answer = await self._bus.request(subject, b"{}", within_s=PROBE_WITHIN_S)
+        except NoResponders:
+            if pulse.tells_epoch:
+                raise
+            await self._bus.request(node_subject(pulse.node_id, BACKEND_LIST), b"{}", within_s=PROBE_WITHIN_S)
+            return BusProbe(pulse.node_id, answered=True)
+        return BusProbe(pulse.node_id, answered=True, epoch=decode(answer, HealthAnswer).epoch)

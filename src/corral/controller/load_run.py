@@ -23,6 +23,9 @@ from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
+RELEASE_WITHIN_S = 2.0
+"""Whoever stops a frontend does not wait for a store that is away."""
+
 
 class LoadRun:
     def __init__(self, job: LoadJob, tools: LoadTools) -> None:
@@ -50,8 +53,9 @@ class LoadRun:
             await self._while_leased()
         except asyncio.CancelledError:
             try:
-                await self._tools.stores.load_claims.release(job)
-            except CorralError as error:  # then its lease runs out by itself
+                async with asyncio.timeout(RELEASE_WITHIN_S):
+                    await self._tools.stores.load_claims.release(job)
+            except (CorralError, TimeoutError) as error:  # then its lease runs out by itself
                 log.info("load.not_released", model=job.model, error=str(error))
             raise
         finally:

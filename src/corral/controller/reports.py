@@ -255,12 +255,7 @@ class Reports:
         )
         if listed.error:
             raise Unavailable(f"node {node} cannot list its backends: {listed.error}")
-        running = decode(
-            await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S),
-            ModelsRunningReply,
-        )
-        if running.error:
-            raise Unavailable(f"node {node} cannot tell what runs on it: {running.error}")
+        running = await self._request_running(node)
         processes = [
             ReportedProcess(
                 process_key=f"{model.model_id}#{model.replica_index}",
@@ -277,6 +272,18 @@ class Reports:
         return NodeReport(
             node=node, instance=LOCALAI, epoch=0, sequence=sequence, backends=listed.backends or [], processes=processes
         )
+
+    async def _request_running(self, node: str) -> ModelsRunningReply:
+        """A worker from before July 2026 cannot tell. That is held against no replica: the process table of a LocalAI
+        worker is never complete (`core/repair.py`, `core/standing.py`)."""
+        try:
+            answer = await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S)
+        except NoResponders:
+            return ModelsRunningReply(models=[])
+        running = decode(answer, ModelsRunningReply)
+        if running.error:
+            raise Unavailable(f"node {node} cannot tell what runs on it: {running.error}")
+        return running
 
 
 def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
