@@ -1,7 +1,7 @@
 """A LocalAI gRPC backend as its images hold one: `run.sh` and a server that follows backend.proto's facts.
 
 What it answers is plain to see: it repeats what it was asked. The question can ask for something special: `tool`,
-`think`, `options?`, `files?`, `slow`, `hang`, `break`, `fail`, `refuse`, `unload`, `empty`.
+`think`, `options?`, `files?`, `slow`, `endless`, `hang`, `break`, `fail`, `refuse`, `unload`, `empty`.
 """
 
 import inspect
@@ -141,6 +141,9 @@ def predict_stream(request, context):
         for at, delta in enumerate(deltas, 1):
             yield {"chat_deltas": [delta], "tokens": at, "prompt_tokens": 11}
         return
+    while question == "endless" and context.is_active():
+        yield {"message": b"and ", "tokens": 1, "prompt_tokens": 11}
+        time.sleep(0.1)
     data = answer_of(request, question).encode()
     for at in range(0, len(data), 3):
         if question == "break" and at > 3:

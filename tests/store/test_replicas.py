@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.errors import Conflict, Fenced, InvalidInput
+from corral.core.errors import Conflict, Fenced
 from corral.core.load_jobs import LoadProgress, LoadState
 from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 from corral.core.observed import Observation, ObservedProcess
@@ -23,7 +23,6 @@ from corral.store.given_away import FORGET_AFTER_MS
 from corral.store.load_claims import Loaded
 from corral.store.load_job_rows import LoadJob
 from corral.store.load_jobs import Patience
-from corral.store.load_memory import LoadInfo
 from corral.store.node_rows import insert_node
 from corral.store.replica_rows import insert_replica
 from corral.store.stores import Stores
@@ -168,9 +167,6 @@ async def test_a_load_becomes_a_route(stores: Stores) -> None:
     assert snapshot.version > before
     assert (found.address, found.token, found.capacity, found.node_name) == ("10.0.0.1:9000", "secret", 4, "a")
     assert await stores.load_jobs.read_all() == [], "success removes the job"
-    info = await stores.load_memory.find_load_info("tiny")
-    assert info is not None
-    assert (info.backend, info.load_options) == ("llama-cpp", '{"context":2048}')
     [decision] = await stores.decisions.read(model="tiny")
     assert decision.outcome["placed"]["node_id"] == "a"
 
@@ -414,31 +410,6 @@ async def test_a_process_that_its_node_ended_itself_is_not_given_away(stores: St
     await stores.replicas.want_stopped([replica.id], why="idle")
     await stores.replicas.stopped(replica)
     assert (await stores.replicas.read_shares())[1] == {}
-
-
-async def test_load_infos_outlive_replicas_and_an_older_copy_is_found(stores: Stores) -> None:
-    await add_nodes(stores, make_node("a"))
-    replica = await serve(stores)
-    await stores.replicas.drop([replica.id], why="its node is dead")
-    assert (await stores.load_memory.find_load_info("tiny")) is not None
-    info = LoadInfo(model="m", backend="b", backend_digest="d", load_options="{}", revision="r", loaded_at=0)
-    await stores.load_memory.save_load_info(info)
-    await stores.load_memory.save_load_info(replace(info, backend="c"))
-    found = await stores.load_memory.find_load_info("m")
-    assert found is not None
-    assert found.backend == "c", "the last write wins"
-    for wrong in (replace(info, model=""), replace(info, backend="")):
-        with pytest.raises(InvalidInput):
-            await stores.load_memory.save_load_info(wrong)
-
-    async def forget(tx: Tx) -> None:
-        await tx.execute("DELETE FROM model_load_infos")
-
-    await serve(stores)
-    await stores.database.write(forget)
-    copy = await stores.load_memory.find_load_info("tiny")
-    assert copy is not None
-    assert (copy.backend, copy.load_options) == ("llama-cpp", '{"context":2048}')
 
 
 async def test_footprints_only_grow(stores: Stores) -> None:

@@ -66,6 +66,8 @@ def _pace(settings: FrontendSettings) -> ScalingPace:
         cool_down_ms=int(settings.scale_cool_down_s * 1000),
         idle_ms=int(settings.scale_down_after_s * 1000),
         idle_ttl_ms=int(ttl_s * 1000) if ttl_s is not None else None,
+        drain_ms=int(settings.replica_drain_s * 1000),
+        deleted_drain_ms=int(settings.deleted_model_drain_s * 1000),
     )
 
 

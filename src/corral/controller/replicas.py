@@ -12,6 +12,7 @@ from corral.controller.load_ports import Traffic
 from corral.controller.model_views import ViewBuilder
 from corral.controller.needs import read_deletes
 from corral.controller.stops import Stops
+from corral.core.endings import plan_ending
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.repair import plan_repair
@@ -108,7 +109,7 @@ class ReplicaController:
             model = models.get(name)
             rows = [replica for replica in alive if replica.model == name]
             if model is None or not model.served:
-                await self._end(rows, why="its model was deleted or disabled")
+                await self._end(rows, why="its model was deleted or disabled", now_ms=fleet.now_ms)
                 continue
             record = records.get(name)
             scheduling = record.scheduling if record is not None else Scheduling(model=name)
@@ -209,21 +210,14 @@ class ReplicaController:
             self._stops.poke()
             await self._hint()
 
-    async def _end(self, rows: Sequence[Replica], *, why: str) -> None:
-        """Streams that run may finish, nothing new comes."""
-        ready = [row.id for row in rows if row.state is ReplicaState.READY]
-        over = [
-            row.id
-            for row in rows
-            if row.state is not ReplicaState.STOPPING
-            and row.state is not ReplicaState.READY
-            and not self._traffic.total(row.id)
-        ]
-        if ready:
-            await self._stores.replicas.drain(ready, why=why, lease=self._lease)
-        if over:
-            await self._stores.replicas.want_stopped(over, why=why, lease=self._lease)
-        if ready or over:
+    async def _end(self, rows: Sequence[Replica], *, why: str, now_ms: int) -> None:
+        within_ms = self._pace.deleted_drain_ms
+        plan = plan_ending(rows, in_flight=self._traffic.total, now_ms=now_ms, within_ms=within_ms)
+        if plan.drain:
+            await self._stores.replicas.drain(plan.drain, why=why, lease=self._lease)
+        if plan.stop:
+            await self._stores.replicas.want_stopped(plan.stop, why=why, lease=self._lease)
+        if plan.drain or plan.stop:
             self._stops.poke()
             await self._hint()
 

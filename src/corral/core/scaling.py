@@ -71,6 +71,10 @@ class ScalingPace:
     """Without a request for this long, a replica above the minimum goes."""
     idle_ttl_ms: int | None = None
     """The same for the last one; None keeps it."""
+    drain_ms: int = DRAIN_WITHIN_MS
+    """How long open requests may keep a replica that has to go."""
+    deleted_drain_ms: int = 60_000
+    """The same where its model was deleted or disabled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +223,7 @@ def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
     drains it on becoming ready."""
     drain, stop = [], []
     for replica in view.replicas:
-        done = replica.in_flight == 0 or replica.draining_ms >= DRAIN_WITHIN_MS
+        done = replica.in_flight == 0 or replica.draining_ms >= view.pace.drain_ms
         if replica.state == "draining" and done:
             stop.append(Remove(replica.id, replica.why_not or "another has taken its place"))
         elif replica.state == "failed" or (replica.state in ("starting", "loading") and not replica.fits):

@@ -195,6 +195,11 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     place what finds no room because machines come and go."""
     scale_down_after_s: Duration = 300.0
     """After how long without a request a replica above a model's minimum is ended."""
+    replica_drain_s: Duration = 600.0
+    """How long requests that are being answered may keep a replica that has to go: its backend was upgraded, its model
+    edited, its machine drained."""
+    deleted_model_drain_s: Duration = 60.0
+    """The same where its model was deleted or disabled. Streams that are still open then end with an error."""
     orphan_grace_s: Duration = 20.0
     """How long a process that belongs to no replica may run before it is ended: its row may come a moment later."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""

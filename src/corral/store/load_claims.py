@@ -12,7 +12,7 @@ from corral.store.database import Database, Tx
 from corral.store.decisions import record_decision
 from corral.store.given_away import note_given_away
 from corral.store.load_job_rows import SELECT, LoadJob, job_of
-from corral.store.load_memory import note_load_time, upsert_load_info
+from corral.store.load_memory import note_load_time
 from corral.store.models import find_model, lock_model
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.replicas import read_fleet
@@ -254,9 +254,6 @@ class LoadClaimStore:
                 loaded.pid,
             )
             await set_states(tx, old, ReplicaState.DRAINING, "another has taken its place")
-            await upsert_load_info(
-                tx, job.model, loaded.backend, loaded.backend_digest, loaded.load_options, held.revision
-            )
             await note_load_time(tx, job.model, held.revision, loaded.backend_digest, loaded.device, loaded.load_ms)
             await clear_setbacks(tx, job.model, node_id=mine.node_id)
             await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
