@@ -12,7 +12,7 @@ from corral.controller.load_place import Placing
 from corral.controller.load_start import Starting
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools, NodeLost, written
 from corral.controller.load_weights import Weights
-from corral.core.errors import Conflict, CorralError, Fenced, NotFound, OutcomeUnknown, Unavailable
+from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LEASE_S, RENEW_S, retry_delay_s
 from corral.core.load_plan import plan_weights
 from corral.core.replicas import ReplicaState
@@ -115,12 +115,14 @@ class LoadRun:
                 else:
                     await self._tools.stores.load_claims.note_progress(self._job, progress, lease_s=LEASE_S)
                     told = progress
-            except (StoreConflict, OutcomeUnknown) as error:  # whether the lease held is known the next time
+            except StoreConflict as error:
                 log.warning("load.lease_not_renewed", model=self._job.model, error=str(error))
             except Conflict:
                 raise
-            except CorralError as error:
+            except CorralError as error:  # whether the lease held is known the next time
                 log.warning("load.lease_not_renewed", model=self._job.model, error=str(error))
+            except Exception:
+                log.exception("load.lease_not_renewed", model=self._job.model)
 
     async def _carry_out(self) -> None:
         job, jobs = self._job, self._tools.stores.load_claims
