@@ -56,6 +56,7 @@ NEED = Need(model="m", weights_bytes=4 * GIB)
         pytest.param(NEED, room(status=NodeStatus.PENDING), "it is pending", id="not-approved"),
         pytest.param(NEED, room(status=NodeStatus.UNHEALTHY), "it is unhealthy", id="not-healthy"),
         pytest.param(NEED, room(status=NodeStatus.DRAINING), "it is draining", id="draining"),
+        pytest.param(NEED, room(conditions=("its clock is off",)), "its clock is off", id="reachable-yet-unfit"),
         pytest.param(NEED, room(takes_backends=False), "it is an agent, which runs no backends", id="agent"),
         pytest.param(
             replace(NEED, selector={"tier": "slow"}), room(), "label tier is fast, not slow", id="selector-differs"

@@ -1,5 +1,6 @@
 """`/api/node/*`: registration, heartbeats and good-byes, by LocalAI's workers and by our own."""
 
+import time
 from typing import Any
 
 import pytest
@@ -238,3 +239,13 @@ def test_the_audit_log_tells_nodes_by_name_also_when_they_are_gone(open_frontend
     assert all(entry["names"] == {node_id: "short-lived"} for entry in entries)
     told = run_cli("audit", environment=clean_environment(CORRAL_URL=open_frontend.url, CORRAL_API_KEY=admin.key))
     assert f" short-lived ({node_id[:8]}) " in told.stdout, told
+
+
+def test_a_clock_that_is_off_is_a_condition_of_the_node(open_frontend: Any) -> None:
+    joined = open_frontend.register(**{**LOCALAI, "name": "skewed", "corral": corral_claim()}).json()
+    now_ms = int(time.time() * 1000)
+    for off_s, kinds in ((0, []), (1200, ["clock_skew"]), (-1200, ["clock_skew"]), (30, [])):
+        told = {"instance": "one", "sent_at_ms": now_ms + off_s * 1000, "conditions": []}
+        assert beat(open_frontend, joined["id"], KEY, corral=told).status == 200
+        found = call("GET", f"{open_frontend.url}/api/nodes/{joined['id']}", key=open_frontend.admin.key).json()
+        assert [condition["kind"] for condition in found["conditions"]] == kinds

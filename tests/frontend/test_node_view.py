@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from corral.core.conditions import Condition
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.presence import Presence
 from corral.core.replicas import Replica, ReplicaState
@@ -51,6 +52,18 @@ def test_a_worker_that_left_is_not_called_draining_unless_somebody_drained_it(
 ) -> None:
     node = replace(NODE, presence=presence, drain_wanted=drain_wanted, worker_draining=True)
     assert view_node(node, now_ms=NOW, silent_after_s=30.0).draining is draining
+
+
+def test_a_machine_that_was_just_approved_is_joining_and_not_called_ill() -> None:
+    node = view_node(replace(NODE, presence=Presence.JOINING), now_ms=NOW)
+    assert (node.state, node.status) == ("joining", "unhealthy"), "LocalAI has no word for it"
+
+
+def test_a_condition_is_told_with_what_to_do() -> None:
+    ill = replace(NODE, conditions=(Condition(kind="clock_skew", reason="its clock is off", remedy="Set it."),))
+    node = view_node(ill, now_ms=NOW)
+    assert (node.state, node.status, node.status_reason) == ("unhealthy", "unhealthy", "its clock is off. Set it.")
+    assert node.conditions[0].kind == "clock_skew"
 
 
 def test_what_runs_on_a_machine_is_counted() -> None:

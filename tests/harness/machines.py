@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from corral.core.conditions import Condition
 from corral.core.health import BusProbe, pick_news
 from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
 from corral.core.presence import Limits
@@ -38,8 +39,9 @@ class Machine:
     def restarted(self, process: str = "process-2") -> "Machine":
         return replace(self, process=process)
 
-    def beat(self, node: Node, **usage: Any) -> Beat:
+    def beat(self, node: Node, conditions: tuple[Condition, ...] | None = None, **usage: Any) -> Beat:
         return Beat(
+            conditions=conditions,
             node_id=node.id,
             usage=Usage(**usage),
             instance=self.process if self.secret else None,

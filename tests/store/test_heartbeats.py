@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from corral.core.nodes import NodeId, Usage
+from corral.core.conditions import Condition, ConditionKind
+from corral.core.nodes import NodeId, NodeState, NodeStatus, Usage
 from corral.store.registration import Beat
 from corral.store.stores import Stores
 from harness.databases import Rig
@@ -112,3 +113,24 @@ async def test_a_large_batch_is_one_transaction(stores: Stores) -> None:
     beats = [machine.beat(node, available_ram=7) for machine, node in zip(machines, nodes, strict=True)]
     assert all(outcome.accepted for outcome in await stores.registration.beat(beats + beats))
     assert {node.available_ram for node in await stores.nodes.read_all()} == {7}
+
+
+FULL_DISK = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk has 1 MiB free", remedy="Free some.")
+
+
+async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(stores: Stores) -> None:
+    node = await join(stores, M)
+    before = len(await actions(stores, node.id))
+    await stores.registration.beat([M.beat(node, (FULL_DISK,))])
+    told = await stores.nodes.read_one(node.id)
+    assert told.conditions == (FULL_DISK,)
+    assert (told.state, told.localai_status) == (NodeState.UNHEALTHY, NodeStatus.UNHEALTHY)
+    assert told.status is NodeStatus.HEALTHY, "it is reachable: what runs there serves on"
+    assert told.changed_at >= node.changed_at
+    await stores.registration.beat([M.beat(node, (replace(FULL_DISK, reason="its disk has 2 MiB free"),))])
+    await stores.registration.beat([M.beat(node)])
+    assert (await stores.nodes.read_one(node.id)).conditions[0].reason == "its disk has 2 MiB free"
+    await stores.registration.beat([M.beat(node, ())])
+    assert (await stores.nodes.read_one(node.id)).state is NodeState.HEALTHY
+    news = (await actions(stores, node.id))[before:]
+    assert news == ["node.conditions", "node.conditions"], "when it began and when it ended, not in between"

@@ -112,8 +112,18 @@ class RegisterReply(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: CorralWelcome | None = None
 
 
+class NodeCondition(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: ShortText
+    reason: LongText
+    remedy: LongText = ""
+
+
 class CorralBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: Annotated[str, msgspec.Meta(max_length=64)]
+    sent_at_ms: Count | None = None
+    """By the worker's clock, which is compared with the frontend's."""
+    conditions: Annotated[list[NodeCondition], msgspec.Meta(max_length=16)] | None = None
+    """Everything that keeps the machine from taking new work; None from a worker that does not tell."""
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -70,7 +70,7 @@ def list_nodes(api: Api) -> None:
         [
             (
                 node["name"],
-                node["status"],
+                node["state"],
                 node["capability"] or "unknown",
                 _used_short(node["available_vram"], node["total_vram"]),
                 _used_short(node["available_ram"], node["total_ram"]),
@@ -104,7 +104,7 @@ def show_node(api: Api, node: str) -> None:
     rows: list[tuple[str, str]] = [
         ("name", found["name"]),
         ("id", found["id"]),
-        ("status", " - ".join(part for part in (found["status"], found["status_reason"]) if part)),
+        ("status", " - ".join(part for part in (found["state"], found["status_reason"]) if part)),
         ("type", found["node_type"]),
         ("address", f"{found['address']} (backends), {found['http_address']} (files)"),
         ("platform", f"{found['platform'] or 'unknown'}, worker {found['version'] or 'of another make'}"),
@@ -155,13 +155,14 @@ def _listed(replicas: list[dict[str, Any]]) -> str:
     return ", ".join(f"{one['model_name']} (slot {one['replica_index']}, {one['corral_state']})" for one in replicas)
 
 
-def _act(api: Api, node: str, verb: str, done: str) -> None:
+def _act(api: Api, node: str, verb: str, done: str = "") -> None:
+    """`done` goes before the frontend's own words."""
     found = api.find_node(node)
     answer = api.call("POST", "api", "nodes", found["id"], verb)
     if api.as_json:
         print_json(answer)
     else:
-        click.echo(f"{found['name']}: {done}")
+        click.echo(f"{found['name']}: {done or answer['message']}")
 
 
 @nodes_group.command("approve")
@@ -169,7 +170,7 @@ def _act(api: Api, node: str, verb: str, done: str) -> None:
 @click.argument("node")
 def approve_node(api: Api, node: str) -> None:
     """Let a pending machine work."""
-    _act(api, node, "approve", "approved; it joins within a few seconds")
+    _act(api, node, "approve")
 
 
 @nodes_group.command("drain")

@@ -81,7 +81,9 @@ def _describe(node: dict[str, Any]) -> str:
 
 
 def _is_in_place(node: dict[str, Any]) -> bool:
-    return node["status"] == "healthy" or (node["status"] == "draining" and bool(node["drain_wanted"]))
+    """Everything in between works. That the machine itself is short of something is said, and not waited for."""
+    drained = node["state"] == "draining" and bool(node["drain_wanted"])
+    return node["state"] == "healthy" or drained or (node["state"] == "unhealthy" and bool(node["conditions"]))
 
 
 class PartFailed(CorralError):
@@ -172,7 +174,9 @@ class Up:
             part.ready.set()
         took_s = self._clock.monotonic_s() - began_s
         url = public_url(self._settings.public_url, self._settings.listen)
-        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['status']} ({_describe(node)})")
+        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['state']} ({_describe(node)})")
+        for condition in node["conditions"]:
+            say(f"  It takes no new models: {condition['reason']}. {condition['remedy']}")
         if node["drain_wanted"]:
             resume = command_on(f"nodes resume {node['name']}", self._data)
             say(f"  An administrator drained it, so it gets no work until: {resume}")

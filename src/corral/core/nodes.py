@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
+from corral.core.conditions import Condition
 from corral.core.presence import Presence
 
 NodeId = NewType("NodeId", str)
@@ -19,6 +20,18 @@ class NodeType(StrEnum):
 
 class NodeStatus(StrEnum):
     PENDING = "pending"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    OFFLINE = "offline"
+    DRAINING = "draining"
+
+
+class NodeState(StrEnum):
+    """What people see. LocalAI's statuses, and one more."""
+
+    PENDING = "pending"
+    JOINING = "joining"
+    """Approved, and on its way: not seen to be ready yet, and not ill."""
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
     OFFLINE = "offline"
@@ -99,10 +112,29 @@ class Node:
     """Messages of it that could not be read or stored, since it joined."""
     refused_reason: str | None = None
     refused_at: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    """What keeps it from taking new work although it is reachable."""
 
     @property
     def status(self) -> NodeStatus:
+        """Whether it is reachable and may work: what routing and orders go by."""
         return classify_status(approved=self.approved, draining=self.draining, presence=self.presence)
+
+    @property
+    def state(self) -> NodeState:
+        """A node that cannot take new work is not healthy, though what runs there serves on."""
+        if self.approved and self.presence is Presence.JOINING:
+            return NodeState.JOINING
+        status = self.status
+        if status is NodeStatus.HEALTHY and self.conditions:
+            return NodeState.UNHEALTHY
+        return NodeState(status.value)
+
+    @property
+    def localai_status(self) -> NodeStatus:
+        """The state in LocalAI's words."""
+        state = self.state
+        return NodeStatus.UNHEALTHY if state is NodeState.JOINING else NodeStatus(state.value)
 
     @property
     def draining(self) -> bool:

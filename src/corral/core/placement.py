@@ -106,6 +106,8 @@ class NodeRoom:
     takes_backends: bool = True
     budget: str | None = None
     """What of its memory models may use, as it was written, for people."""
+    conditions: tuple[str, ...] = ()
+    """Why it takes no new work."""
     standing: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     """The beginning of its score, which is the same for every need."""
 
@@ -331,6 +333,8 @@ class _Judge:
         need = self._need
         if room.status is not NodeStatus.HEALTHY:
             return f"it is {room.status.value}"
+        if room.conditions:
+            return room.conditions[0]
         if not room.takes_backends:
             return "it is an agent, which runs no backends"
         if self._excludes and (problem := self._excluded(room.id)):

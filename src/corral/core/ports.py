@@ -13,9 +13,12 @@ class NoPortLeft(Unavailable):
     code = "no_port_left"
 
     def __init__(self, *, first: int, last: int, in_use: int, quarantined: int, foreign: int) -> None:
+        self.reason = (
+            f"no port is left in {first}-{last}: {in_use} in use, {quarantined} resting after use, {foreign} held by"
+            " other programs"
+        )
         super().__init__(
-            f"No port is left in {first}-{last}: {in_use} in use, {quarantined} resting after use, {foreign} held by"
-            " other programs. Stop a process, wait 15 s, or widen the range with CORRAL_BACKEND_PORTS."
+            f"N{self.reason[1:]}. Stop a process, wait 15 s, or widen the range with CORRAL_BACKEND_PORTS."
         )
 
 

@@ -46,6 +46,7 @@ def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: It
         in_flight=sum(replica.in_flight for replica in replicas),
         takes_backends=node.node_type is NodeType.BACKEND,
         budget=node.vram_budget,
+        conditions=tuple(condition.reason for condition in node.conditions),
     )
 
 

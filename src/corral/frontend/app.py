@@ -137,7 +137,7 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
     yield session_routes(stores, parts.gate, parts.ids)
     yield audit_routes(stores)
     yield usage_routes(stores)
-    yield metrics_routes(parts.metrics)
+    yield metrics_routes(parts.metrics, stores.nodes)
     yield status_routes(parts.me, stores, parts.feed, parts.tokens)
     yield overview_routes(parts.pulse, stores.nodes)
     yield operation_routes(stores, parts.open_operations, parts.progress, parts.hint_of)

@@ -315,6 +315,8 @@ class WorkerSettings(StorageSettings, SourceSettings):
     """Versions of a backend that stay on the disk, the one in use included. A rollback needs an earlier one."""
     files_quota_bytes: Annotated[int | None, Field(ge=1), BeforeValidator(read_size)] = None
     """How much frontends may upload to this machine in total, for example `200GiB`; unset means as the disk allows."""
+    disk_headroom_bytes: Annotated[int, Field(ge=0), BeforeValidator(read_size)] = 1 << 30
+    """With less than this free on its disk, for example `5GiB`, the node is unhealthy and gets no new models."""
 
     @model_validator(mode="after")
     def _check_user_range(self) -> Self:

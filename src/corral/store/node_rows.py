@@ -1,12 +1,13 @@
 """Node rows: between the table and the value `Node`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from corral.core.conditions import Condition
 from corral.core.errors import NotFound
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.presence import Presence
@@ -17,10 +18,15 @@ COLUMNS = tuple(field.name for field in fields(Node))
 SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
 _BOOLEANS = ("approved", "drain_wanted", "worker_draining", "bus_answered", "bus_no_responders")
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+_decode_conditions = msgspec.json.Decoder(tuple[Condition, ...]).decode
 
 
 def _encode_labels(labels: Mapping[str, str]) -> str:
     return msgspec.json.encode(labels, order="sorted").decode()
+
+
+def encode_conditions(conditions: Sequence[Condition]) -> str:
+    return msgspec.json.encode(conditions).decode()
 
 
 def read_node_row(row: Row) -> Node:
@@ -36,6 +42,7 @@ def _node_of(row: tuple[Any, ...]) -> Node:
     values["presence"] = Presence(values["presence"])
     values["worker_labels"] = _decode_labels(values["worker_labels"])
     values["operator_labels"] = _decode_labels(values["operator_labels"])
+    values["conditions"] = _decode_conditions(values["conditions"])
     return Node(**values)
 
 
@@ -45,6 +52,7 @@ def _values(node: Node) -> list[object]:
         "operator_labels": _encode_labels(node.operator_labels),
         "node_type": node.node_type.value,
         "presence": node.presence.value,
+        "conditions": encode_conditions(node.conditions),
     }
     return [encoded[column] if column in encoded else getattr(node, column) for column in COLUMNS]
 

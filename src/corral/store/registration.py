@@ -1,10 +1,11 @@
 """What workers say of themselves: registration, heartbeats, good-bye."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from corral.core.conditions import Condition
 from corral.core.nodes import Node, NodeClaim, NodeId, Usage
 from corral.core.presence import Presence, PresenceEvent, next_presence
 from corral.core.registration import Refuse, Replace, Return, Welcome, decide_registration
@@ -14,6 +15,7 @@ from corral.store.events import append_event
 from corral.store.node_rows import (
     COLUMNS,
     SELECT_NODE,
+    encode_conditions,
     insert_node,
     lock_node,
     lock_nodes,
@@ -37,6 +39,8 @@ class Beat:
     secret_hash: str = ""
     joined: bool = False
     """The caller showed a registration token instead: all that a LocalAI worker has."""
+    conditions: tuple[Condition, ...] | None = None
+    """None where the sender tells nothing of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ class RegistrationStore:
                 "UPDATE nodes SET last_heartbeat = now_ms(), available_vram = coalesce($2, available_vram),"
                 " total_vram = coalesce($3, total_vram), available_ram = coalesce($4, available_ram),"
                 " available_disk = coalesce($5, available_disk), total_disk = coalesce($6, total_disk),"
-                " gpu_vendor = coalesce($7, gpu_vendor) WHERE id = $1",
+                " gpu_vendor = coalesce($7, gpu_vendor), conditions = coalesce($8, conditions) WHERE id = $1",
                 [
                     (
                         beat.node_id,
@@ -188,10 +192,12 @@ class RegistrationStore:
                         beat.usage.available_disk,
                         beat.usage.total_disk,
                         beat.usage.gpu_vendor,
+                        None if beat.conditions is None else encode_conditions(beat.conditions),
                     )
                     for beat in accepted
                 ],
             )
+            await _note_conditions(tx, accepted, known)
             told: set[NodeId] = set()
             for beat, outcome in zip(beats, outcomes, strict=True):
                 if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
@@ -226,6 +232,21 @@ class RegistrationStore:
             return await update_node(tx, node, replace(node, presence=presence, presence_reason="left by itself"))
 
         return await self._database.write(body)
+
+
+async def _note_conditions(tx: Tx, beats: Sequence[Beat], known: Mapping[NodeId, Node]) -> None:
+    """A condition that begins or ends is news; that its figures differ a little is not."""
+    for beat in beats:
+        node = known[beat.node_id]
+        if beat.conditions is None or _kinds(beat.conditions) == _kinds(node.conditions):
+            continue
+        await tx.execute("UPDATE nodes SET changed_at = now_ms() WHERE id = $1", node.id)
+        detail = {"conditions": [f"{condition.kind}: {condition.reason}" for condition in beat.conditions]}
+        await append_event(tx, actor=f"worker {node.name}", action="node.conditions", subject=node.id, detail=detail)
+
+
+def _kinds(conditions: Sequence[Condition]) -> set[str]:
+    return {condition.kind for condition in conditions}
 
 
 async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:

@@ -19,11 +19,12 @@ class Identity:
     """Kept so that a machine that was removed can ask to come back without a person at its keyboard."""
 
 
+IDENTITY_FILE = "identity.json"
 _decode = msgspec.json.Decoder(Identity).decode
 
 
 def read_identity(data_dir: Path, *, ids: Ids, disk: Disk) -> Identity:
-    path = data_dir / "identity.json"
+    path = data_dir / IDENTITY_FILE
     try:
         kept = disk.read(path)
         if kept is not None:
@@ -41,7 +42,7 @@ def read_identity(data_dir: Path, *, ids: Ids, disk: Disk) -> Identity:
 
 def write_identity(data_dir: Path, identity: Identity, disk: Disk) -> None:
     try:
-        disk.write(data_dir / "identity.json", msgspec.json.encode(identity))
+        disk.write(data_dir / IDENTITY_FILE, msgspec.json.encode(identity))
     except OSError as error:
         raise Unavailable(f"cannot write to {data_dir}: {error.strerror}") from error
 

@@ -1,11 +1,13 @@
 """What this worker tells of its machine when it registers and beats."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corral import __version__
-from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeFacts
+from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeCondition, NodeFacts
 from corral.core.capability import Capability, pick_capability
+from corral.core.conditions import Condition
 from corral.core.errors import Unavailable
 from corral.core.hardware import Hardware
 from corral.settings.roles import WorkerSettings
@@ -49,7 +51,7 @@ class Machine:
         gpus = now.gpus if same_gpus else self.hardware.gpus
         return replace(self, hardware=replace(self.hardware, gpus=gpus, memory=now.memory, disk=now.disk))
 
-    async def read_beat(self, instance: str) -> HeartbeatRequest:
+    async def read_beat(self, instance: str, conditions: Sequence[Condition], sent_at_ms: int) -> HeartbeatRequest:
         usage = await asyncio.to_thread(read_usage, self.roots, self.hardware)
         return HeartbeatRequest(
             available_vram=usage.vram_free_bytes,
@@ -58,7 +60,11 @@ class Machine:
             available_disk=usage.disk_available_bytes,
             total_disk=usage.disk_total_bytes,
             gpu_vendor=self.hardware.gpu_vendor,
-            corral=CorralBeat(instance=instance),
+            corral=CorralBeat(
+                instance=instance,
+                sent_at_ms=sent_at_ms,
+                conditions=[NodeCondition(one.kind, one.reason[:1000], one.remedy[:1000]) for one in conditions],
+            ),
         )
 
 

@@ -103,6 +103,7 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
                 clock=world.clock,
                 ids=world.ids,
                 grants=workshop.leases,
+                conditions=workshop.conditions,
             )
             worker = Worker(settings, world, membership, workshop, listen_on=host, advertise=advertise)
             await worker.run(listener)

@@ -20,6 +20,7 @@ from corral.bus.node_api import (
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
 from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
+from corral.worker.conditions import Conditions
 from corral.worker.frontend_client import FrontendBusy
 from corral.worker.machine import Machine
 
@@ -97,9 +98,10 @@ class Membership:
         clock: Clock,
         ids: Ids,
         grants: Grants,
+        conditions: Conditions,
     ) -> None:
         self._settings = settings
-        self._grants = grants
+        self._grants, self._conditions = grants, conditions
         self._frontend = frontend
         self._machine = machine
         self._addresses = addresses
@@ -231,7 +233,8 @@ class Membership:
 
     async def beat(self) -> None:
         """One heartbeat. Raises NotFound when nobody knows us any more, Fenced when a newer process has our name."""
-        beat = await self._machine.read_beat(self.instance)
+        conditions = await self._conditions.read()
+        beat = await self._machine.read_beat(self.instance, conditions, self._clock.now_ms())
         asked_s = self._grants.now_s()
         try:
             reply = await self._frontend.heartbeat(self.member.node_id, beat, bearer=self.member.bearer)

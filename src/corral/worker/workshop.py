@@ -24,6 +24,7 @@ from corral.system.loops import keep_running
 from corral.system.secret_files import ensure_secret
 from corral.worker.areas import Area
 from corral.worker.backends import Backends
+from corral.worker.conditions import Conditions
 from corral.worker.fetching import artifact_settings, storage_keys
 from corral.worker.grpc_backend import probe_of
 from corral.worker.hardware.nvml import Nvml
@@ -50,6 +51,7 @@ class Workshop:
     artifacts: Fetch
     supervisor: Supervisor
     leases: Leases
+    conditions: Conditions
     backends: Backends
     reporter: Reporter
     models: ModelFiles
@@ -114,6 +116,13 @@ async def _open(
         artifacts=artifacts,
         supervisor=supervisor,
         leases=Leases(data_dir / "leases.json", supervisor, disk=world.disk, clock=world.clock),
+        conditions=Conditions(
+            data_dir,
+            disk=world.disk,
+            clock=world.clock,
+            headroom_bytes=settings.disk_headroom_bytes,
+            ports_left=supervisor.find_exhausted_ports,
+        ),
         backends=backends,
         reporter=Reporter(backends, supervisor, news),
         models=ModelFiles(areas.models, artifacts, Jobs(tasks), untidy.set),

@@ -746,7 +746,8 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description Requests, times, tokens, queues and open requests by model and node, in Prometheus's text form.
+         * @description Requests, times, tokens, queues and open requests by model and node, and how the nodes are, in Prometheus's
+         *     text form.
          */
         get: operations["metrics_metrics_get"];
         put?: never;
@@ -1884,6 +1885,18 @@ export interface components {
          * @enum {string}
          */
         By: "day" | "key" | "model" | "node";
+        /** ConditionView */
+        ConditionView: {
+            /**
+             * Kind
+             * @description disk_pressure, data_directory, clock_skew or ports_exhausted.
+             */
+            kind: string;
+            /** Reason */
+            reason: string;
+            /** Remedy */
+            remedy: string;
+        };
         /** ConfigText */
         ConfigText: {
             /** Config */
@@ -2412,6 +2425,12 @@ export interface components {
          */
         NodeProgressStatus: "queued" | "downloading" | "running_on_worker" | "success" | "error" | "not_applicable" | "cancelled";
         /**
+         * NodeState
+         * @description What people see. LocalAI's statuses, and one more.
+         * @enum {string}
+         */
+        NodeState: "pending" | "joining" | "healthy" | "unhealthy" | "offline" | "draining";
+        /**
          * NodeStatus
          * @enum {string}
          */
@@ -2431,7 +2450,9 @@ export interface components {
             address: string;
             /** Http Address */
             http_address: string;
+            /** @description In LocalAI's words, which know no joining. */
             status: components["schemas"]["NodeStatus"];
+            state: components["schemas"]["NodeState"];
             /**
              * Status Reason
              * @description Why it is so, for people; empty when there is nothing to say.
@@ -2525,6 +2546,11 @@ export interface components {
              * @description What the worker could not find out about its machine.
              */
             problems: string[];
+            /**
+             * Conditions
+             * @description What keeps it from taking new work.
+             */
+            conditions: components["schemas"]["ConditionView"][];
             /** @description A second machine that claims to be this one. */
             conflict: components["schemas"]["ConflictView"] | null;
             /** @description Messages of this machine that lately could not be read or stored. */

@@ -4,7 +4,8 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type Node = Schemas["NodeView"];
-export type NodeStatus = Schemas["NodeStatus"];
+/** As people see it; `status` of a node says the same in LocalAI's words, which know no joining. */
+export type NodeStatus = Schemas["NodeState"];
 export type Gpu = Schemas["GpuView"];
 export type Session = Schemas["SessionView"];
 export type JoinCommand = Schemas["JoinCommand"];

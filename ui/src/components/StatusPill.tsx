@@ -14,6 +14,8 @@ function Mark({ status }: { status: NodeStatus }) {
       return <path d="M6 1.2l5.2 9.4H.8z" fill="currentColor" />;
     case "offline":
       return <path d="M2.9 9.1a4.4 4.4 0 106.2-6.2 4.4 4.4 0 00-6.2 6.2zm0 0l6.2-6.2" fill="none" stroke="currentColor" strokeWidth="1.7" />;
+    case "joining":
+      return <path d="M6 11V4.5M2.8 7.5L6 4.2l3.2 3.3M2 1.2h8" fill="none" stroke="currentColor" strokeWidth="1.7" />;
     case "draining":
       return <path d="M6 1v6.5M2.8 5L6 8.2 9.2 5M2 11h8" fill="none" stroke="currentColor" strokeWidth="1.7" />;
   }

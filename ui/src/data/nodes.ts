@@ -44,17 +44,22 @@ export function createNodesListener(client: QueryClient): (data: string) => void
   return createBatchListener<NodesEvent, SeenNode[]>(client, nodeQueries.list().queryKey, (nodes, events) => applyEvents(nodes, events, Date.now()));
 }
 
-export const isAway = ({ approved, status }: Pick<Node, "approved" | "status">) => approved && (status === "offline" || status === "unhealthy");
+type Standing = Pick<Node, "approved" | "state" | "conditions">;
+
+/** Reachable, and kept from new work by something about the machine. */
+export const isUnfit = ({ state, conditions }: Standing) => state === "unhealthy" && conditions.length > 0;
+
+export const isAway = (node: Standing) => node.approved && (node.state === "offline" || (node.state === "unhealthy" && !isUnfit(node)));
 
 /** When its figures were true; empty while they are. */
-export const figuresAsOf = ({ status, last_heartbeat }: Pick<Node, "status" | "last_heartbeat">) => (status === "offline" ? formatDateTime(last_heartbeat) : "");
+export const figuresAsOf = ({ state, last_heartbeat }: Pick<Node, "state" | "last_heartbeat">) => (state === "offline" ? formatDateTime(last_heartbeat) : "");
 
 /** Why a node gets no orders now. */
 export type Held = "away" | "drained";
 
-export function howHeld(node: Pick<Node, "approved" | "status" | "drain_wanted">): Held | null {
-  if (isAway(node)) return "away";
-  return node.status === "draining" && node.drain_wanted ? "drained" : null;
+export function howHeld(node: Standing & Pick<Node, "drain_wanted">): Held | null {
+  if (isAway(node) || node.state === "joining") return "away";
+  return node.state === "draining" && node.drain_wanted ? "drained" : null;
 }
 
 /** By the node's id; those that get orders are not in it. */

@@ -14,7 +14,7 @@ from pydantic import Field
 from corral.bus.node_api import NodeFacts, decode_facts
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeStatus
+from corral.core.nodes import Node, NodeState, NodeStatus
 from corral.core.presence import Presence
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
@@ -45,6 +45,13 @@ class RefusedView:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionView:
+    kind: Annotated[str, Field(description="disk_pressure, data_directory, clock_skew or ports_exhausted.")]
+    reason: str
+    remedy: str
+
+
 @dataclass(slots=True, kw_only=True)  # not frozen, which takes twice as long to make: there may be a thousand of these
 class NodeView:
     """Byte counts that nobody could read are null, never 0."""
@@ -54,7 +61,8 @@ class NodeView:
     node_type: str
     address: str
     http_address: str
-    status: NodeStatus
+    status: Annotated[NodeStatus, Field(description="In LocalAI's words, which know no joining.")]
+    state: NodeState
     status_reason: Annotated[str, Field(description="Why it is so, for people; empty when there is nothing to say.")]
     total_vram: int | None
     available_vram: int | None
@@ -91,6 +99,7 @@ class NodeView:
     cpu_count: int | None
     gpus: list[GpuView]
     problems: Annotated[list[str], Field(description="What the worker could not find out about its machine.")]
+    conditions: Annotated[list[ConditionView], Field(description="What keeps it from taking new work.")]
     conflict: Annotated[ConflictView | None, Field(description="A second machine that claims to be this one.")]
     refused: Annotated[
         RefusedView | None, Field(description="Messages of this machine that lately could not be read or stored.")
@@ -138,6 +147,8 @@ def _reason(node: Node) -> str:
             return "waits for an administrator's approval" + ("; its worker is not there now" if gone else "")
         case NodeStatus.DRAINING:
             return "gets no new work" + (" (the worker is stopping)" if node.worker_draining else "")
+        case NodeStatus.HEALTHY if node.conditions:
+            return "; ".join(f"{condition.reason}. {condition.remedy}".rstrip() for condition in node.conditions)
         case _:
             return node.presence_reason
 
@@ -175,7 +186,8 @@ def view_node(
         node_type=node.node_type.value,
         address=node.address,
         http_address=node.http_address,
-        status=node.status,
+        status=node.localai_status,
+        state=node.state,
         status_reason=_reason(node) or _unheard(node, now_ms=now_ms, silent_after_s=silent_after_s),
         total_vram=node.total_vram,
         available_vram=available,
@@ -221,6 +233,7 @@ def view_node(
             for gpu in facts.gpus
         ],
         problems=facts.problems,
+        conditions=[ConditionView(kind=one.kind, reason=one.reason, remedy=one.remedy) for one in node.conditions],
         conflict=conflict,
         refused=_refused(node, now_ms),
     )

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, StrictStr
 
 from corral.core.nodes import Node
+from corral.core.presence import Presence
 from corral.frontend.admin.node_view import NodeLoad, NodeView, count_loads, view_node
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
@@ -92,8 +93,8 @@ def node_routes(
             id=node.id,
             name=node.name,
             node_type=node.node_type.value,
-            status=node.status.value,
-            message="node approved; it gets its credentials when it next asks",
+            status=node.localai_status.value,
+            message="approved; " + _what_follows(node),
         )
 
     @router.post("/{node_id}/drain")
@@ -141,6 +142,16 @@ def _add_label_routes(router: APIRouter, stores: Stores, hint: Callable[[], Awai
         await nodes.delete_label(node_id, key, actor=actor)
         await hint()
         return Response(status_code=204)
+
+
+def _what_follows(node: Node) -> str:
+    match node.presence:
+        case Presence.LEFT | Presence.GONE:
+            return "its worker is not running, so it joins when that is started again"
+        case Presence.JOINING | Presence.SUSPECT:
+            return "it joins within a few seconds"
+        case Presence.LIVE:
+            return "it is ready for work"
 
 
 def _add_limit_routes(router: APIRouter, stores: Stores, hint: Callable[[], Awaitable[None]]) -> None:

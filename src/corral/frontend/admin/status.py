@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from corral import __version__
 from corral.core.errors import CorralError
-from corral.core.nodes import NodeStatus
+from corral.core.nodes import NodeState
 from corral.frontend.feed import LiveFeed
 from corral.frontend.join_tokens import JoinTokens
 from corral.settings.roles import FrontendSettings
@@ -71,7 +71,7 @@ class StatusView(BaseModel):
     frontends: list[FrontendStatus]
     store: StoreStatus
     bus: BusStatus
-    nodes: dict[NodeStatus, int]
+    nodes: dict[NodeState, int]
 
 
 class JoinCommand(BaseModel):
@@ -85,7 +85,7 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
 
     @router.get("/api/status")
     async def show_status() -> StatusView:
-        counts = Counter(node.status for node in await stores.nodes.read_all())
+        counts = Counter(node.state for node in await stores.nodes.read_all())
         live = await stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
         return StatusView(
             version=__version__,
@@ -98,7 +98,7 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
                 problem=me.store_problem,
             ),
             bus=BusStatus(url=redact_url(me.settings.bus), connected=me.bus.connected, problem=me.bus.last_problem),
-            nodes={status: counts[status] for status in NodeStatus},
+            nodes={state: counts[state] for state in NodeState},
         )
 
     @router.get("/api/join-command")

@@ -128,7 +128,7 @@ def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> d
     return {
         "node_id": state.node.id,
         "node_name": state.node.name,
-        "node_status": state.node.status.value,
+        "node_status": state.node.localai_status.value,
         "version": found.version if found is not None else "",
         "digest": found.digest if found is not None else "",
         "variant": found.name if found is not None else "",

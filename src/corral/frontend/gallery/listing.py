@@ -146,7 +146,7 @@ def _node_ref(node: Node, backend: ObservedBackend) -> dict[str, Any]:
         "concrete": backend.concrete,
     }
     told = {key: value for key, value in facts.items() if value}
-    return {"node_id": node.id, "node_name": node.name, "node_status": node.status.value, **told}
+    return {"node_id": node.id, "node_name": node.name, "node_status": node.localai_status.value, **told}
 
 
 def list_available(offers: Offers) -> list[dict[str, Any]]:

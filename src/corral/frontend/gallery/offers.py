@@ -192,7 +192,7 @@ class Offers:
             NodeOffer(
                 node_id=node.id,
                 node_name=node.name,
-                node_status=node.status.value,
+                node_status=node.localai_status.value,
                 capability=capability_of(node),
             )
             for node in self.machines

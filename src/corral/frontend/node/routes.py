@@ -22,6 +22,7 @@ from corral.bus.node_api import (
     decode_heartbeat,
     decode_register,
 )
+from corral.core.conditions import Condition, judge_clock
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.core.labels import check_labels
 from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
@@ -87,7 +88,7 @@ class NodeRoutes:
         self._in_flight = in_flight
         self._refused = refused
         self._secrets = Snapshot(stores.nodes.read_key_hashes, clock=clock, every_s=READ_SECRETS_EVERY_S)
-        self._ids = ids
+        self._clock, self._ids = clock, ids
         self._hint = hint
         self.router = APIRouter(prefix="/api/node", tags=["node"])
         add = self.router.add_api_route
@@ -222,6 +223,7 @@ class NodeRoutes:
                     gpu_vendor=beat.gpu_vendor or None,
                 ),
                 instance=beat.corral.instance if beat.corral else None,
+                conditions=self._conditions_of(beat),
                 secret_hash=hash_secret(bearer),
                 joined=joined,
             )
@@ -242,6 +244,17 @@ class NodeRoutes:
             await self._hint()
         grant = self._grants.find(node_id) if outcome.node.key_hash is not None else None
         return MsgspecJson(HeartbeatReply(message="heartbeat received", corral=grant))
+
+    def _conditions_of(self, beat: HeartbeatRequest) -> tuple[Condition, ...] | None:
+        """What the worker tells, and what its clock shows. None where it tells nothing: LocalAI's do not."""
+        told = beat.corral
+        if told is None or told.conditions is None:
+            return None
+        found = [Condition(kind=one.kind, reason=one.reason, remedy=one.remedy) for one in told.conditions]
+        if told.sent_at_ms is not None:
+            skewed = judge_clock(told.sent_at_ms, now_ms=self._clock.now_ms())
+            found += [skewed] if skewed is not None else []
+        return tuple(found)
 
     async def drain(self, node_id: str, request: Request) -> dict[str, str]:
         await self._authorise(node_id, request)

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 from corral.core.errors import Unavailable
-from corral.core.ports import PortPool, PortSpan, plan_ports
+from corral.core.ports import NoPortLeft, PortPool, PortSpan, plan_ports
 from corral.system import Clock
 
 DEFAULT_PORTS = PortSpan(20000, 23999)
@@ -13,6 +13,8 @@ DEFAULT_PORTS = PortSpan(20000, 23999)
 class Ports:
     def __init__(self, pool: PortPool, clock: Clock) -> None:
         self._pool, self._clock = pool, clock
+        self._none_left = False
+        """The last process to ask got none."""
 
     @property
     def in_use(self) -> dict[int, str]:
@@ -31,8 +33,19 @@ class Ports:
                 foreign += 1
                 continue
             self._pool.claim(port, key)
+            self._none_left = False
             return port
+        self._none_left = True
         raise self._pool.exhausted(now_s=now_s, foreign=foreign)
+
+    def find_exhausted(self) -> NoPortLeft | None:
+        """Why the next process would get none. Strangers on our ports are looked for only where they were met."""
+        now_s, foreign = self._clock.monotonic_s(), 0
+        for port in self._pool.candidates("", now_s=now_s):
+            if not self._none_left or can_bind(port):
+                return None
+            foreign += 1
+        return self._pool.exhausted(now_s=now_s, foreign=foreign)
 
     def keep(self, port: int, key: str) -> None:
         """For an adopted process, which has its port already."""

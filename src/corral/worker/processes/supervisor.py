@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from corral.core.errors import Unavailable
+from corral.core.ports import NoPortLeft
 from corral.core.processes import (
     AlreadyRunning,
     BackingOff,
@@ -81,6 +82,10 @@ class Supervisor:
             stop_within_s=stop_within_s,
             before_stop_within_s=before_stop_within_s,
         )
+
+    def find_exhausted_ports(self) -> NoPortLeft | None:
+        """Why no further process would get a port; None while one would."""
+        return self._ports.find_exhausted()
 
     @property
     def logs(self) -> ProcessLogs:

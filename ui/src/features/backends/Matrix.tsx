@@ -64,8 +64,8 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
                 style={{ ...columns, transform: `translateY(${item.start}px)` }}
               >
                 <div role="rowheader" className={styles.node}>
-                  <span title={STATUS_WORDS[node.status]}>
-                    <StatusMark status={node.status} />
+                  <span title={STATUS_WORDS[node.state]}>
+                    <StatusMark status={node.state} />
                   </span>
                   <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.link}>
                     {node.name}

@@ -95,7 +95,7 @@ function NodeList({ nodes, chosen, onChange }: { nodes: readonly SeenNode[]; cho
             <label className={styles.node}>
               <input type="checkbox" checked={chosen.has(node.id)} onChange={() => toggle(node.id)} />
               <span className={styles.name}>{node.name}</span>
-              {node.status === "healthy" ? null : <StatusPill status={node.status} />}
+              {node.state === "healthy" ? null : <StatusPill status={node.state} />}
             </label>
           </li>
         ))}

@@ -67,7 +67,7 @@ function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
             {arrived.map((node) => (
               <li key={node.id} className={styles.arrival}>
                 <strong>{node.name}</strong>
-                <StatusPill status={node.status} />
+                <StatusPill status={node.state} />
                 {node.approved ? null : <ApproveButton node={node} />}
               </li>
             ))}

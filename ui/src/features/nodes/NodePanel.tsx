@@ -28,8 +28,8 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
     <>
       <PanelHeader title={node.name} id={node.id} onClose={onClose}>
         <p className={styles.status}>
-          <StatusPill status={node.status} />
-          {node.draining && node.status !== "draining" ? <span>draining</span> : null}
+          <StatusPill status={node.state} />
+          {node.draining && node.state !== "draining" ? <span>draining</span> : null}
           {reason}
         </p>
       </PanelHeader>

@@ -148,8 +148,8 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
       </div>
       <div role="cell" className={styles.status}>
         <span className={styles.pills}>
-          <StatusPill status={node.status} />
-          {node.draining && node.status !== "draining" ? <span className={styles.also}>draining</span> : null}
+          <StatusPill status={node.state} />
+          {node.draining && node.state !== "draining" ? <span className={styles.also}>draining</span> : null}
           {node.conflict === null ? null : (
             <span className={styles.conflict} title={node.conflict.message}>
               <Icon name="warning" size={13} /> identity claimed twice

@@ -15,6 +15,9 @@ function node(over: Partial<Node> & { name: string }): Node {
     address: "10.0.0.5:50051",
     http_address: "10.0.0.5:50050",
     status: "healthy",
+    state: "healthy",
+    conditions: [],
+    refused: null,
     status_reason: "",
     approved: true,
     draining: false,
@@ -63,13 +66,13 @@ describe("events", () => {
   const roster = received([node({ name: "a" }), node({ name: "b" })], 1000);
 
   test("change, add and remove nodes", () => {
-    const after = applyEvents(roster, [{ changed: [node({ name: "b", status: "offline" }), node({ name: "c" })], removed: ["id-a"] }], 2000);
-    expect(after.map(({ name, status }) => [name, status])).toEqual([["b", "offline"], ["c", "healthy"]]);
+    const after = applyEvents(roster, [{ changed: [node({ name: "b", state: "offline" }), node({ name: "c" })], removed: ["id-a"] }], 2000);
+    expect(after.map(({ name, state }) => [name, state])).toEqual([["b", "offline"], ["c", "healthy"]]);
   });
 
   test("that are older than what is shown are left out", () => {
-    const late = node({ name: "a", status: "pending", updated_at: "2026-08-01T09:59:59Z" });
-    expect(applyEvents(roster, [{ changed: [late], removed: [] }], 2000)[0]?.status).toBe("healthy");
+    const late = node({ name: "a", state: "pending", updated_at: "2026-08-01T09:59:59Z" });
+    expect(applyEvents(roster, [{ changed: [late], removed: [] }], 2000)[0]?.state).toBe("healthy");
   });
 
   test("leave nodes they do not name as they were", () => {
@@ -93,8 +96,8 @@ describe("last seen", () => {
 describe("the view", () => {
   const roster = received(
     [
-      node({ name: "node-10", status: "offline", labels: { tier: "fast" }, available_disk: 10 * GIB }),
-      node({ name: "node-9", status: "pending", approved: false, total_disk: null, available_disk: null }),
+      node({ name: "node-10", state: "offline", labels: { tier: "fast" }, available_disk: 10 * GIB }),
+      node({ name: "node-9", state: "pending", approved: false, total_disk: null, available_disk: null }),
       node({ name: "node-2", gpus: [{ name: "L40S", vendor: "nvidia", memory_total_bytes: 48 * GIB, memory_free_bytes: null, unified: false }] }),
     ],
     0,
@@ -134,20 +137,20 @@ describe("the view", () => {
 
 describe("status", () => {
   test("counts every status, also those nobody has", () => {
-    expect(countByStatus([node({ name: "a" }), node({ name: "b", status: "pending" })])).toEqual({
-      healthy: 1, pending: 1, unhealthy: 0, offline: 0, draining: 0,
+    expect(countByStatus([node({ name: "a" }), node({ name: "b", state: "pending" })])).toEqual({
+      healthy: 1, pending: 1, unhealthy: 0, offline: 0, joining: 0, draining: 0,
     });
   });
 
   test("gives the server's reason before its own words", () => {
-    expect(reasonFor(node({ name: "a", status: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("No answer on the bus for 31 s");
-    expect(reasonFor(node({ name: "a", status: "pending" }))).toBe("Waits for your approval");
+    expect(reasonFor(node({ name: "a", state: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("No answer on the bus for 31 s");
+    expect(reasonFor(node({ name: "a", state: "pending" }))).toBe("Waits for your approval");
   });
 
   test("decides what can be done: a draining node that is away can still be resumed", () => {
-    expect(actionsFor(node({ name: "a", approved: false, status: "offline" }))).toEqual(["approve", "labels", "remove"]);
+    expect(actionsFor(node({ name: "a", approved: false, state: "offline" }))).toEqual(["approve", "labels", "remove"]);
     expect(actionsFor(node({ name: "a" }))).toEqual(["drain", "labels", "remove"]);
-    expect(actionsFor(node({ name: "a", status: "offline", draining: true }))).toEqual(["resume", "labels", "remove"]);
+    expect(actionsFor(node({ name: "a", state: "offline", draining: true }))).toEqual(["resume", "labels", "remove"]);
   });
 });
 

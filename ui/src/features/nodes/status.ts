@@ -5,8 +5,9 @@ import { sentence } from "@/format/text";
 /** What a status means, for when the server gives no reason of its own. */
 const STATUS_MEANING: Record<NodeStatus, string> = {
   pending: "Waits for your approval",
-  unhealthy: "Reachable, but not fit for work",
+  unhealthy: "Reachable but unhealthy",
   offline: "Not heard from",
+  joining: "Approved; not seen to be ready yet",
   draining: "Takes no new work",
   healthy: "",
 };
@@ -16,12 +17,12 @@ export function isStatus(text: string): text is NodeStatus {
 }
 
 export function reasonFor(node: Node): string {
-  return node.status_reason === "" ? STATUS_MEANING[node.status] : sentence(node.status_reason);
+  return node.status_reason === "" ? STATUS_MEANING[node.state] : sentence(node.status_reason);
 }
 
 export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number> {
-  const counts: Record<NodeStatus, number> = { pending: 0, unhealthy: 0, offline: 0, draining: 0, healthy: 0 };
-  for (const node of nodes) counts[node.status] += 1;
+  const counts: Record<NodeStatus, number> = { pending: 0, unhealthy: 0, offline: 0, joining: 0, draining: 0, healthy: 0 };
+  for (const node of nodes) counts[node.state] += 1;
   return counts;
 }
 

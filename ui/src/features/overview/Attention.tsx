@@ -5,7 +5,7 @@ import { Icon } from "@/components/Icon";
 import { Card } from "@/components/Page";
 import { backendQueries } from "@/data/backends";
 import { modelQueries } from "@/data/models";
-import { isAway, type SeenNode } from "@/data/nodes";
+import { isAway, isUnfit, type SeenNode } from "@/data/nodes";
 import { operationQueries } from "@/data/operations";
 import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
@@ -30,7 +30,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
 
   const bus = asked.status.data?.bus;
   const pending = nodes.filter(({ approved }) => !approved);
-  const away = nodes.filter(isAway);
+  const away = nodes.filter((node) => isAway(node) || isUnfit(node));
   const givenUp = asked["orders that were given up"].data ?? [];
   const failing = failingOperations(asked.operations.data ?? [], givenUp);
   const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
@@ -96,8 +96,8 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
           {away.slice(0, MOST_LISTED).map((node) => (
             <Item
               key={node.id}
-              tone={node.status === "offline" ? "bad" : "warn"}
-              text={`${node.name} is ${node.status}`}
+              tone={node.state === "offline" ? "bad" : "warn"}
+              text={`${node.name} is ${node.state}`}
               detail={sentence(node.status_reason)}
               action={
                 <Link to="/nodes/$nodeId" params={{ nodeId: node.id }}>
@@ -106,7 +106,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               }
             />
           ))}
-          <Rest count={away.length} what="machines are away" to={<Link to="/nodes" search={{ status: "unhealthy,offline" }}>Show them</Link>} />
+          <Rest count={away.length} what="nodes are offline or unhealthy" to={<Link to="/nodes" search={{ status: "unhealthy,offline" }}>Show them</Link>} />
         </ul>
       )}
     </Card>

@@ -65,18 +65,24 @@ function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
   const models = useQuery(modelQueries.list()).data;
   const replicas = useQuery(modelQueries.replicas()).data;
   const count = (test: (node: SeenNode) => boolean) => nodes.filter(test).length;
-  const away = count(({ status }) => status === "offline" || status === "unhealthy");
+  const offline = count(({ state }) => state === "offline");
+  const unhealthy = count(({ state }) => state === "unhealthy");
   const pending = count(({ approved }) => !approved);
-  const draining = count(({ status }) => status === "draining");
+  const draining = count(({ state }) => state === "draining");
   const ready = replicas?.filter(({ corral_state }) => corral_state === "ready");
   return (
     <p className={styles.pulse} aria-label="Fleet pulse">
       <span className={styles.part}>
-        <StatusMark status="healthy" /> <strong>{count(({ status }) => status === "healthy")}</strong> healthy
+        <StatusMark status="healthy" /> <strong>{count(({ state }) => state === "healthy")}</strong> healthy
       </span>
       <span className={styles.part}>
-        <StatusMark status="offline" /> <strong>{away}</strong> away
+        <StatusMark status="offline" /> <strong>{offline}</strong> offline
       </span>
+      {unhealthy > 0 ? (
+        <span className={styles.part}>
+          <StatusMark status="unhealthy" /> <strong>{unhealthy}</strong> unhealthy
+        </span>
+      ) : null}
       <span className={styles.part}>
         <StatusMark status="pending" /> <strong>{pending}</strong> pending
       </span>

@@ -1,0 +1,36 @@
+"""What keeps a reachable node from taking new work. What runs there goes on; nothing new is placed there."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+CLOCK_TOLERANCE_MS = 60_000
+
+
+class ConditionKind(StrEnum):
+    DISK_PRESSURE = "disk_pressure"
+    DATA_DIRECTORY = "data_directory"
+    CLOCK_SKEW = "clock_skew"
+    PORTS_EXHAUSTED = "ports_exhausted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Told by the worker, or found by a frontend. Present means that it holds."""
+
+    kind: str
+    """One of ours; a newer worker may know others."""
+    reason: str
+    remedy: str
+
+
+def judge_clock(sent_at_ms: int, *, now_ms: int) -> Condition | None:
+    """Of a heartbeat that took a few seconds at most. Credentials and leases are judged by clocks."""
+    off_ms = sent_at_ms - now_ms
+    if abs(off_ms) <= CLOCK_TOLERANCE_MS:
+        return None
+    direction = "ahead of" if off_ms > 0 else "behind"
+    return Condition(
+        kind=ConditionKind.CLOCK_SKEW,
+        reason=f"its clock is {abs(off_ms) / 1000:.0f} s {direction} the frontend's",
+        remedy="Set the clock and keep it right with NTP (`timedatectl set-ntp true`).",
+    )

@@ -1,0 +1,1 @@
+ALTER TABLE nodes ADD COLUMN conditions TEXT NOT NULL DEFAULT '[]';
