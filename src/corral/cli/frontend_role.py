@@ -204,7 +204,6 @@ class FrontendRole:
             grants=self._watch.grants,
             feed=self._feed,
             galleries=self._galleries,
-            clock=self._clock,
             ids=self._ids,
             hint=self._hints.tell,
             model_gallery=ModelGallery(self._artifacts, self._galleries),
