@@ -91,7 +91,7 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
             [],
             DriftCause.MISSING,
             None,
-            id="what-failed-for-good-is-shown-and-left-to-people",
+            id="what-failed-until-its-retries-were-exhausted-is-shown-and-rests",
         ),
         pytest.param(state(wish=replace(DONE, state=IntentState.CANCELLED)), [], None, None, id="cancelled-is-no-wish"),
         pytest.param(

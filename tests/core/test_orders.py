@@ -10,12 +10,21 @@ from corral.core.intents import IntentState, Verb, Wish
 from corral.core.nodes import Node, NodeId, NodeType
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Order
-from corral.core.orders import NodeState, pick_upgrades, plan_deletes, plan_rollbacks, spare_frozen, spare_rolled_back
+from corral.core.orders import (
+    NodeState,
+    complete_digest,
+    find_holds,
+    pick_upgrades,
+    plan_deletes,
+    plan_held,
+    plan_rollbacks,
+    spare_frozen,
+    spare_rolled_back,
+)
 from corral.core.policies import OnDrift, policy_for
 from corral.core.rollout import plan_upgrade
-from corral.core.targets import Target, pick_nodes
-from corral.core.upgrades import Offered, find_upgrades, installed_names
-from corral.core.variants import Unfit
+from corral.core.targets import Target, find_node, pick_nodes
+from corral.core.upgrades import Offered, Unknown, find_unchecked, find_upgrades, installed_names
 
 
 def named(name: str, **fields: object) -> Node:
@@ -161,8 +170,13 @@ def test_a_localai_worker_has_nothing_to_go_back_to() -> None:
     assert "LocalAI" in skip.reason
 
 
+PLAIN = ObservedBackend(name="cpu-echo", digest=OLD, uri="https://files.test/echo.tar.gz")
+V2 = Offered(variant="cpu-echo", digest="", version="2.0", uris=("https://files.test/echo-2.tar.gz",))
+SAME_PLACE = Offered(variant="cpu-echo", digest="", version="", uris=(PLAIN.uri,))
+
+
 @pytest.mark.parametrize(
-    ("found", "offered", "cause"),
+    ("found", "offered", "expected"),
     [
         pytest.param(HAS_NEW, Offered(variant="cpu-echo", digest=NEW, version=""), None, id="up-to-date"),
         pytest.param(HAS_OLD, Offered(variant="cpu-echo", digest=NEW, version=""), "wrong_version", id="behind"),
@@ -171,15 +185,87 @@ def test_a_localai_worker_has_nothing_to_go_back_to() -> None:
             replace(HAS_OLD, version="1"), Offered(variant="cpu-echo", digest="", version="2"), "wrong_version",
             id="by-version-where-there-is-no-digest",
         ),
-        pytest.param(HAS_OLD, Offered(variant="cpu-echo", digest="", version=""), None, id="unknown-is-not-behind"),
-        pytest.param(HAS_OLD, Unfit("nothing fits"), None, id="not-offered-any-more"),
+        pytest.param(PLAIN, V2, "wrong_version", id="an-entry-that-got-a-version-and-another-address"),
+        pytest.param(PLAIN, replace(V2, version=""), "wrong_version", id="an-entry-that-got-another-address"),
+        pytest.param(PLAIN, replace(V2, uris=(PLAIN.uri,)), "wrong_version", id="an-entry-that-got-a-version"),
+        pytest.param(replace(PLAIN, version="2.0"), replace(V2, uris=("x", PLAIN.uri)), None, id="from-a-mirror"),
+        pytest.param(replace(PLAIN, version="2.0"), V2, "wrong_version", id="the-same-version-from-elsewhere"),
+        pytest.param(PLAIN, SAME_PLACE, "tells a version or a digest", id="nothing-to-compare"),
+        pytest.param(
+            replace(PLAIN, uri="pypi://echo==1"), replace(SAME_PLACE, uris=("pypi://echo==1",)), None,
+            id="a-package-that-never-changes",
+        ),
+        pytest.param(HAS_OLD, Unknown("the registry is away"), "the registry is away", id="nobody-can-tell"),
     ],
 )  # fmt: skip
-def test_find_upgrades(found: ObservedBackend, offered: Offered | Unfit, cause: str | None) -> None:
+def test_what_is_newer_what_is_not_and_what_nobody_can_tell(
+    found: ObservedBackend, offered: Offered | Unknown, expected: str | None
+) -> None:
     node = state(found, FAMILY, wish=DONE)
-    upgrades = find_upgrades([node], {("echo", node.node.id): offered})
-    assert [one.cause for upgrade in upgrades.values() for one in upgrade.nodes] == ([cause] if cause else [])
+    offers = {("echo", node.node.id): offered}
+    causes = [one.cause for upgrade in find_upgrades([node], offers).values() for one in upgrade.nodes]
+    reasons = [one.reason for nodes in find_unchecked([node], offers).values() for one in nodes]
+    if expected is None or expected.startswith("wrong"):
+        assert (causes, reasons) == ([expected] if expected else [], [])
+    else:
+        assert (causes, len(reasons)) == ([], 1)
+        assert expected in reasons[0]
     assert list(installed_names([node])) == ["echo"], "under the name it was installed by"
+
+
+def test_of_a_localai_worker_that_tells_no_version_nothing_can_be_told() -> None:
+    node = state(replace(PLAIN, digest="", uri=""), wish=DONE, key_hash=None)
+    offers = {("echo", node.node.id): V2}
+    assert find_upgrades([node], offers) == {}
+    assert len(find_unchecked([node], offers)["echo"]) == 1
+
+
+def test_a_version_without_a_digest_that_was_rolled_back_is_spared() -> None:
+    """An archive at an address of its own: what it contains is only known when it has arrived."""
+    second = Wish(element="echo", name="cpu-echo", version="2.0", uris=V2.uris)
+    found = ObservedBackend(name="cpu-echo", digest=NEW, version="2.0", uri=V2.uris[0], versions=(NEW, OLD))
+    running = state(found, FAMILY, wish=replace(DONE, verb=Verb.UPGRADE, wish=second))
+    ((order,), _) = plan_rollbacks([running], "echo", to=None, wishes={})
+    held = state(PLAIN, FAMILY, wish=replace(DONE, verb=Verb.ROLLBACK, wish=order.wish))
+    again = Order(node_id=held.node.id, node_name="n", backend="echo", wish=second)
+    assert spare_rolled_back([again], [held])[0] == []
+    (lagging,) = find_upgrades([held], {("echo", held.node.id): V2})["echo"].nodes
+    assert lagging.rolled_back
+    cancelled = replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, wish=second, generation=20)
+    after = replace(state(PLAIN, wish=cancelled), restored={"echo": held.newest["echo"]})
+    assert spare_rolled_back([again], [after])[0] == [], "an upgrade that was cancelled changes nothing"
+
+
+def test_who_waits_for_the_first_install_gets_the_new_version_and_after_a_rollback_the_old_one() -> None:
+    waiting = NodeState(node=SLOW, backends=[], newest={"echo": replace(DONE, state=IntentState.PENDING)})
+    has = NodeState(node=FAST, backends=[replace(HAS_NEW, versions=(NEW, OLD)), FAMILY], newest={"echo": DONE})
+    assert pick_upgrades([waiting, has], "echo") == [waiting, has]
+    orders, _ = plan_rollbacks([has], "echo", to=None, wishes={OLD: Wish(element="echo", uris=("oci://r/e@old",))})
+    (hold,) = find_holds(orders)
+    assert (hold.name, hold.digest, hold.left) == ("cpu-echo", OLD, (NEW,))
+    (order,) = plan_held([waiting, has], "echo", [hold])
+    assert (order.node_name, order.verb, order.wish.digest) == ("slow", Verb.INSTALL, OLD)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("sha256:abc123", "sha256:abc123ff"),
+        ("ABC123", "sha256:abc123ff"),
+        ("sha256:abc123ff", "sha256:abc123ff"),
+        ("dead", "dead"),
+    ],
+)
+def test_the_beginning_of_a_digest_will_do(wanted: str, expected: str) -> None:
+    found = ObservedBackend(name="echo", digest=NEW, versions=("sha256:abc123ff", "sha256:abc9"))
+    assert complete_digest(wanted, [state(found)], "echo") == expected
+    with pytest.raises(InvalidInput, match="several versions"):
+        complete_digest("abc", [state(found)], "echo")
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert find_node(ALL, "FAST") is FAST
+    assert find_node([*ALL, named("Fast")], "fast") is FAST, "the very name goes before"
 
 
 def test_every_node_is_in_the_one_wave_there_is() -> None:

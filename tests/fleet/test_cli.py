@@ -156,7 +156,8 @@ def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFl
     for words in (["upgrades"], ["upgrade", "--all"]):
         told = shell.run("backends", *words)
         assert "Everything is up to date" not in told
-        assert f"mine: installed from {source}, not checked; `corral backends upgrade mine`" in told
+        assert f"mine: cannot be checked on one: neither its gallery nor {source} tells" in told
+        assert "`corral backends upgrade mine` fetches what is there now" in told
 
 
 def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:

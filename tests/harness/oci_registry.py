@@ -48,6 +48,7 @@ class OciRegistry:
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.log = directory / "log"
+        self._data = directory / "data"
         config = directory / "config.yml"
         config.write_text(
             f"version: 0.1\nlog: {{accesslog: {{disabled: false}}}}\n"
@@ -103,6 +104,11 @@ class OciRegistry:
         """How often a blob of at least that size was fetched, by the registry's own log."""
         sizes = re.findall(r'"GET /v2/\S+/blobs/sha256:\S+ HTTP/1\.1" 200 (\d+) ', self.log.read_text(errors="replace"))
         return sum(int(size) >= from_bytes for size in sizes)
+
+    def forget(self, repository: str, digest: str) -> None:
+        """As after a collection of what no tag names any more."""
+        kept = self._data / "docker" / "registry" / "v2" / "repositories" / repository / "_manifests" / "revisions"
+        shutil.rmtree(kept / "sha256" / digest.removeprefix("sha256:"))
 
     def stop(self) -> None:
         self._process.terminate()

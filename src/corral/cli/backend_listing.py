@@ -93,7 +93,7 @@ def list_backends(api: Api, name: str | None) -> None:
     """Which machine has which version of what."""
     fleet = api.call("GET", "api", "fleet", "backends")
     if name is not None:
-        fleet = [backend for backend in fleet if backend["name"] == name]
+        fleet = [backend for backend in fleet if backend["name"].lower() == name.lower()]
     if api.as_json:
         print_json(fleet)
         return
@@ -128,7 +128,7 @@ def _drift(node: dict[str, Any]) -> str:
 @client_command
 @click.option("--check", is_flag=True, help="Have galleries and registries asked anew first.")
 def list_upgrades(api: Api, check: bool) -> None:
-    """What has something newer, and machines unlike the others."""
+    """What has something newer, machines unlike the others, and what cannot be checked."""
     if check:
         api.call("POST", "api", "backends", "upgrades", "check", query={"wait": "true"})
     upgrades = api.call("GET", "api", "backends", "upgrades")
@@ -185,11 +185,15 @@ def _outlook(api: Api) -> list[str]:
             for node in backend["nodes"]
             if node.get("rolled_back") and (backend["name"], node["node_id"]) not in free
         ]
-        sources = sorted({clean(node["unchecked_source"]) for node in backend["nodes"] if node.get("unchecked_source")})
+        unchecked: dict[str, list[str]] = {}
+        for node in backend["nodes"]:
+            if node.get("unchecked"):
+                unchecked.setdefault(clean(node["unchecked"]), []).append(clean(node["node_name"]))
         upgrade = command(f"backends upgrade {name}")
         if held:
             notes.append(f"{name}: rolled back on {', '.join(held)} and held there; `{upgrade}` takes the newest again")
         notes += [
-            f"{name}: installed from {source}, not checked; `{upgrade}` fetches what is there now" for source in sources
+            f"{name}: cannot be checked on {', '.join(nodes)}: {reason}; `{upgrade}` fetches what is there now"
+            for reason, nodes in sorted(unchecked.items())
         ]
     return notes

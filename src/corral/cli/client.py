@@ -86,8 +86,9 @@ class Api:
     def find_node(self, name_or_id: str) -> Any:
         nodes = self.call("GET", "api", "nodes")
         exact = [node for node in nodes if name_or_id in (node["id"], node["name"])]
+        alike = [node for node in nodes if node["name"].lower() == name_or_id.lower()]
         begun = [node for node in nodes if len(name_or_id) >= 4 and node["id"].startswith(name_or_id)]
-        found = exact or begun
+        found = exact or alike or begun
         if len(found) > 1:
             raise Conflict(f"{name_or_id!r} fits {len(found)} nodes; give the whole id of the one you mean")
         if found:

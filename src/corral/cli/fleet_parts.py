@@ -7,6 +7,7 @@ from corral.bus.client import Bus
 from corral.controller.attempts import OrderLimits
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
+from corral.controller.fleet_builds import FleetBuilds
 from corral.controller.intents import IntentController
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
@@ -15,6 +16,7 @@ from corral.controller.reports import Reports
 from corral.controller.resolve import Resolver
 from corral.controller.switch import ReplicaSwitch
 from corral.controller.upgrades import UpgradeCheck
+from corral.core.dead_letters import patience_of
 from corral.core.intents import RetryLimits
 from corral.frontend.admin.status import Self
 from corral.frontend.gallery.service import Galleries
@@ -59,6 +61,7 @@ class FleetParts:
             await hint("operations")
 
         resolver = self.resolver = Resolver(galleries, artifacts, stores.kept_builds)
+        self.builds = FleetBuilds(resolver, stores.version_holds)
         self.fleet = Fleet(
             nodes=stores.nodes,
             observed=stores.observed,
@@ -91,6 +94,8 @@ class FleetParts:
             changes=stores.intents,
             fleet=self.fleet,
             resolver=resolver,
+            holds=stores.version_holds,
+            patience=patience_of(order_limits(me.settings).retry),
             admissions=stores.admission,
             leases=stores.leases,
             clock=clock,

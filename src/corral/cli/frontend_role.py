@@ -167,7 +167,7 @@ class FrontendRole:
             holder=self._me.id,
             stores=self._stores,
             bus=self._bus,
-            builds=self._fleet.resolver,
+            builds=self._fleet.builds,
             peers=self._fleet.peers,
             traffic=self._inflight,
             grpc=LocalAiLoader(shared_token=token),

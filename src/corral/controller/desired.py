@@ -1,18 +1,20 @@
 """Keeps what was wanted true: on nodes that join, are approved, return or lost their disks, and after every mishap."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import structlog
 
 from corral.controller.fleet import Fleet
+from corral.controller.lookups import Answer, Holds, Impossible, LookUps
 from corral.controller.prospects import ProspectReader
-from corral.controller.resolve import Resolver, wish_of
-from corral.core.drift import FleetPicture, Heal, plan_heal
+from corral.controller.resolve import Resolver
+from corral.core.dead_letters import Patience
+from corral.core.drift import FleetPicture, Heal, find_stuck, plan_heal
 from corral.core.errors import CorralError
-from corral.core.intents import Verb, Wish
+from corral.core.intents import Intent, IntentState, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedProcess
 from corral.core.operations import Admission, Order
@@ -20,7 +22,6 @@ from corral.core.orders import NodeState
 from corral.core.policies import Policy
 from corral.core.rivals import names_in
 from corral.core.targets import Target, takes_backends
-from corral.core.variants import Unfit
 from corral.core.wants import find_open_questions, find_rival, find_wants
 from corral.store.admission import Admitted
 from corral.store.leases import Lease
@@ -38,8 +39,6 @@ NODES_AT_ONCE = 50
 OVERLAP_MS = 5000
 """A transaction may commit a little after the time it wrote."""
 SETTLE_MS = 3000
-AGAIN_AFTER_S = 60.0
-"""When something that could not be looked up is looked up again."""
 ACTOR = "policy"
 
 
@@ -62,6 +61,8 @@ class ChangeSource(Protocol):
 class Admissions(Protocol):
     async def admit(self, admission: Admission) -> Admitted: ...
 
+    async def renew(self, intent: Intent, wish: Wish, note: str) -> bool: ...
+
 
 class Leases(Protocol):
     async def hold(self, name: str, holder: str, *, ttl_s: float, fresh: bool = False) -> Lease | None: ...
@@ -80,6 +81,8 @@ class DesiredState:
         changes: ChangeSource,
         fleet: Fleet,
         resolver: Resolver,
+        holds: Holds,
+        patience: Patience,
         admissions: Admissions,
         leases: Leases,
         clock: Clock,
@@ -90,13 +93,19 @@ class DesiredState:
         self._fleet, self._resolver, self._admissions, self._leases = fleet, resolver, admissions, leases
         self._clock, self._ids, self._on_change, self._changes = clock, ids, on_change, changes
         self._prospects = ProspectReader(resolver, clock)
+        self._lookups = LookUps(resolver, holds, clock=clock, on_answer=self._look_at)
+        self._patience = patience
         self._poked = asyncio.Event()
         self._lease: Lease | None = None
-        self._not_before_s: dict[tuple[str, NodeId], float] = {}
+        self._edition: int | None = None
+        self._galleries_changed_ms = 0
         self._since_ms = 0
         self._all_due_s = 0.0
         self._restless: dict[NodeId, float] = {}
         """Nodes on which something changed, and until when they are looked at: what has just ended has to settle."""
+
+        self._due_s: dict[NodeId, float] = {}
+        """Nodes on which something failed for good, and when it may be tried again."""
 
     def poke(self) -> None:
         self._poked.set()
@@ -117,13 +126,16 @@ class DesiredState:
         )
 
     async def run(self) -> None:
-        while True:
-            await self._turn()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._poked.wait()
-            await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            self._poked.clear()
+        try:
+            while True:
+                await self._turn()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._poked.wait()
+                await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
+                self._poked.clear()
+        finally:
+            self._lookups.close()
 
     async def release(self) -> None:
         if self._lease is not None:
@@ -140,29 +152,58 @@ class DesiredState:
         policies = await self._policies.read_all()
         for start in range(0, len(nodes), NODES_AT_ONCE):
             states = await self._fleet.read_states(nodes[start : start + NODES_AT_ONCE])
-            heals = plan_heal(states, policies, now_ms=now_ms, settle_ms=SETTLE_MS)
-            due = [heal for heal in heals if now_s >= self._not_before_s.get((heal.backend, heal.node_id), 0.0)]
-            groups: dict[tuple[str, Verb], list[Heal]] = {}
-            for heal in due:
-                groups.setdefault((heal.backend, heal.verb), []).append(heal)
+            self._note_due(states, now_ms, now_s)
             by_id = {state.node.id: state for state in states}
-            for (backend, verb), group in groups.items():
+            heals = plan_heal(
+                states,
+                policies,
+                now_ms=now_ms,
+                settle_ms=SETTLE_MS,
+                patience=self._patience,
+                galleries_changed_ms=self._galleries_changed_ms,
+            )
+            for (backend, verb), group in _by_order(heals):
                 await self._heal(backend, verb, group, by_id, policies)
+            self._lookups.check(find_stuck(states), {id_: state.node for id_, state in by_id.items()}, self._renew)
             await asyncio.sleep(0)  # a large fleet must not delay requests
 
     async def _worth_a_look(self, now_s: float) -> tuple[int, list[Node]]:
         """The store's time, and the nodes."""
         now_ms, changed, policy_changed = await self._changes.read_changed(self._since_ms)
-        look_at_all = self._since_ms == 0 or policy_changed or now_s >= self._all_due_s
+        look_at_all = self._since_ms == 0 or policy_changed or now_s >= self._all_due_s or self._is_new_edition(now_ms)
         self._since_ms = now_ms - OVERLAP_MS
         if look_at_all:
             self._all_due_s = now_s + LOOK_AT_ALL_EVERY_S
         self._restless = {node_id: until_s for node_id, until_s in self._restless.items() if until_s > now_s}
         self._restless.update(dict.fromkeys(changed, now_s + 2 * SETTLE_MS / 1000))
-        if not look_at_all and not self._restless:
+        due = {node_id for node_id, due_s in self._due_s.items() if due_s <= now_s}
+        if not look_at_all and not self._restless and not due:
             return now_ms, []
         nodes = await self._nodes.read_all()
-        return now_ms, nodes if look_at_all else [node for node in nodes if node.id in self._restless]
+        return now_ms, nodes if look_at_all else [node for node in nodes if node.id in self._restless or node.id in due]
+
+    def _is_new_edition(self, now_ms: int) -> bool:
+        before, self._edition = self._edition, self._resolver.edition
+        if before is None or before == self._edition:
+            return False
+        self._galleries_changed_ms = now_ms
+        return True
+
+    def _look_at(self, nodes: Iterable[NodeId]) -> None:
+        """There is an answer that orders for them waited for."""
+        until_s = self._clock.monotonic_s() + 2 * SETTLE_MS / 1000
+        self._restless.update(dict.fromkeys(nodes, until_s))
+        self.poke()
+
+    def _note_due(self, states: Iterable[NodeState], now_ms: int, now_s: float) -> None:
+        waits = (self._patience.on_change_after_ms, self._patience.again_after_ms)
+        for state in states:
+            ends = [one.finished_at or 0 for one in state.newest.values() if one.state is IntentState.DEAD_LETTERED]
+            due = [end + wait_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
+            if due:
+                self._due_s[state.node.id] = now_s + (min(due) - now_ms) / 1000
+            else:
+                self._due_s.pop(state.node.id, None)
 
     async def _heal(
         self,
@@ -172,22 +213,21 @@ class DesiredState:
         states: Mapping[NodeId, NodeState],
         policies: Sequence[Policy],
     ) -> None:
-        orders = []
-        for heal in group:
-            state = states[heal.node_id]
-            known = heal.resolved or verb is Verb.DELETE
-            wish = heal.wish if known else await self._look_up(heal, state, policies)
-            if wish is not None:
-                orders.append(
-                    Order(
-                        node_id=heal.node_id,
-                        node_name=state.node.name,
-                        backend=backend,
-                        wish=wish,
-                        expected_generation=heal.expected_generation,
-                        asked_generation=heal.asked_generation,
-                    )
-                )
+        found = {heal: self._find_wish(heal, states[heal.node_id], policies) for heal in group}
+        self._lookups.ask([(heal, states[heal.node_id].node) for heal in group if found[heal] is None])
+        orders = [
+            Order(
+                node_id=heal.node_id,
+                node_name=states[heal.node_id].node.name,
+                backend=backend,
+                wish=answer.wish,
+                note=answer.note,
+                expected_generation=heal.expected_generation,
+                asked_generation=heal.asked_generation,
+            )
+            for heal, answer in found.items()
+            if isinstance(answer, Answer)
+        ]
         if not orders:
             return
         admission = Admission(
@@ -205,30 +245,35 @@ class DesiredState:
         await self._admissions.admit(admission)
         await self._on_change()
 
-    async def _look_up(self, heal: Heal, state: NodeState, policies: Sequence[Policy]) -> Wish | None:
-        wish, node = heal.wish, state.node
-        try:
-            if wish.galleries:
-                return wish
-            found = (await self._resolver.resolve_wish(wish, heal.backend, [node]))[node.id]
-        except CorralError as error:
-            self._later(heal, str(error))
-            return None
-        if isinstance(found, Unfit):
-            self._later(heal, found.reason)
-            return None
-        galleries = "" if wish.uri else self._resolver.galleries_text()
-        resolved = wish_of(found, element=wish.element, uri=wish.uri, galleries=galleries)
+    def _find_wish(self, heal: Heal, state: NodeState, policies: Sequence[Policy]) -> Answer | Impossible | None:
+        """None where galleries and registries have to be asked first."""
+        foreign = bool(heal.wish.galleries) and not heal.wish.uris  # only the worker looks into those
+        if heal.verb is Verb.DELETE or foreign:
+            return Answer(heal.wish)
+        if heal.resolved and not heal.failed_before:
+            return Answer(heal.wish)
+        answer = self._lookups.take(heal, state.node)
+        if not isinstance(answer, Answer):
+            return answer
         # Only now it is known under which names it would be there.
-        names = names_in(heal.backend, resolved)
+        names = names_in(heal.backend, answer.wish)
         rival = find_rival(find_wants(state, policies), heal.verb, names, heal.asked_generation)
-        if rival is not None:
-            self._later(heal, f"{rival} was deleted since")
-            return None
-        return resolved
+        return Impossible(f"{rival} was deleted since") if rival is not None else answer
 
-    def _later(self, heal: Heal, reason: str) -> None:
-        key = (heal.backend, heal.node_id)
-        if key not in self._not_before_s:
-            log.info("desired.not_possible", backend=heal.backend, node=heal.node_id, reason=reason)
-        self._not_before_s[key] = self._clock.monotonic_s() + AGAIN_AFTER_S
+    async def _renew(self, intent: Intent, wish: Wish, note: str) -> None:
+        try:
+            renewed = await self._admissions.renew(intent, wish, note)
+        except CorralError as error:  # it is looked at again
+            log.warning("desired.not_renewed", backend=intent.backend, node=intent.node_id, error=str(error))
+            return
+        if renewed:
+            log.info("desired.resolved_again", backend=intent.backend, node=intent.node_id, reason=note)
+            await self._on_change()
+
+
+def _by_order(heals: Iterable[Heal]) -> list[tuple[tuple[str, Verb], list[Heal]]]:
+    """Deletes first: what was deleted while a machine was away must not be used there."""
+    groups: dict[tuple[str, Verb], list[Heal]] = {}
+    for heal in heals:
+        groups.setdefault((heal.backend, heal.verb), []).append(heal)
+    return sorted(groups.items(), key=lambda group: (group[0][1] is not Verb.DELETE, group[0][0]))

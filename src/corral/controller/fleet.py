@@ -2,23 +2,27 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from corral.controller.resolve import Resolver, wish_of
+from corral.controller.resolve import Resolution, Resolver, wish_of
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.fleet_requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
-from corral.core.intents import Intent, Verb, Wish
+from corral.core.intents import Intent, IntentState, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import Admission, Order
 from corral.core.orders import (
     NodeState,
+    complete_digest,
+    find_holds,
     newest_by_node,
+    pick_holders,
     pick_upgrades,
     plan_deletes,
+    plan_held,
     plan_rollbacks,
     spare_frozen,
     spare_rolled_back,
@@ -26,7 +30,8 @@ from corral.core.orders import (
 from corral.core.policies import Ensure, Policy, PolicyChange
 from corral.core.rollout import plan_upgrade
 from corral.core.targets import Skipped, Target, pick_nodes
-from corral.core.variants import Unfit
+from corral.core.upgrades import Offered, Unknown
+from corral.core.variants import Unfit, Unresolved
 from corral.store.admission import Admitted
 from corral.system import Ids
 
@@ -44,6 +49,8 @@ class ObservedBackends(Protocol):
 
 class Intents(Protocol):
     async def read_newest(self, ids: Iterable[NodeId]) -> list[Intent]: ...
+
+    async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]: ...
 
     async def find_wishes(self, backend: str) -> dict[str, Wish]: ...
 
@@ -66,6 +73,7 @@ class _Plan:
     orders: Sequence[Order]
     skipped: Sequence[Skipped] = ()
     policy: PolicyChange | None = None
+    holds: Sequence[Wish] = ()
     rollout: str = ""
 
 
@@ -125,6 +133,7 @@ class Fleet:
             skipped=tuple(planned.skipped),
             node_id=wanted.scoped_to,
             policy=planned.policy,
+            holds=tuple(planned.holds) if wanted.target.is_lasting else (),
             idempotency_key=key,
             request_hash=mark,
             plan=planned.rollout,
@@ -136,6 +145,9 @@ class Fleet:
     # What it means for each node
 
     async def _plan_install(self, wanted: InstallWanted) -> _Plan:
+        if not wanted.uri and not wanted.galleries:
+            await self._resolver.look_up(wanted.element)
+            wanted = replace(wanted, element=await self._resolver.name_of(wanted.element))
         backend = plain_name(wanted.element) if not wanted.uri else wanted.name
         if not backend:
             raise InvalidInput("say what to install: a gallery's name, or a location and a name for it")
@@ -154,15 +166,17 @@ class Fleet:
         return _Plan(backend=backend, orders=orders, skipped=skipped, policy=policy)
 
     async def _plan_upgrade(self, wanted: UpgradeWanted) -> _Plan:
-        backend = plain_name(wanted.element)
-        states = pick_upgrades(await self.read_targeted(wanted.target), backend)
+        targeted = await self.read_targeted(wanted.target)
+        element = _as_known(wanted.element, targeted)
+        backend = plain_name(element)
+        states = pick_upgrades(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
         states, frozen = spare_frozen(states, backend, await self._policies.read_all())
         if not states:
             raise Conflict(frozen[0].reason)
         await self._resolver.look_again()
-        orders, skipped = await self.plan_upgrades(wanted.element, states)
+        orders, skipped = await self.plan_upgrades(element, states)
         skipped += frozen
         if wanted.spare_rolled_back:
             orders, spared = spare_rolled_back(orders, states)
@@ -171,9 +185,9 @@ class Fleet:
         return _Plan(backend=backend, orders=orders, skipped=skipped, rollout=msgspec.json.encode(rollout).decode())
 
     async def _plan_delete(self, wanted: DeleteWanted) -> _Plan:
-        backend = plain_name(wanted.element)
-        states = await self.read_targeted(wanted.target)
-        known = any(policy.backend == backend for policy in await self._policies.read_all()) or any(
+        states, policies = await self.read_targeted(wanted.target), await self._policies.read_all()
+        backend = plain_name(_as_known(wanted.element, states, policies))
+        known = any(policy.backend == backend for policy in policies) or any(
             state.find(backend) or state.newest.get(state.key_of(backend)) or state.told_to_have(backend)
             for state in states
         )
@@ -187,17 +201,21 @@ class Fleet:
         )
 
     async def _plan_rollback(self, wanted: RollbackWanted) -> _Plan:
-        backend = plain_name(wanted.element)
-        states = pick_upgrades(await self.read_targeted(wanted.target), backend)
+        targeted = await self.read_targeted(wanted.target)
+        backend = plain_name(_as_known(wanted.element, targeted))
+        states = pick_holders(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to go back from")
+        to = complete_digest(wanted.to, states, backend) if wanted.to else None
         wishes: dict[str, Wish] = {}
         for name in sorted({state.key_of(backend) for state in states}):
             wishes.update(await self._intents.find_wishes(name))
-        orders, skipped = plan_rollbacks(states, backend, to=wanted.to, wishes=wishes)
+        orders, skipped = plan_rollbacks(states, backend, to=to, wishes=wishes)
         if not orders:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
-        return _Plan(backend=backend, orders=orders, skipped=skipped)
+        holds = find_holds(orders)
+        waiting = plan_held(targeted, backend, holds)
+        return _Plan(backend=backend, orders=[*orders, *waiting], skipped=skipped, holds=holds)
 
     # Parts
 
@@ -211,9 +229,18 @@ class Fleet:
             part = nodes[start : start + STATES_AT_ONCE]
             ids = [node.id for node in part]
             observed = await self._observed.read_backends(ids)
-            newest = newest_by_node(await self._intents.read_newest(ids))
+            orders = await self._intents.read_newest(ids)
+            cancelled = [order for order in orders if order.state is IntentState.CANCELLED]
+            restored = newest_by_node(await self._intents.read_restored(cancelled))
+            newest = newest_by_node(orders)
             states += [
-                NodeState(node=node, backends=observed.get(node.id), newest=newest.get(node.id, {})) for node in part
+                NodeState(
+                    node=node,
+                    backends=observed.get(node.id),
+                    newest=newest.get(node.id, {}),
+                    restored=restored.get(node.id, {}),
+                )
+                for node in part
             ]
         return states
 
@@ -227,7 +254,6 @@ class Fleet:
         if wanted.uri:
             found = await self._resolver.resolve_location(wanted.uri, backend, wanted.alias, nodes)
         else:
-            await self._resolver.look_up(wanted.element)
             found = await self._resolver.resolve(wanted.element, nodes)
         galleries = "" if wanted.uri else self._resolver.galleries_text()
         by_build = {
@@ -250,43 +276,80 @@ class Fleet:
         """Each node gets the newest of the build it has; what came from outside the galleries, from there again."""
         orders: list[Order] = []
         skipped: list[Skipped] = []
-        for (asked, uri, name, alias), group in _by_source(element, states).items():
-            nodes = [state.node for state in group]
-            try:
-                found = (
-                    await self._resolver.resolve_location(uri, name, alias, nodes)
-                    if uri
-                    else await self._resolver.resolve(asked, nodes)
-                )
-            except NotFound as error:
-                skipped += [_skip(state.node, str(error)) for state in group]
+        for state, source, resolution in await self._look_up_newest(element, states):
+            if isinstance(resolution, Unresolved):
+                raise resolution.error
+            if isinstance(resolution, Unfit):
+                skipped.append(_skip(state.node, resolution.reason))
                 continue
-            galleries = "" if uri else self._resolver.galleries_text()
-            for state in group:
-                resolution = found[state.node.id]
-                if isinstance(resolution, Unfit):
-                    skipped.append(_skip(state.node, resolution.reason))
-                else:
-                    wish = wish_of(resolution, element=asked, uri=uri, galleries=galleries)
-                    orders.append(_order(state.node, state.key_of(plain_name(element)), wish))
+            galleries = "" if source.uri else self._resolver.galleries_text()
+            wish = wish_of(resolution, element=source.element, uri=source.uri, galleries=galleries)
+            order = _order(state.node, state.key_of(plain_name(element)), wish)
+            missing = state.find(plain_name(element)) is None
+            orders.append(replace(order, verb=Verb.INSTALL) if missing else order)
         return orders, skipped
 
+    async def find_offers(self, element: str, states: Sequence[NodeState]) -> dict[NodeId, Offered | Unknown]:
+        """What each of these nodes would get by an upgrade, or why nobody can tell."""
+        offers: dict[NodeId, Offered | Unknown] = {}
+        for state, _, resolution in await self._look_up_newest(element, states):
+            if isinstance(resolution, Unresolved):
+                offers[state.node.id] = Unknown(f"its source cannot be asked now: {resolution.error}", passing=True)
+            elif isinstance(resolution, Unfit):
+                offers[state.node.id] = Unknown(resolution.reason)
+            else:
+                offers[state.node.id] = Offered(
+                    variant=resolution.variant,
+                    digest=resolution.digest,
+                    version=resolution.version,
+                    uris=resolution.uris,
+                )
+        return offers
 
-def _by_source(element: str, states: Iterable[NodeState]) -> Mapping[tuple[str, str, str, str], list[NodeState]]:
-    """What to ask for on each node: (element, location, name, alias)."""
-    groups: dict[tuple[str, str, str, str], list[NodeState]] = {}
+    async def _look_up_newest(
+        self, element: str, states: Sequence[NodeState]
+    ) -> list[tuple[NodeState, Wish, Resolution | Unresolved]]:
+        """For each node from where it has the backend, and what that is now."""
+        found: list[tuple[NodeState, Wish, Resolution | Unresolved]] = []
+        for source, group in _by_source(element, states).items():
+            try:
+                resolved = await self._resolver.resolve_wish_each(source, source.name, [one.node for one in group])
+            except NotFound as error:
+                found += [(state, source, Unfit(str(error))) for state in group]
+                continue
+            found += [(state, source, resolved[state.node.id]) for state in group]
+        return found
+
+
+def _by_source(element: str, states: Iterable[NodeState]) -> Mapping[Wish, list[NodeState]]:
+    """What to ask for on each node."""
+    groups: dict[Wish, list[NodeState]] = {}
     plain = plain_name(element)
     for state in states:
         key = state.key_of(plain)
         wanted = state.newest.get(key)
         if wanted is not None and wanted.wish.uri:
-            source = (key, wanted.wish.uri, wanted.wish.name or key, wanted.wish.alias)
+            wish = wanted.wish
+            source = Wish(element=key, uri=wish.uri, name=wish.name or key, alias=wish.alias)
         elif wanted is not None and wanted.verb.wants_presence and element == plain:
-            source = (wanted.wish.element, "", "", "")
+            source = Wish(element=wanted.wish.element)
         else:
-            source = (element if key == plain else key, "", "", "")
+            source = Wish(element=element if key == plain else key)
         groups.setdefault(source, []).append(state)
     return groups
+
+
+def _as_known(element: str, states: Sequence[NodeState], policies: Sequence[Policy] = ()) -> str:
+    """As the fleet writes it, in whichever case it was asked for."""
+    gallery, at, name = element.rpartition("@")
+    known = {policy.backend for policy in policies}
+    for state in states:
+        known |= {*state.newest, *(backend.name for backend in state.backends or ())}
+        known |= {backend.alias for backend in state.backends or ()} - {""}
+    if name in known:
+        return element
+    alike = sorted(one for one in known if one.lower() == name.lower())
+    return f"{gallery}{at}{alike[0]}" if alike else element
 
 
 def plain_name(element: str) -> str:

@@ -47,6 +47,8 @@ class ResolvedBackend:
     reason: str
     unconfirmed: str = ""
     """Known from before: why the registry or gallery cannot be asked now."""
+    left: tuple[str, ...] = ()
+    """Versions that the fleet was rolled back from, to this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,11 @@ Resolution = ResolvedBackend | Unfit
 class Catalogues(Protocol):
     @property
     def backend_settings(self) -> tuple[GallerySettings, ...]: ...
+
+    @property
+    def backends_edition(self) -> int:
+        """Moves on whenever galleries say something else than before."""
+        ...
 
     async def backends(self) -> Catalogue: ...
 
@@ -98,8 +105,22 @@ class Resolver:
         self._silent: dict[_Source, tuple[float, CorralError]] = {}
         """Until when a source that did not answer is left alone, and what it said."""
 
+    @property
+    def edition(self) -> int:
+        """Moves on whenever galleries say something else than before."""
+        return self._catalogues.backends_edition
+
     async def look_again(self) -> None:
         await self._catalogues.look_again()
+
+    async def name_of(self, element: str) -> str:
+        """As its gallery writes it; an unknown one as it is."""
+        try:
+            found = (await self._catalogues.backends()).find(element)
+        except NotInstalled:
+            return element
+        gallery, at, _ = element.rpartition("@")
+        return f"{gallery}{at}{found.name}"
 
     async def look_up(self, element: str) -> None:
         """A name that no gallery had when it was last read may be there now: whoever asks for it just wrote it down."""
@@ -110,7 +131,13 @@ class Resolver:
 
     async def resolve_wish(self, wish: Wish, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Of what a policy asks for, be it of a gallery or from a location."""
-        return _or_raise(await self._find_wish(wish, backend, nodes, kept=False))
+        return _or_raise(await self.resolve_wish_each(wish, backend, nodes))
+
+    async def resolve_wish_each(
+        self, wish: Wish, backend: str, nodes: Iterable[Node]
+    ) -> dict[NodeId, Resolution | Unresolved]:
+        """As it is now. A build whose source is away is unknown to the nodes it is for, and to no others."""
+        return await self._find_wish(wish, backend, nodes, kept=False)
 
     async def recall_wish(
         self, wish: Wish, backend: str, nodes: Iterable[Node]
@@ -121,10 +148,6 @@ class Resolver:
     async def resolve(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be asked."""
         return _or_raise(await self._find(element, nodes, kept=False))
-
-    async def resolve_each(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
-        """As it is now. A build whose source is away is unknown to the nodes it is for, and to no others."""
-        return await self._find(element, nodes, kept=False)
 
     async def recall(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
         """The same; while its source is away, what it meant when it was last asked."""
@@ -389,4 +412,5 @@ def wish_of(
         manifest=resolved.manifest,
         force=force,
         reason=resolved.reason,
+        left=resolved.left,
     )

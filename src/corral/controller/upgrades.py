@@ -12,8 +12,16 @@ from corral.controller.fleet import Fleet
 from corral.core.errors import CorralError
 from corral.core.nodes import NodeId
 from corral.core.orders import NodeState
-from corral.core.upgrades import Offered, Upgrade, find_upgrades, installed_names
-from corral.core.variants import Unfit
+from corral.core.upgrades import (
+    Offered,
+    Offers,
+    Unchecked,
+    Unknown,
+    Upgrade,
+    find_unchecked,
+    find_upgrades,
+    installed_names,
+)
 from corral.system.loops import until_poked
 
 log = structlog.get_logger()
@@ -21,6 +29,7 @@ log = structlog.get_logger()
 FIRST_LOOK_WITHIN_S = 10.0
 AGAIN_AFTER_S = 60.0
 """When something that could not be looked up for a reader is looked up for one again."""
+NOT_ASKED = Unknown("its source has not answered yet; it is asked again", passing=True)
 GATHER_S = 0.1
 """Who asks all frontends hears the question too; one look answers both."""
 
@@ -51,7 +60,7 @@ _Places = Mapping[str, Sequence[_Place]]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    offered: Offered | Unfit
+    offered: Offered | Unknown
     known: frozenset[str]
     """Versions that were there, asked for or offered at this look and before."""
 
@@ -73,6 +82,8 @@ class UpgradeCheck:
         """`tell`: pokes this on every frontend, so that all of them answer alike."""
         self._fleet, self._states, self._galleries, self._every_s, self._tell = fleet, states, galleries, every_s, tell
         self._found: dict[tuple[str, NodeId], _Found] = {}
+        self._problems: dict[tuple[str, NodeId], Unknown] = {}
+        """Why the last look found nothing out; it is repeated."""
         self._not_before_s: dict[str, float] = {}
         self._looks = 0
         self._poked = asyncio.Event()
@@ -101,7 +112,12 @@ class UpgradeCheck:
         states = await self._states.read_states()
         return find_upgrades(states, await self.read_offers(states))
 
-    async def read_offers(self, states: Sequence[NodeState]) -> Mapping[tuple[str, NodeId], Offered | Unfit]:
+    async def read_unchecked(self) -> Mapping[str, Sequence[Unchecked]]:
+        """By backend: where nobody can tell whether there is something newer."""
+        states = await self._states.read_states()
+        return find_unchecked(states, await self.read_offers(states))
+
+    async def read_offers(self, states: Sequence[NodeState]) -> Offers:
         """By backend and node. Looked up now is only what was never looked up for these, and what is outdated by what
         they have got since, for example by an upgrade that another frontend admitted."""
         places = await asyncio.to_thread(_find_places, states)
@@ -111,11 +127,17 @@ class UpgradeCheck:
                     async with self._looking:
                         await self._look_for_reader(self._unknown(places))
         return {
-            (name, place.state.node.id): found.offered
+            (name, place.state.node.id): self._offer(name, place)
             for name, holders in places.items()
             for place in holders
-            if (found := self._found.get((name, place.state.node.id))) and not found.is_outdated(place.versions)
         }
+
+    def _offer(self, name: str, place: _Place) -> Offered | Unknown:
+        problem = self._problems.get((name, place.state.node.id))
+        if problem is not None:
+            return problem
+        found = self._of(name, place)
+        return found.offered if found is not None and not found.is_outdated(place.versions) else NOT_ASKED
 
     @property
     def looks(self) -> int:
@@ -139,7 +161,7 @@ class UpgradeCheck:
     def _unknown(self, places: _Places) -> _Places:
         now_s = asyncio.get_running_loop().time()
         unknown = {
-            name: holders if self._are_outdated(name, holders) else [one for one in holders if not self._of(name, one)]
+            name: holders if self._are_outdated(name, holders) else [one for one in holders if self._is_open(name, one)]
             for name, holders in places.items()
             if now_s >= self._not_before_s.get(name, 0.0)
         }
@@ -147,6 +169,9 @@ class UpgradeCheck:
 
     def _are_outdated(self, name: str, holders: Iterable[_Place]) -> bool:
         return any((found := self._of(name, one)) and found.is_outdated(one.versions) for one in holders)
+
+    def _is_open(self, name: str, place: _Place) -> bool:
+        return self._of(name, place) is None or (name, place.state.node.id) in self._problems
 
     def _of(self, name: str, place: _Place) -> _Found | None:
         return self._found.get((name, place.state.node.id))
@@ -166,21 +191,22 @@ class UpgradeCheck:
         for name, holders in places.items():
             self._put_off([name])
             try:
-                orders, skipped = await self._fleet.plan_upgrades(name, [place.state for place in holders])
+                offers = await self._fleet.find_offers(name, [place.state for place in holders])
             except CorralError as error:
-                log.warning("upgrades.not_known", backend=name, error=str(error))
-                continue
-            del self._not_before_s[name]
+                offers = {place.state.node.id: Unknown(str(error), passing=True) for place in holders}
             self._looks += 1
-            offers: dict[NodeId, Offered | Unfit] = {skip.node_id: Unfit(skip.reason) for skip in skipped}
-            for order in orders:
-                wish = order.wish
-                offers[order.node_id] = Offered(variant=wish.name, digest=wish.digest, version=wish.version)
             for place in holders:
-                if (offered := offers.get(place.state.node.id)) is not None:
-                    self._found[name, place.state.node.id] = self._find(name, place, offered)
+                at, offered = (name, place.state.node.id), offers[place.state.node.id]
+                if isinstance(offered, Unknown) and offered.passing:
+                    log.warning("upgrades.not_known", backend=name, node=place.state.node.name, reason=offered.reason)
+                    self._problems[at] = offered
+                    continue
+                self._problems.pop(at, None)
+                self._found[at] = self._find(name, place, offered)
+            if not any((name, place.state.node.id) in self._problems for place in holders):
+                del self._not_before_s[name]
 
-    def _find(self, name: str, place: _Place, offered: Offered | Unfit) -> _Found:
+    def _find(self, name: str, place: _Place, offered: Offered | Unknown) -> _Found:
         before = self._of(name, place)
         known = place.versions | (before.known if before is not None else frozenset())
         return _Found(offered, known | {offered.digest} if isinstance(offered, Offered) else known)

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.intents import IntentState, Verb, Wish, short_digest
+from corral.core.dead_letters import DEFAULT_PATIENCE, Patience, may_retry
+from corral.core.intents import Intent, IntentState, Verb, Wish, short_digest
 from corral.core.nodes import NodeId, NodeStatus
 from corral.core.observed import ObservedProcess
 from corral.core.orders import NodeState
@@ -57,6 +58,8 @@ class Heal:
     expected_generation: int | None
     asked_generation: int
     """Of the wish it makes true: what excludes it and was asked for later goes before it."""
+    failed_before: bool = False
+    """Its retries were exhausted, maybe because its version exists no more."""
 
 
 def find_drift(
@@ -116,37 +119,98 @@ def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence
 _HEALED = (DriftCause.MISSING, DriftCause.EXTRA, DriftCause.WRONG_VERSION, DriftCause.WRONG_VARIANT)
 
 
-def plan_heal(states: Iterable[NodeState], policies: Sequence[Policy], *, now_ms: int, settle_ms: int) -> list[Heal]:
-    """Orders for healthy nodes. Whatever ended without success is left to people; what has just ended, to settle."""
+def plan_heal(
+    states: Iterable[NodeState],
+    policies: Sequence[Policy],
+    *,
+    now_ms: int,
+    settle_ms: int,
+    patience: Patience = DEFAULT_PATIENCE,
+    galleries_changed_ms: int = 0,
+) -> list[Heal]:
+    """Orders for healthy nodes. What has just ended is left to settle; what failed until its retries were exhausted is
+    tried again after a while, or when something has changed that may help."""
     heals: list[Heal] = []
     for state in states:
         if state.backends is None or state.node.status is not NodeStatus.HEALTHY:
             continue
         for backend, wanted in find_wants(state, policies).items():
-            if wanted.on_drift is not OnDrift.HEAL or not _may_heal(wanted, now_ms, settle_ms):
+            if wanted.on_drift is not OnDrift.HEAL:
                 continue
             drifts = [one for one in _compare(state, backend, wanted, ()) if one.cause in _HEALED]
-            if drifts:
-                heals.append(
-                    Heal(
-                        node_id=state.node.id,
-                        backend=backend,
-                        verb=Verb.INSTALL if wanted.verb.wants_presence else Verb.DELETE,
-                        wish=wanted.wish,
-                        resolved=wanted.resolved,
-                        expected_generation=wanted.intent.generation if wanted.intent is not None else None,
-                        asked_generation=wanted.generation,
-                    )
-                )
+            if not drifts or not _may_heal(wanted, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
+                continue
+            failed = _failed(wanted)
+            if failed is not None and not may_retry(
+                failed,
+                state.node,
+                now_ms=now_ms,
+                patience=patience,
+                galleries_changed_ms=galleries_changed_ms,
+                changes_version=_changes_version(failed, drifts[0].cause),
+            ):
+                continue
+            heals.append(_heal(state, backend, wanted, drifts[0].cause, failed, galleries_changed_ms))
     return heals
 
 
-def _may_heal(wanted: Wanted, now_ms: int, settle_ms: int) -> bool:
+def _heal(
+    state: NodeState,
+    backend: str,
+    wanted: Wanted,
+    cause: DriftCause,
+    failed: Intent | None,
+    galleries_changed_ms: int,
+) -> Heal:
+    verb = Verb.INSTALL if wanted.verb.wants_presence else Verb.DELETE
+    outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not wanted.wish.is_exact
+    return Heal(
+        node_id=state.node.id,
+        backend=backend,
+        verb=failed.verb if failed is not None and _changes_version(failed, cause) else verb,
+        wish=wanted.wish,
+        resolved=wanted.resolved and not outdated,
+        failed_before=failed is not None,
+        expected_generation=wanted.newest.generation if wanted.newest is not None else None,
+        asked_generation=wanted.generation,
+    )
+
+
+def _failed(wanted: Wanted) -> Intent | None:
+    """The order that holds, where its retries were exhausted."""
     intent = wanted.intent
-    if intent is None:
+    dead = intent is not None and not wanted.by_policy and intent.state is IntentState.DEAD_LETTERED
+    return intent if dead else None
+
+
+def _changes_version(failed: Intent, cause: DriftCause) -> bool:
+    """Where the backend is not there at all, it is installed."""
+    return failed.verb in (Verb.UPGRADE, Verb.ROLLBACK) and cause is not DriftCause.MISSING
+
+
+def _may_heal(wanted: Wanted, cause: DriftCause, *, now_ms: int, settle_ms: int) -> bool:
+    newest = wanted.newest
+    if newest is None:
         return True
-    if intent.state.live:
-        return False
-    if wanted.by_policy:
-        return True
-    return intent.state is IntentState.SUCCEEDED and now_ms - (intent.finished_at or 0) >= settle_ms
+    if newest.state.live:
+        # Of a disk that was wiped meanwhile nothing can be rolled back; what it is to have is installed instead.
+        tried = newest.state is IntentState.PENDING and newest.attempts > 0
+        return newest.verb is Verb.ROLLBACK and tried and cause is DriftCause.MISSING
+    return wanted.by_policy or now_ms - (newest.finished_at or 0) >= settle_ms
+
+
+def find_stuck(states: Iterable[NodeState]) -> list[Intent]:
+    """Open orders that failed and whose version may exist no more: it was looked up when they were given, and nobody
+    asked for this very one."""
+    return [
+        intent
+        for state in states
+        if state.node.status is NodeStatus.HEALTHY
+        for intent in state.newest.values()
+        if intent.state is IntentState.PENDING
+        and intent.attempts > 0
+        and intent.verb in (Verb.INSTALL, Verb.UPGRADE)
+        and intent.wish.digest
+        and intent.wish.uris
+        and not intent.wish.is_exact
+    ]

@@ -67,7 +67,18 @@ class Wish:
     reason: str = ""
     """Why this build."""
     left: tuple[str, ...] = ()
-    """Digests of versions that an administrator went back from."""
+    """Versions that an administrator went back from: digests, and marks of those that have none."""
+
+    @property
+    def mark(self) -> str:
+        """Names the version: its digest or, where nobody knows one before the bytes have arrived, what is to be fetched
+        from where."""
+        return self.digest or version_mark(self.version, self.uris[0] if self.uris else self.uri)
+
+    @property
+    def is_exact(self) -> bool:
+        """A person named this very version: no other will do."""
+        return bool(self.left) or "@sha256:" in self.uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +100,8 @@ class Intent:
     claim_token: str | None
     fence: int
     finished_at: int | None
+    free_disk_at_end: int | None = None
+    """Of its node, when it had failed for the last time."""
 
 
 # What came of an attempt
@@ -215,6 +228,10 @@ def missing_of(intent: Intent, backends: Iterable[ObservedBackend], *, answered:
     if wanted and found.digest == wanted and not intent.wish.force:
         return None
     return f"{found.name} is on the node, but nothing shows that the {intent.verb} was carried out"
+
+
+def version_mark(version: str, uri: str) -> str:
+    return f"{version} at {uri}" if uri else ""
 
 
 def short_digest(digest: str) -> str:

@@ -135,6 +135,10 @@ class Order:
     """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
     asked_generation: int | None = None
     """And of the wish itself: one that excludes it, under another name, and is newer goes before it."""
+    note: str = ""
+    """What people should know of it."""
+    verb: Verb | None = None
+    """Where it is another one than the operation's: an upgrade installs where the backend was still to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,8 @@ class Admission:
     node_id: str | None = None
     cause: str = "request"
     policy: PolicyChange | None = None
+    holds: tuple[Wish, ...] = ()
+    """Of a rollback for more than named nodes: what machines get that come later, for each build."""
     idempotency_key: str | None = None
     request_hash: str = ""
     plan: str = ""

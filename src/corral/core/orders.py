@@ -1,10 +1,11 @@
 """Who is asked to do what: the parts of an operation, decided from what nodes have and what was wanted before."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from corral.core.intents import Intent, IntentState, Verb, Wish
+from corral.core.errors import InvalidInput
+from corral.core.intents import Intent, IntentState, Verb, Wish, version_mark
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, family_of, find_named
 from corral.core.operations import Order
@@ -22,6 +23,8 @@ class NodeState:
     """None when it has never told."""
     newest: Mapping[str, Intent]
     """Its last wish for every backend."""
+    restored: Mapping[str, Intent] = field(default_factory=dict)
+    """Where the last order was cancelled: the order before it, which holds again."""
 
     def key_of(self, name: str) -> str:
         """Under which name a backend's orders are kept here: the family it was installed for, if it was for one."""
@@ -37,6 +40,17 @@ class NodeState:
             self._found[name] = find_named(self._by_name, wanted.wish.name if wanted is not None else "", key, name)
         return self._found[name]
 
+    def holding(self, name: str) -> Intent | None:
+        """The order that says what is to be here."""
+        key = self.key_of(name)
+        return self.restored.get(key) or self.newest.get(key)
+
+    def waits_for(self, name: str) -> Intent | None:
+        """The open order that is to bring it here for the first time."""
+        wanted = self.newest.get(self.key_of(name))
+        waits = wanted is not None and wanted.state.live and wanted.verb.wants_presence
+        return wanted if waits and self.find(name) is None else None
+
     def told_to_have(self, name: str) -> Intent | None:
         """The newest order for something that goes by this name, be it as its alias."""
         told = [
@@ -46,10 +60,10 @@ class NodeState:
         ]
         return max(told, key=lambda intent: intent.generation, default=None)
 
-    def was_rolled_back_from(self, name: str, digest: str) -> bool:
+    def was_rolled_back_from(self, name: str, mark: str) -> bool:
         """And nobody has asked for it since."""
-        wanted = self.newest.get(self.key_of(name))
-        return wanted is not None and wanted.state is not IntentState.CANCELLED and digest in wanted.wish.left
+        wanted = self.holding(name)
+        return wanted is not None and wanted.state is not IntentState.CANCELLED and mark in wanted.wish.left
 
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
@@ -61,9 +75,14 @@ class NodeState:
         return {}
 
 
-def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
+def pick_holders(states: Iterable[NodeState], backend: str) -> list[NodeState]:
     """Only nodes that have it."""
     return [state for state in states if state.find(backend) is not None]
+
+
+def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
+    """Nodes that have it, and those that are about to get it for the first time: they get the new version at once."""
+    return [state for state in states if state.find(backend) is not None or state.waits_for(backend) is not None]
 
 
 def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> tuple[list[Order], list[Skipped]]:
@@ -71,7 +90,7 @@ def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> t
     by_id = {state.node.id: state for state in states}
     wanted, spared = [], []
     for order in orders:
-        if by_id[order.node_id].was_rolled_back_from(order.backend, order.wish.digest):
+        if by_id[order.node_id].was_rolled_back_from(order.backend, order.wish.mark):
             again = f"corral backends upgrade {order.backend} --node {order.node_name}"
             reason = f"it was rolled back from this version; `{again}` upgrades it all the same"
             spared.append(Skipped(node_id=order.node_id, node_name=order.node_name, reason=reason))
@@ -148,12 +167,56 @@ def plan_rollbacks(
                 sha256=before.sha256,
                 manifest=before.manifest,
                 reason="an administrator went back to it",
-                left=_left(state.newest.get(key), found, earlier),
+                left=_left(state.holding(key), found, earlier),
             )
             orders.append(Order(node_id=node.id, node_name=node.name, backend=key, wish=wish))
             continue
         skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=reason))
     return orders, skipped
+
+
+def plan_held(states: Iterable[NodeState], backend: str, holds: Sequence[Wish]) -> list[Order]:
+    """For nodes that wait for their first install of a version that is being rolled back from."""
+    orders = []
+    for state in states:
+        waiting = state.waits_for(backend)
+        if waiting is None:
+            continue
+        hold = next((one for one in holds if one.name == waiting.wish.name and waiting.wish.mark in one.left), None)
+        if hold is not None:
+            key = state.key_of(backend)
+            order = Order(node_id=state.node.id, node_name=state.node.name, backend=key, wish=hold, verb=Verb.INSTALL)
+            orders.append(order)
+    return orders
+
+
+def find_holds(orders: Iterable[Order]) -> list[Wish]:
+    """For each build what it was rolled back to, on most nodes; and all that was left."""
+    by_build: dict[str, list[Wish]] = {}
+    for order in orders:
+        by_build.setdefault(order.wish.name, []).append(order.wish)
+    holds = []
+    for _, wishes in sorted(by_build.items()):
+        digests = [wish.digest for wish in wishes]
+        kept = max(wishes, key=lambda wish: (digests.count(wish.digest), wish.digest))
+        left = {mark for wish in wishes for mark in wish.left} - {kept.digest}
+        holds.append(replace(kept, left=tuple(sorted(left))))
+    return holds
+
+
+def complete_digest(wanted: str, states: Iterable[NodeState], backend: str) -> str:
+    """The version that this digest, or the beginning of one, means on these nodes. One that none of them has is left as
+    it is."""
+    start = wanted.strip().lower().removeprefix("sha256:")
+    there = {digest for state in states if (found := state.find(backend)) for digest in found.versions}
+    if wanted in there or not start:
+        return wanted
+    fitting = sorted(digest for digest in there if digest.removeprefix("sha256:").startswith(start))
+    if len(fitting) > 1:
+        raise InvalidInput(
+            f"{wanted!r} fits several versions of {backend}: {', '.join(fitting)}; give more of its digest"
+        )
+    return fitting[0] if fitting else wanted
 
 
 def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> str | None:
@@ -182,7 +245,10 @@ def _left(before: Intent | None, found: ObservedBackend, earlier: str) -> tuple[
     left = {found.digest}
     if before is not None:
         left |= {*before.wish.left, *([before.wish.digest] if _is_on_its_way(before, found) else ())}
-    return tuple(sorted(left - {earlier}))
+    if found.digest != earlier:
+        # Where no digest is known beforehand, the version is offered under its number and its address.
+        left |= {version_mark(found.version, found.uri), *([before.wish.mark] if before is not None else ())}
+    return tuple(sorted(left - {earlier, ""}))
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:

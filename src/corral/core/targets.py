@@ -70,12 +70,15 @@ def pick_nodes(nodes: Sequence[Node], target: Target) -> list[Node]:
 
 
 def find_node(nodes: Iterable[Node], id_or_name: str) -> Node:
-    by_name = None
+    by_name = alike = None
     for node in nodes:
         if node.id == id_or_name:
             return node
         if node.name == id_or_name:
             by_name = node
+        elif node.name.lower() == id_or_name.lower():
+            alike = node
+    by_name = by_name or alike
     if by_name is None:
         raise NotFound(f"there is no node {id_or_name!r}; `corral nodes list` shows the ones there are")
     return by_name

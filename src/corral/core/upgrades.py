@@ -1,11 +1,12 @@
 """Which nodes lag behind what the galleries offer, and which have something else than they should."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from corral.core.intents import version_mark
 from corral.core.nodes import NodeId
+from corral.core.observed import ObservedBackend
 from corral.core.orders import NodeState
-from corral.core.variants import Unfit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,20 @@ class Offered:
     variant: str
     digest: str
     version: str
+    uris: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        return self.digest or version_mark(self.version, self.uris[0] if self.uris else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell whether there is something newer."""
+
+    reason: str
+    passing: bool = False
+    """It may be known when asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,33 +52,55 @@ class Upgrade:
     nodes: tuple[Lagging, ...]
 
 
-def find_upgrades(
-    states: Iterable[NodeState], offers: Mapping[tuple[str, NodeId], Offered | Unfit]
-) -> dict[str, Upgrade]:
-    """`offers` by backend and node; a backend nobody offers any more has no upgrade."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchecked:
+    node_id: NodeId
+    node_name: str
+    reason: str
+
+
+Offers = Mapping[tuple[str, NodeId], Offered | Unknown]
+"""By backend and node."""
+
+
+def find_upgrades(states: Iterable[NodeState], offers: Offers) -> dict[str, Upgrade]:
     lagging: dict[str, list[Lagging]] = {}
-    by_id = {state.node.id: state for state in states}
-    for (backend, node_id), offered in offers.items():
-        if node_id in by_id and not isinstance(offered, Unfit):
-            one = _lagging(by_id[node_id], backend, offered)
-            if one is not None:
-                lagging.setdefault(backend, []).append(one)
+    for state, backend, offered in _pairs(states, offers):
+        one = _compare(state, backend, offered)
+        if isinstance(one, Lagging):
+            lagging.setdefault(backend, []).append(one)
     return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(lagging.items())}
 
 
-def _lagging(state: NodeState, backend: str, offered: Offered) -> Lagging | None:
+def find_unchecked(states: Iterable[NodeState], offers: Offers) -> dict[str, list[Unchecked]]:
+    """By backend: nodes of which nobody can tell whether there is something newer, and why."""
+    found: dict[str, list[Unchecked]] = {}
+    for state, backend, offered in _pairs(states, offers):
+        one = _compare(state, backend, offered)
+        if isinstance(one, Unknown):
+            unchecked = Unchecked(node_id=state.node.id, node_name=state.node.name, reason=one.reason)
+            found.setdefault(backend, []).append(unchecked)
+    return dict(sorted(found.items()))
+
+
+def _pairs(states: Iterable[NodeState], offers: Offers) -> Iterator[tuple[NodeState, str, Offered | Unknown]]:
+    by_id = {state.node.id: state for state in states}
+    for (backend, node_id), offered in offers.items():
+        if node_id in by_id:
+            yield by_id[node_id], backend, offered
+
+
+def _compare(state: NodeState, backend: str, offered: Offered | Unknown) -> Lagging | Unknown | None:
+    """None where the node has what is offered."""
     found = state.find(backend)
-    if found is None:
-        return None
-    if offered.digest and found.digest:
-        current = found.digest == offered.digest
-    else:
-        current = not offered.version or not found.version or found.version == offered.version
-    cause = "wrong_version" if found.name == offered.variant else "wrong_variant"
-    if current and cause == "wrong_version":
-        return None
-    if current and (found.alias == offered.variant or not found.digest):
-        return None
+    if found is None or isinstance(offered, Unknown):
+        return offered if found is not None and isinstance(offered, Unknown) else None
+    differs = _differs(found, offered, tells_version=state.node.key_hash is not None)
+    other_build = found.name != offered.variant
+    if differs is not True:
+        known_by_it = found.alias == offered.variant or not found.digest
+        if not other_build or known_by_it:
+            return differs or None
     return Lagging(
         node_id=state.node.id,
         node_name=state.node.name,
@@ -71,9 +108,32 @@ def _lagging(state: NodeState, backend: str, offered: Offered) -> Lagging | None
         digest=found.digest,
         available_version=offered.version,
         available_digest=offered.digest,
-        cause=cause,
-        rolled_back=state.was_rolled_back_from(backend, offered.digest),
+        cause="wrong_variant" if other_build else "wrong_version",
+        rolled_back=state.was_rolled_back_from(backend, offered.mark),
     )
+
+
+def _differs(found: ObservedBackend, offered: Offered, *, tells_version: bool) -> bool | Unknown:
+    """By digest where both have one; else by what the gallery's entry says: its version and its address.
+
+    `tells_version`: a node that tells no version was given none."""
+    if offered.digest and found.digest:
+        return offered.digest != found.digest
+    if found.version and offered.version and (found.version != offered.version or not tells_version):
+        return found.version != offered.version
+    if not tells_version:
+        return Unknown("the node tells neither a version nor a digest that could be compared")
+    moved = bool(found.uri and offered.uris) and found.uri not in offered.uris
+    if moved or bool(found.version) != bool(offered.version):
+        return True
+    if found.version or _says_version(found.uri):
+        return False
+    return Unknown(f"neither its gallery nor {found.uri or 'its source'} tells a version or a digest")
+
+
+def _says_version(uri: str) -> bool:
+    """A package of PyPI never changes once it is published."""
+    return uri.startswith("pypi://") and "==" in uri
 
 
 def installed_names(states: Iterable[NodeState]) -> dict[str, list[NodeState]]:

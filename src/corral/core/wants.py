@@ -33,6 +33,9 @@ class Wanted:
     wish: Wish
     resolved: bool
     intent: Intent | None
+    """The order that holds: the last one or, where that was cancelled, the one it had replaced."""
+    newest: Intent | None
+    """The last order, whatever became of it."""
     on_drift: OnDrift
     generation: int
     names: frozenset[str]
@@ -90,7 +93,8 @@ def find_wanted(
     state: NodeState, backend: str, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
 ) -> Wanted | None:
     """Under this name alone, whatever is wanted under others."""
-    intent = state.newest.get(backend)
+    newest = state.newest.get(backend)
+    intent = state.restored.get(backend, newest)
     policy = policy_for(state.node, backend, policies)
     on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
     if policy is not None and (intent is None or intent.generation < policy.generation or _is_void(intent, policy)):
@@ -99,7 +103,7 @@ def find_wanted(
         prospect = prospects.get((backend, state.node.id), frozenset())
         if isinstance(prospect, Unfit):
             return None
-    elif intent is None or intent.state in (IntentState.CANCELLED, IntentState.SUPERSEDED):
+    elif intent is None or not _holds(intent, restored=intent is not newest):
         return None
     else:
         verb, wish, generation = intent.verb, intent.wish, intent.generation
@@ -109,10 +113,16 @@ def find_wanted(
         wish=wish,
         resolved=resolved,
         intent=intent,
+        newest=newest,
         on_drift=on_drift,
         generation=generation,
         names=names_in(backend, wish) | _names_there(state, backend, verb) | prospect,
     )
+
+
+def _holds(intent: Intent, *, restored: bool) -> bool:
+    """What was replaced holds again where whatever had replaced it was cancelled."""
+    return intent.state is not IntentState.CANCELLED and (restored or intent.state is not IntentState.SUPERSEDED)
 
 
 def _verb_of(policy: Policy) -> Verb:

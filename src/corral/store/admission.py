@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.errors import Conflict, OutcomeUnknown
-from corral.core.intents import Verb
+from corral.core.intents import Intent, Verb, Wish
 from corral.core.nodes import NodeId
 from corral.core.operations import Admission, NodeProgressStatus, Order
 from corral.core.policies import Ensure, OnDrift, PolicyChange
@@ -22,6 +22,7 @@ from corral.store.intent_rows import (
 from corral.store.operation_rows import encode_target
 from corral.store.policies import encode_selector, replace_policies
 from corral.store.rows import in_list, places
+from corral.store.version_holds import change_holds
 from corral.system import Ids
 
 
@@ -61,9 +62,46 @@ class AdmissionStore:
             # The id was made before the commit: if it is there, it was done; if not, asking again does no harm.
             return await self._database.write(body)
 
+    async def renew(self, intent: Intent, wish: Wish, note: str) -> bool:
+        """Gives an open order that is not being carried out another version, with all its attempts before it. False
+        when it has changed meanwhile."""
+
+        async def body(tx: Tx) -> bool:
+            await lock_operations(tx, [intent.operation_id])
+            changed = await tx.execute(
+                "UPDATE intents SET wish = $3, digest = $4, attempts = 0, due_at = now_ms(), last_error = $5,"
+                " changed_at = now_ms() WHERE id = $1 AND generation = $2 AND live AND state = 'pending'"
+                " AND NOT cancel_wanted",
+                intent.id,
+                intent.generation,
+                encode_wish(wish),
+                wish.digest,
+                note,
+            )
+            if not changed:
+                return False
+            await tx.execute(
+                "UPDATE operation_nodes SET status = 'queued', error = $3, digest = $4, variant = $5, attempts = 0,"
+                " next_attempt_at = NULL, changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
+                intent.operation_id,
+                intent.node_id,
+                note,
+                wish.digest,
+                wish.name,
+            )
+            detail = {"operation": intent.operation_id, "reason": note, **tell_nodes([intent.node_id])}
+            await append_event(
+                tx, actor="policy", action="backend.resolved_again", subject=intent.backend, detail=detail
+            )
+            await touch_operations(tx, [intent.operation_id])
+            return True
+
+        return await self._database.write(body)
+
     async def _admit(self, tx: Tx, admission: Admission) -> None:
         generation = await next_generation(tx)
         orders = await _valid_orders(tx, admission)
+        replaced_corrections = await _failed_corrections(tx, orders) if admission.cause != "request" else []
         replaced = await _supersede(tx, admission, orders)
         await _insert_operation(tx, admission, generation)
         await _insert_nodes(tx, admission, orders)
@@ -77,7 +115,7 @@ class AdmissionStore:
                     self._ids.uuid(),
                     order.node_id,
                     order.backend,
-                    admission.verb.value,
+                    (order.verb or admission.verb).value,
                     generation,
                     admission.id,
                     order.wave,
@@ -89,6 +127,10 @@ class AdmissionStore:
         )
         if admission.policy is not None:
             await self._change_policy(tx, admission, admission.policy, generation)
+        if admission.cause == "request" and admission.target.is_lasting:
+            await change_holds(tx, admission, orders, generation, ids=self._ids)
+        elif admission.cause != "request":
+            await _dismiss_corrections(tx, replaced_corrections)
         await append_event(
             tx,
             actor=admission.actor,
@@ -261,6 +303,31 @@ async def _end_live(tx: Tx, live: Sequence[Row], because: str) -> list[tuple[str
     return [(row["operation_id"], row["node_id"]) for row in gone]
 
 
+async def _failed_corrections(tx: Tx, orders: Sequence[Order]) -> list[str]:
+    """Operations by which desired state tried the same before, in vain."""
+    found: set[str] = set()
+    for backend, ids in _by_backend(orders).items():
+        rows = await tx.fetch(
+            "SELECT operation_id FROM intents JOIN operations ON operations.id = intents.operation_id"  # noqa: S608
+            " WHERE intents.newest AND intents.state = 'dead_lettered' AND operations.cause <> 'request'"
+            f" AND intents.backend = $1 AND intents.node_id IN ({places(len(ids), first=2)})",
+            backend,
+            *ids,
+        )
+        found |= {row["operation_id"] for row in rows}
+    return sorted(found)
+
+
+async def _dismiss_corrections(tx: Tx, operations: Sequence[str]) -> None:
+    """One failed correction of a node is enough to see; the next one tells the same."""
+    await tx.execute_many(
+        "UPDATE operations SET dismissed_at = now_ms(), changed_at = now_ms() WHERE id = $1 AND dismissed_at IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.newest"
+        " AND intents.state = 'dead_lettered')",
+        [(operation,) for operation in operations],
+    )
+
+
 async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> None:
     await tx.execute(
         "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
@@ -282,7 +349,9 @@ async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> No
 
 
 async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[Order]) -> None:
-    ordered = [(order.node_id, order.node_name, "queued", "", order.wish.name, order.wish.digest) for order in orders]
+    ordered = [
+        (order.node_id, order.node_name, "queued", order.note, order.wish.name, order.wish.digest) for order in orders
+    ]
     left_out = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
     await tx.execute_many(
         "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"

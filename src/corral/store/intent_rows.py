@@ -14,7 +14,7 @@ from corral.store.rows import in_list, places
 
 COLUMNS = (
     "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "wish", "state", "newest", "attempts",
-    "due_at", "last_error", "cancel_wanted", "claim_token", "fence", "finished_at",
+    "due_at", "last_error", "cancel_wanted", "claim_token", "fence", "finished_at", "free_disk_at_end",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
 decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(Wish).decode)  # one for all nodes of an operation
@@ -44,6 +44,7 @@ def read_intent_row(row: Row) -> Intent:
         claim_token=row["claim_token"],
         fence=row["fence"],
         finished_at=row["finished_at"],
+        free_disk_at_end=row["free_disk_at_end"],
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from corral.core.deletions import Deletes
-from corral.core.intents import Intent, NextStep, Verb, Wish
+from corral.core.intents import Intent, IntentState, NextStep, Verb, Wish
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import status_after
@@ -156,6 +156,38 @@ class IntentStore:
                 return []
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest{where}", *(chosen or ()))
             return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]:
+        """For last orders that were cancelled: the one before, which was to have something and holds again. A
+        correction by desired state that was cancelled stays so: somebody did not want it."""
+        if not cancelled:
+            return []
+        newest = {(intent.node_id, intent.backend): intent.generation for intent in cancelled}
+        nodes, backends = in_list(node for node, _ in newest), in_list(backend for _, backend in newest)
+
+        async def body(tx: Tx) -> list[Intent]:
+            rows = await tx.fetch(
+                f"SELECT {', '.join(f'intents.{column}' for column in COLUMNS)}, operations.cause AS cause"  # noqa: S608
+                " FROM intents JOIN operations ON operations.id = intents.operation_id"
+                f" WHERE intents.node_id IN ({places(len(nodes))})"
+                f" AND intents.backend IN ({places(len(backends), first=1 + len(nodes))})"
+                " ORDER BY intents.generation DESC",
+                *nodes,
+                *backends,
+            )
+            found: dict[tuple[NodeId, str], Intent] = {}
+            for row in rows:
+                place = (NodeId(row["node_id"]), row["backend"])
+                undone = row["state"] == "cancelled" and row["cause"] == "request"
+                if place in newest and place not in found and not undone:
+                    found[place] = read_intent_row(row)
+            return [
+                intent
+                for intent in found.values()
+                if intent.verb.wants_presence and intent.state is not IntentState.CANCELLED
+            ]
 
         return await self._database.read(body)
 
@@ -336,7 +368,8 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
     await tx.execute(
         "UPDATE intents SET state = $1, live = $2, attempts = $3, due_at = now_ms() + $4, last_error = $5,"  # noqa: S608
         " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
-        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END,"
+        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
         " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END"
         f" WHERE id IN ({places(len(ids), first=7)})",
         step.state.value,

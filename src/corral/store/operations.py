@@ -21,6 +21,7 @@ from corral.store.intent_rows import (
 from corral.store.operation_rows import SELECT_OPERATION, read_asker_rows, read_operation_row, read_progress_rows
 from corral.store.policies import bring_policy_back, take_policy_back
 from corral.store.rows import places
+from corral.store.version_holds import bring_holds_back, take_holds_back
 
 HISTORY_MOST = 50
 NAMES_MOST = 3
@@ -204,6 +205,7 @@ class OperationStore:
                 "UPDATE operations SET cancel_wanted = true, changed_at = now_ms() WHERE id = $1", operation_id
             )
             await take_policy_back(tx, operation_id, because=why)
+            await take_holds_back(tx, operation_id)
             detail = _tell(operation, intents)
             await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
@@ -240,6 +242,7 @@ class OperationStore:
                 operation_id,
             )
             await bring_policy_back(tx, operation_id)
+            await bring_holds_back(tx, operation_id)
             detail = _tell(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)

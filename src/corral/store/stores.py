@@ -26,6 +26,7 @@ from corral.store.scheduling import SchedulingStore
 from corral.store.setbacks import SetbackStore
 from corral.store.staged_files import StagedFileStore
 from corral.store.usage import UsageStore
+from corral.store.version_holds import VersionHoldStore
 from corral.system import Ids, SystemIds
 
 
@@ -57,3 +58,4 @@ class Stores:
         self.setbacks = SetbackStore(database)
         self.staged_files = StagedFileStore(database)
         self.usage = UsageStore(database)
+        self.version_holds = VersionHoldStore(database)

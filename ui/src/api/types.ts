@@ -74,6 +74,8 @@ export interface FleetPlace {
   /** Digests on the node's disk, newest first. */
   versions: string[];
   rolled_back: boolean;
+  /** Why nobody can tell whether there is something newer; empty when it is known. */
+  unchecked: string;
 }
 
 export interface FleetBackend {

@@ -13,8 +13,7 @@ from corral.core.intents import IntentState, Verb
 from corral.core.nodes import NodeId
 from corral.core.orders import NodeState
 from corral.core.policy_exceptions import PolicyException, find_exceptions
-from corral.core.upgrades import Offered, find_upgrades, installed_names
-from corral.core.variants import Unfit
+from corral.core.upgrades import Offers, find_unchecked, find_upgrades, installed_names
 from corral.frontend.fleet.service import UpgradeChecks
 
 KEPT_MOST_S = 5.0
@@ -96,10 +95,11 @@ class FleetListing:
         )
 
 
-def view_fleet(
-    states: Sequence[NodeState], drifts: Sequence[Drift], offers: Mapping[tuple[str, NodeId], Offered | Unfit]
-) -> list[dict[str, Any]]:
+def view_fleet(states: Sequence[NodeState], drifts: Sequence[Drift], offers: Offers) -> list[dict[str, Any]]:
     upgrades = find_upgrades(states, offers)
+    unchecked = {
+        (name, one.node_id): one.reason for name, nodes in find_unchecked(states, offers).items() for one in nodes
+    }
     by_place: dict[tuple[str, NodeId], list[Drift]] = {}
     for one in drifts:
         by_place.setdefault((one.backend, one.node_id), []).append(one)
@@ -115,7 +115,7 @@ def view_fleet(
             "name": name,
             "nodes": [
                 _place(state, name, by_place.get((name, state.node.id), []), (name, state.node.id) in lagging)
-                | _outlook(state, name, offers.get((name, state.node.id)))
+                | _outlook(state, name, unchecked.get((name, state.node.id), ""))
                 for state in sorted(holders, key=lambda state: state.node.name)
             ],
         }
@@ -138,17 +138,13 @@ def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> d
     }
 
 
-def _outlook(state: NodeState, name: str, offered: Offered | Unfit | None) -> dict[str, Any]:
+def _outlook(state: NodeState, name: str, unchecked: str) -> dict[str, Any]:
     """Why there may be something newer though nothing newer is told."""
-    wanted = state.newest.get(state.key_of(name))
-    unknown = isinstance(offered, Offered) and not offered.digest and not offered.version
+    wanted = state.holding(name)
     # A wiped disk that got it again has an install for its newest order, of what was gone back to.
     went_back = (
         wanted is not None
         and wanted.state is IntentState.SUCCEEDED
         and (wanted.verb is Verb.ROLLBACK or bool(wanted.wish.left))
     )
-    return {
-        "rolled_back": went_back,
-        "unchecked_source": wanted.wish.uri if unknown and wanted is not None else "",
-    }
+    return {"rolled_back": went_back, "unchecked": unchecked}

@@ -8,8 +8,7 @@ from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress
 from corral.core.orders import NodeState
 from corral.core.targets import Target
-from corral.core.upgrades import Offered, Upgrade
-from corral.core.variants import Unfit
+from corral.core.upgrades import Offers, Unchecked, Upgrade
 from corral.store.admission import Admitted
 
 
@@ -35,12 +34,16 @@ class UpgradeChecks(Protocol):
         """Counts up with every answer of a gallery."""
         ...
 
-    async def read_offers(self, states: Sequence[NodeState]) -> Mapping[tuple[str, NodeId], Offered | Unfit]:
+    async def read_offers(self, states: Sequence[NodeState]) -> Offers:
         """By backend and node, for all that is on these."""
         ...
 
     async def read(self) -> Mapping[str, Upgrade]:
         """Against what nodes have at this moment."""
+        ...
+
+    async def read_unchecked(self) -> Mapping[str, Sequence[Unchecked]]:
+        """By backend: where nobody can tell whether there is something newer, and why."""
         ...
 
     async def ask(self, *, wait_s: float = 0.0) -> bool:

@@ -42,6 +42,11 @@ def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
         router.get(f"{prefix}/upgrades")(list_upgrades)
         router.post(f"{prefix}/upgrades/check")(check_upgrades)
 
+    @router.get("/api/backends/upgrades/unchecked")
+    async def list_unchecked() -> Response:
+        """By backend: nodes of which nobody can tell whether there is something newer, each with the reason."""
+        return MsgspecJson(await checks.read_unchecked())
+
     @router.post("/api/backends/upgrades/apply", status_code=202)
     async def upgrade_all(actor: Actor) -> dict[str, dict[str, str]]:
         """Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each

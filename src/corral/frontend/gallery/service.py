@@ -128,6 +128,11 @@ class Galleries:
         shelves = {"backends": self._backends, "models": self._models}
         return [Edition(name=name, number=shelf.edition, entries=shelf.entries) for name, shelf in shelves.items()]
 
+    @property
+    def backends_edition(self) -> int:
+        """Moves on whenever galleries say something else of backends than before."""
+        return self._backends.edition
+
     async def backends(self) -> Catalogue:
         return await self._backends.current()
 

@@ -1,0 +1,105 @@
+"""What failed until its retries were exhausted is tried again: after a while, or when something has changed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, policy, state
+from corral.core.dead_letters import patience_of
+from corral.core.drift import Heal, plan_heal
+from corral.core.intents import Intent, IntentState, RetryLimits, Verb
+from corral.core.observed import ObservedBackend
+from corral.core.orders import NodeState
+from corral.core.policies import OnDrift
+
+PATIENCE = patience_of(RetryLimits(attempts=10, base_s=30, cap_s=900))
+MINUTE, HOUR = 60_000, 3_600_000
+GIB = 1 << 30
+
+
+def dead(verb: Verb = Verb.INSTALL, **fields: Any) -> Intent:
+    plain = replace(DONE, state=IntentState.DEAD_LETTERED, verb=verb, finished_at=0, free_disk_at_end=0)
+    return replace(plain, **fields)
+
+
+def heals(node: NodeState, *, now_ms: int, on_drift: OnDrift | None = None, changed_ms: int = 0) -> list[Heal]:
+    policies = [policy(generation=1, on_drift=on_drift)] if on_drift is not None else []
+    return plan_heal(
+        [node], policies, now_ms=now_ms, settle_ms=3000, patience=PATIENCE, galleries_changed_ms=changed_ms
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "now_ms", "changed_ms", "verbs"),
+    [
+        pytest.param(state(wish=dead()), MINUTE, 0, [], id="nothing-changed"),
+        pytest.param(state(wish=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
+        pytest.param(state(wish=dead(), changed_at=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
+        pytest.param(state(wish=dead(), changed_at=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
+        pytest.param(state(wish=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
+        pytest.param(
+            state(wish=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"
+        ),
+        pytest.param(
+            state(wish=dead(), available_disk=GIB - 1, total_disk=100 * GIB), MINUTE, 0, [], id="disk-hardly-freed"
+        ),
+        pytest.param(state(wish=dead(free_disk_at_end=None), available_disk=GIB), MINUTE, 0, [], id="disk-unknown"),
+        pytest.param(
+            state(HAS_NEW, wish=replace(DELETED, state=IntentState.DEAD_LETTERED)),
+            HOUR,
+            0,
+            [Verb.DELETE],
+            id="a-delete-too",
+        ),
+        pytest.param(
+            state(HAS_OLD, wish=dead(Verb.UPGRADE)), 9 * HOUR, 0, [], id="what-serves-is-not-interrupted-every-hour"
+        ),
+        pytest.param(
+            state(HAS_OLD, wish=dead(Verb.UPGRADE), changed_at=1), HOUR, 0, [Verb.UPGRADE], id="an-upgrade-on-a-change"
+        ),
+        pytest.param(state(wish=dead(Verb.UPGRADE)), HOUR, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
+    ],
+)
+def test_dead_letters(node: NodeState, now_ms: int, changed_ms: int, verbs: list[Verb]) -> None:
+    assert [heal.verb for heal in heals(node, now_ms=now_ms, changed_ms=changed_ms)] == verbs
+
+
+def test_only_what_is_to_be_healed_is_tried_again() -> None:
+    wiped = state(wish=dead(generation=7))
+    assert heals(wiped, now_ms=HOUR, on_drift=OnDrift.HEAL)
+    assert not heals(wiped, now_ms=HOUR, on_drift=OnDrift.REPORT)
+
+
+def test_after_a_change_in_a_gallery_the_name_is_looked_up_again() -> None:
+    (same,) = heals(state(wish=dead()), now_ms=HOUR)
+    assert (same.resolved, same.failed_before) == (True, True)
+    (anew,) = heals(state(wish=dead()), now_ms=HOUR, changed_ms=1)
+    assert not anew.resolved
+    exact = dead(wish=replace(DONE.wish, left=(NEW,)))
+    (kept,) = heals(state(wish=exact), now_ms=HOUR, changed_ms=1)
+    assert kept.resolved, "what a person went back to stays that"
+
+
+CANCELLED_UPGRADE = replace(
+    DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=20, wish=replace(DONE.wish, digest="sha256:newer")
+)
+CANCELLED_DELETE = replace(DELETED, state=IntentState.CANCELLED, generation=20)
+
+
+def after_cancel(*backends: ObservedBackend, cancelled: Intent, before: Intent) -> NodeState:
+    return replace(state(*backends, wish=cancelled), restored={"echo": before})
+
+
+@pytest.mark.parametrize("cancelled", [CANCELLED_UPGRADE, CANCELLED_DELETE], ids=["upgrade", "delete"])
+@pytest.mark.parametrize("before", [IntentState.SUCCEEDED, IntentState.SUPERSEDED])
+def test_what_a_cancelled_order_had_replaced_holds_again(cancelled: Intent, before: IntentState) -> None:
+    held = replace(DONE, state=before)
+    (heal,) = heals(after_cancel(cancelled=cancelled, before=held), now_ms=HOUR)
+    assert (heal.verb, heal.wish, heal.expected_generation) == (Verb.INSTALL, DONE.wish, 20)
+    assert heals(after_cancel(HAS_NEW, cancelled=cancelled, before=held), now_ms=HOUR) == []
+
+
+def test_a_cancel_that_has_just_ended_settles_first() -> None:
+    just = replace(CANCELLED_UPGRADE, finished_at=HOUR - 1)
+    assert heals(after_cancel(cancelled=just, before=DONE), now_ms=HOUR) == []

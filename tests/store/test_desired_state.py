@@ -1,0 +1,129 @@
+"""What holds after failures, cancels and rollbacks, in both databases."""
+
+from dataclasses import replace
+
+from corral.core.intents import Intent, IntentState, Observed, Refused, Verb, Wish
+from corral.core.nodes import Node
+from corral.core.operations import Admission
+from corral.core.targets import Target
+from corral.store.stores import Stores
+from harness.fleet_store import admission, healthy
+from store.test_fleet_orders import claim, end
+
+OLD, NEW = "sha256:old", "sha256:new"
+
+
+async def done(stores: Stores, asked: Admission, digest: str = NEW) -> str:
+    admitted = await stores.admission.admit(asked)
+    for one in await claim(stores):
+        await end(stores, one, Observed(digest))
+    return admitted.id
+
+
+async def restored(stores: Stores, node: Node) -> list[Intent]:
+    newest = await stores.intents.read_newest([node.id])
+    return await stores.intents.read_restored([one for one in newest if one.state is IntentState.CANCELLED])
+
+
+async def test_a_cancel_brings_back_the_order_before_whatever_became_of_that(stores: Stores) -> None:
+    finished, waiting = await healthy(stores, "finished"), await healthy(stores, "waiting")
+    first = await done(stores, admission(Verb.INSTALL, finished))
+    second = (await stores.admission.admit(admission(Verb.INSTALL, waiting))).id
+    for verb in (Verb.UPGRADE, Verb.DELETE):
+        operation = (await stores.admission.admit(admission(verb, finished, waiting))).id
+        await stores.operations.cancel(operation, actor="me")
+    [held] = await restored(stores, finished)
+    assert (held.operation_id, held.state) == (first, IntentState.SUCCEEDED)
+    [held] = await restored(stores, waiting)
+    assert (held.operation_id, held.state) == (second, IntentState.SUPERSEDED)
+
+
+async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back(stores: Stores) -> None:
+    corrected, deleted = await healthy(stores, "corrected"), await healthy(stores, "deleted")
+    await done(stores, admission(Verb.INSTALL, corrected))
+    await done(stores, admission(Verb.DELETE, deleted))
+    [newest] = await stores.intents.read_newest([corrected.id])
+    asked = admission(Verb.INSTALL, corrected, cause="policy")
+    order = replace(asked.orders[0], expected_generation=newest.generation)
+    correction = (await stores.admission.admit(replace(asked, orders=(order,)))).id
+    await stores.operations.cancel(correction, actor="me")
+    install = (await stores.admission.admit(admission(Verb.INSTALL, deleted))).id
+    await stores.operations.cancel(install, actor="me")
+    assert await restored(stores, corrected) == [], "somebody did not want that"
+    assert await restored(stores, deleted) == [], "a load may bring it; nobody wants it away any more"
+
+
+async def fail(stores: Stores) -> None:
+    [one] = await claim(stores)
+    await end(stores, replace(one, intent=replace(one.intent, attempts=9)), Refused("the disk is full"))
+
+
+async def test_the_room_on_a_disk_is_noted_when_an_order_has_failed_for_good(stores: Stores) -> None:
+    node = await healthy(stores, "a", available_disk=5, total_disk=100)
+    await stores.admission.admit(admission(Verb.INSTALL, node))
+    await fail(stores)
+    [failed] = await stores.intents.read_newest([node.id])
+    assert (failed.state, failed.free_disk_at_end) == (IntentState.DEAD_LETTERED, 5)
+
+
+async def test_a_second_failed_correction_replaces_the_first_one_in_the_list_and_the_request_stays(
+    stores: Stores,
+) -> None:
+    node = await healthy(stores, "a")
+    asked = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+    await fail(stores)
+    corrections = []
+    for _ in range(2):
+        [newest] = await stores.intents.read_newest([node.id])
+        correction = admission(Verb.INSTALL, node, cause="policy")
+        order = replace(correction.orders[0], expected_generation=newest.generation)
+        corrections.append((await stores.admission.admit(replace(correction, orders=(order,)))).id)
+        await fail(stores)
+    shown = {operation.id for operation in await stores.operations.read_open()}
+    assert shown == {asked, corrections[1]}
+
+
+async def test_an_open_order_gets_the_version_its_reference_means_now(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    operation = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+    [one] = await claim(stores)
+    await end(stores, one, Refused("no such manifest"))
+    [stuck] = await stores.intents.read_newest([node.id])
+    now = replace(stuck.wish, digest="sha256:now")
+    assert await stores.admission.renew(stuck, now, "looked up again")
+    [renewed] = await stores.intents.read_newest([node.id])
+    assert (renewed.wish.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
+    [shown] = (await stores.operations.read_one(operation)).nodes
+    assert (shown.digest, shown.error, shown.status.value) == ("sha256:now", "looked up again", "queued")
+    await claim(stores)
+    assert not await stores.admission.renew(renewed, now, "while it is carried out")
+
+
+def fleet_wide(verb: Verb, node: Node, *, held: str | None = None, left: str = NEW) -> Admission:
+    wish = Wish(element="echo", name="cpu-echo", digest=held or NEW, left=(left,) if held else ())
+    asked = replace(admission(verb, node, wish=wish), target=Target())
+    return replace(asked, holds=(wish,) if held else ())
+
+
+async def held(stores: Stores) -> list[str]:
+    return [hold.wish.digest for hold in await stores.version_holds.read_all()]
+
+
+async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_newer(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held=OLD))
+    assert await held(stores) == [OLD]
+    await stores.admission.admit(admission(Verb.UPGRADE, node))
+    assert await held(stores) == [OLD], "one machine is not the fleet"
+    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node))).id
+    assert await held(stores) == []
+    await stores.operations.cancel(upgrade, actor="me")
+    assert await held(stores) == [OLD], "what it had ended holds again"
+    again = (await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD))).id
+    assert await held(stores) == ["sha256:older"]
+    await stores.operations.cancel(again, actor="me")
+    assert await held(stores) == [OLD]
+    await stores.operations.retry(again, node_id=None, actor="me")
+    assert (await held(stores))[-1] == "sha256:older", "the newest counts"
+    await stores.admission.admit(fleet_wide(Verb.INSTALL, node))
+    assert await held(stores) == []
