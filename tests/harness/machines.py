@@ -10,7 +10,7 @@ from corral.core.presence import Limits
 from corral.core.registration import Refuse
 from corral.store.access import hash_secret
 from corral.store.leases import Lease
-from corral.store.registration import Beat, BeatOutcome, Registered
+from corral.store.registration import Beat, BeatOutcome, Claimed, Registered
 from corral.store.stores import Stores
 from corral.system import SystemIds
 
@@ -39,7 +39,14 @@ class Machine:
     def restarted(self, process: str = "process-2") -> "Machine":
         return replace(self, process=process)
 
-    def beat(self, node: Node, conditions: tuple[Condition, ...] | None = None, **usage: Any) -> Beat:
+    def beat(
+        self,
+        node: Node,
+        conditions: tuple[Condition, ...] | None = None,
+        *,
+        told_from: str | None = None,
+        **usage: Any,
+    ) -> Beat:
         return Beat(
             conditions=conditions,
             node_id=node.id,
@@ -47,6 +54,7 @@ class Machine:
             instance=self.process if self.secret else None,
             secret_hash=hash_secret(self.secret or "a registration token"),
             joined=self.secret is None,
+            told_from=told_from,
         )
 
 
@@ -59,7 +67,7 @@ async def try_register(
     bus_key: str | None = None,
     bus_ttl_s: float = 3600.0,
     **claim: Any,
-) -> Registered | Refuse:
+) -> Registered | Claimed | Refuse:
     return await stores.registration.register(
         machine.claim(**claim),
         new_id=SystemIds().uuid(),
@@ -68,6 +76,20 @@ async def try_register(
         bus_key=bus_key,
         bus_ttl_s=bus_ttl_s,
     )
+
+
+async def claim_name(stores: Stores, machine: Machine, **options: Any) -> Claimed:
+    """Under the name of a machine that was approved."""
+    outcome = await try_register(stores, machine, **options)
+    assert isinstance(outcome, Claimed), outcome
+    return outcome
+
+
+async def replace_by(stores: Stores, machine: Machine, **options: Any) -> Node:
+    """It claims the name, an administrator says that it is right, and it registers again."""
+    claimed = await claim_name(stores, machine, **options)
+    await stores.nodes.replace_identity(claimed.node.id, claimed.claim.id, actor="ann")
+    return await register(stores, machine, **options)
 
 
 async def register(stores: Stores, machine: Machine, **options: Any) -> Node:

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.errors import Conflict, NotFound
+from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes import Node, NodeStatus
 from corral.core.presence import Presence
-from corral.core.registration import Refuse
-from corral.store.registration import Registered
+from corral.core.registration import CLAIMS_MOST, Refuse
+from corral.store.registration import Claimed, Registered
 from corral.store.stores import Stores
 from harness.databases import Rig
-from harness.machines import Machine, actions, beat, join, judge, register, try_register
+from harness.machines import Machine, actions, beat, claim_name, join, judge, register, replace_by, try_register
 
 M = Machine()
 OTHER = Machine(name="worker-1", secret="another secret", process="other-1")
@@ -98,23 +98,137 @@ async def test_what_an_operator_set_survives_renewal_restart_and_wipe(stores: St
     assert operator_part(await register(stores, M, **reported)) == expected
     assert operator_part(await register(stores, M.restarted(), **reported)) == expected
     await vanish(stores, rig, node)
-    wiped = await register(stores, OTHER, **reported)
+    wiped = await replace_by(stores, OTHER, **reported)
     assert wiped.id == node.id
     assert operator_part(wiped) == expected
     assert (wiped.max_replicas_per_model, wiped.vram_budget) == (3, "80%")
     assert wiped.worker_labels == {"tier": "worker's"}
 
 
-async def test_a_wiped_machine_comes_back_under_its_name_but_waits_for_approval(stores: Stores, rig: Rig) -> None:
-    node = await join(stores, M, bus_key="UA")
+@pytest.mark.parametrize("auto_approve", [False, True])
+async def test_who_takes_the_name_of_an_absent_machine_only_claims_it(
+    stores: Stores, rig: Rig, auto_approve: bool
+) -> None:
+    """M3: with the registration token anybody could take an absent machine's identity."""
+    node = await set_by_operator(stores, await join(stores, M, bus_key="UA"))
     await vanish(stores, rig, node)
-    wiped = await register(stores, OTHER, bus_key="UB")
-    assert (wiped.id, wiped.epoch, wiped.status) == (node.id, 2, NodeStatus.PENDING)
-    assert list(await stores.bus_credentials.read_revoked()) == ["UA"]
-    # Not approved, so the new key got no credential; and the old secret opens nothing any more.
+    for _ in range(3):
+        claimed = await claim_name(
+            stores, OTHER, bus_key="UB", auto_approve=auto_approve, registered_from="10.0.0.9", labels={"x": "y"}
+        )
+    assert claimed.claim.told_from == "10.0.0.9"
+    found = await stores.nodes.read_one(node.id)
+    assert (found.approved, found.epoch, found.key_hash, found.worker_labels) == (True, 1, node.key_hash, {})
+    assert [claim.id for claim in found.claims] == [claimed.claim.id]
+    assert (await actions(stores, node.id)).count("node.claimed") == 1
+    # Nothing was handed out, nothing was taken away: the machine that was approved comes back as if nothing had been.
     assert rig.run_sql("SELECT public_key FROM bus_credentials") == ["UA"]
+    assert await stores.bus_credentials.read_revoked() == {}
+    assert (await beat(stores, M, node)).accepted
+    assert (await beat(stores, OTHER, node)).denied
+    back = await register(stores, M.restarted(), may_join=False)
+    assert (back.id, back.approved, operator_part(back)) == (node.id, True, operator_part(node))
+
+
+async def test_a_wiped_machine_comes_back_under_its_name_when_an_administrator_says_so(
+    stores: Stores, rig: Rig
+) -> None:
+    node = await set_by_operator(stores, await join(stores, M, bus_key="UA"))
+    await vanish(stores, rig, node)
+    claimed = await claim_name(stores, OTHER, bus_key="UB")
+    with pytest.raises(InvalidInput, match=f"{claimed.claim.id[:8]}.*--claim"):
+        await stores.nodes.approve(node.id, actor="ann")
+    await stores.nodes.replace_identity(node.name, claimed.claim.id[:8], actor="ann")
+    assert list(await stores.bus_credentials.read_revoked()) == ["UA"]
+    wiped = await register(stores, OTHER, bus_key="UB", may_join=False)
+    assert (wiped.id, wiped.approved, wiped.claims, operator_part(wiped)) == (node.id, True, (), operator_part(node))
+    assert wiped.epoch > node.epoch
+    assert (await beat(stores, OTHER, wiped)).accepted
+    # The old secret opens nothing any more.
     assert (await beat(stores, M, wiped)).denied
     assert isinstance(await try_register(stores, M, may_join=False), Refuse)
+    assert (await actions(stores, node.id))[-2:] == ["node.replaced", "node.returned"]
+
+
+async def test_a_rejected_claim_is_refused_when_it_is_made_again(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    await vanish(stores, rig, node)
+    claimed = await claim_name(stores, OTHER)
+    await stores.nodes.reject_claim(node.id, claimed.claim.id, actor="ann")
+    again = await try_register(stores, OTHER)
+    assert isinstance(again, Refuse)
+    assert "refused" in again.message
+    assert (await register(stores, M.restarted())).approved
+    await rig.advance(25 * 3600)
+    await judge(stores, nobody=(node.id,))
+    await judge(stores, nobody=(node.id,))
+    assert isinstance(await try_register(stores, OTHER), Claimed), "a day later it may ask again"
+
+
+async def test_claims_on_a_name_are_bounded(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    await vanish(stores, rig, node)
+    honest = await claim_name(stores, OTHER)
+    for number in range(30):
+        await try_register(stores, replace(OTHER, secret=f"flood {number}"))
+    found = await stores.nodes.read_one(node.id)
+    assert len(found.claims) == CLAIMS_MOST
+    assert found.claims[0].id == honest.claim.id
+    refused = await try_register(stores, replace(OTHER, secret="one more"))
+    assert isinstance(refused, Refuse)
+
+
+async def test_a_claim_of_a_machine_that_joined_elsewhere_is_void(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    await vanish(stores, rig, node)
+    claimed = await claim_name(stores, OTHER)
+    await register(stores, replace(OTHER, name="elsewhere"))
+    with pytest.raises(Conflict, match="elsewhere"):
+        await stores.nodes.replace_identity(node.id, claimed.claim.id, actor="ann")
+
+
+async def test_a_pending_machine_that_went_away_leaves_its_name_to_another(stores: Stores, rig: Rig) -> None:
+    """Nobody had approved it: there is no identity to protect."""
+    node = await register(stores, M)
+    await vanish(stores, rig, node)
+    other = await register(stores, OTHER, auto_approve=True)
+    assert (other.id, other.status) == (node.id, NodeStatus.PENDING)
+
+
+async def test_a_localai_worker_is_bound_to_its_address(stores: Stores) -> None:
+    """It has no secret: with the token anybody got its name, its approval and a bus credential."""
+    node = await register(stores, GO, auto_approve=True, bus_key="UA", registered_from="10.0.0.5")
+    assert (await register(stores, GO, registered_from="10.0.0.5")).id == node.id
+    thief = await claim_name(stores, GO, auto_approve=True, bus_key="UB", registered_from="10.0.0.66")
+    assert (thief.node.id, thief.claim.key_hash) == (node.id, None)
+    assert (await stores.registration.beat([GO.beat(node, told_from="10.0.0.5")]))[0].accepted
+    assert (await stores.registration.beat([GO.beat(node, told_from="10.0.0.66")]))[0].denied
+    await stores.nodes.replace_identity(node.id, thief.claim.id, actor="ann")
+    moved = await register(stores, GO, registered_from="10.0.0.66")
+    assert (moved.id, moved.approved, moved.registered_from) == (node.id, True, "10.0.0.66")
+    assert isinstance(await try_register(stores, GO, registered_from="10.0.0.5"), Claimed)
+
+
+async def test_a_pending_localai_worker_is_not_swapped_for_another(stores: Stores) -> None:
+    node = await register(stores, GO, registered_from="10.0.0.5")
+    claimed = await claim_name(stores, GO, registered_from="10.0.0.66")
+    with pytest.raises(InvalidInput, match="--claim"):
+        await stores.nodes.approve(node.id, actor="ann")
+    approved = await stores.nodes.approve(node.id, actor="ann", despite_claims=True)
+    assert (approved.approved, approved.registered_from) == (True, "10.0.0.5")
+    assert [claim.id for claim in approved.claims] == [claimed.claim.id]
+
+
+@pytest.mark.parametrize("name", ["WORKER-1", "worker\u20101", "w\u043erker-1", "\uff57orker-1", "worker-1\u200b"])
+async def test_a_name_that_looks_like_anothers_is_refused(stores: Stores, name: str) -> None:
+    await register(stores, M)
+    refused = await try_register(stores, Machine(name=name, secret="s"), auto_approve=True)
+    assert isinstance(refused, Refuse)
+    assert "looks like 'worker-1'" in refused.message
+    other = await register(stores, Machine(name="worker-2", secret="s"))
+    renamed = await try_register(stores, Machine(name=name, secret="s"))
+    assert isinstance(renamed, Refuse)
+    assert (await stores.nodes.read_one(other.id)).name == "worker-2"
 
 
 async def test_the_name_of_a_live_machine_is_refused_and_the_conflict_is_shown(stores: Stores) -> None:
@@ -155,7 +269,7 @@ async def test_a_machine_with_a_secret_cannot_be_taken_over_by_one_without(store
     assert isinstance(await try_register(stores, keyless), Refuse)
     assert (await beat(stores, keyless, node)).denied
     await vanish(stores, rig, node)
-    assert (await register(stores, keyless)).status is NodeStatus.PENDING
+    assert (await claim_name(stores, keyless, auto_approve=True)).node.key_hash == node.key_hash
 
 
 async def test_a_secret_cannot_take_over_a_live_localai_worker(stores: Stores) -> None:

@@ -99,6 +99,8 @@ class CorralWelcome(msgspec.Struct, frozen=True, omit_defaults=True):
     frontends: Annotated[list[Text], msgspec.Meta(max_length=PROCESSES_MOST)] = []
     """Every frontend there is: when one dies, its workers go on with the others."""
     grant: ProcessGrant | None = None
+    waiting_for: Text | None = None
+    """What has to happen before this machine may work, for people."""
 
 
 class RegisterReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -141,10 +143,14 @@ class HeartbeatReply(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: ProcessGrant | None = None
 
 
+class SendingProcess(msgspec.Struct, frozen=True):
+    instance: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class BeatSender(msgspec.Struct, frozen=True):
     """All that must be readable of a heartbeat: which process sends it."""
 
-    corral: CorralBeat | None = None
+    corral: SendingProcess | None = None
 
 
 _register = msgspec.json.Decoder(RegisterRequest).decode

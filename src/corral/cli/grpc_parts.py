@@ -10,6 +10,7 @@ from corral.core.routing import RouteReplica
 from corral.frontend.drivers.localai_grpc import LocalAiGrpc
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
+from corral.system.reach import check_reach
 from corral.system.worker_files import FileServer, WorkerFiles
 
 REMEMBER_S = 30.0
@@ -62,6 +63,7 @@ class GrpcParts:
         node = await self._stores.nodes.read_one(node_id)
         if not node.http_address:
             raise Unavailable(f"node {node.name} does not tell where its file server is")
+        await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
         token = (await self._ask_report(node_id)).http_token or self._registration_token
         server = FileServer(f"http://{node.http_address}", token)
         self._known[node_id] = _Known(server, self._clock.monotonic_s() + REMEMBER_S)

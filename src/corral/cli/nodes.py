@@ -128,6 +128,7 @@ def show_node(api: Api, node: str) -> None:
     rows += [("problem", problem) for problem in found["problems"]]
     if found["conflict"]:
         rows.append(("conflict", found["conflict"]["message"]))
+    rows += [("claimed by", _claim(found["name"], claim)) for claim in found["claims"]]
     if found["refused"]:
         rows.append(("refused", _refused(found)))
     for name, value in rows:
@@ -143,8 +144,16 @@ def _refused(node: dict[str, Any]) -> str:
 
 def _note(node: dict[str, Any]) -> str:
     conflict = (node["conflict"] or {}).get("message")
+    claims = "; ".join(f"claimed by {claim['address']} ({claim['id'][:8]})" for claim in node["claims"])
     refused = _refused(node) if node["refused"] else ""
-    return "; ".join(filter(None, (node["status_reason"], conflict, refused)))
+    return "; ".join(filter(None, (node["status_reason"], claims, conflict, refused)))
+
+
+def _claim(name: str, claim: dict[str, Any]) -> str:
+    kind = "a LocalAI worker" if claim["localai"] else "a machine with another key"
+    claim_id = claim["id"][:8]
+    how = command(f"nodes approve {name} --claim {claim_id}")
+    return f"{claim_id}: {kind} at {claim['address']}; `{how}` if it replaces this one"
 
 
 def _limit(most: int) -> str:
@@ -155,10 +164,10 @@ def _listed(replicas: list[dict[str, Any]]) -> str:
     return ", ".join(f"{one['model_name']} (slot {one['replica_index']}, {one['corral_state']})" for one in replicas)
 
 
-def _act(api: Api, node: str, verb: str, done: str = "") -> None:
+def _act(api: Api, node: str, verb: str, done: str = "", *, body: dict[str, Any] | None = None) -> None:
     """`done` goes before the frontend's own words."""
     found = api.find_node(node)
-    answer = api.call("POST", "api", "nodes", found["id"], verb)
+    answer = api.call("POST", "api", "nodes", found["id"], verb, body=body)
     if api.as_json:
         print_json(answer)
     else:
@@ -168,9 +177,24 @@ def _act(api: Api, node: str, verb: str, done: str = "") -> None:
 @nodes_group.command("approve")
 @client_command
 @click.argument("node")
-def approve_node(api: Api, node: str) -> None:
-    """Let a pending machine work."""
-    _act(api, node, "approve")
+@click.option("--claim", help="The claim of the machine that replaces NODE; `current` is the one that has the name.")
+def approve_node(api: Api, node: str, claim: str | None) -> None:
+    """Let a pending machine work, or let another machine replace NODE.
+
+    A machine that was wiped, or another one, may register under the name of NODE. It then claims to be NODE, as `nodes
+    show` tells, and waits. With --claim it takes over NODE's name and settings; the machine that was NODE before is
+    refused from then on."""
+    body = {"claim": claim} if claim is not None else None
+    _act(api, node, "approve", body=body)
+
+
+@nodes_group.command("reject")
+@client_command
+@click.argument("node")
+@click.option("--claim", required=True, help="The claim of the machine that is not NODE.")
+def reject_claim(api: Api, node: str, claim: str) -> None:
+    """Refuse a machine that claims to be NODE. NODE itself goes on as it is."""
+    _act(api, node, "reject", body={"claim": claim})
 
 
 @nodes_group.command("drain")

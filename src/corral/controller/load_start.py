@@ -21,6 +21,7 @@ from corral.controller.load_headway import STARTING, Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_ports import Build
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
+from corral.core.addresses import check_address
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import EngineStart, backend_of, plan_engine
@@ -32,6 +33,7 @@ from corral.core.routing import LOCALAI_GRPC, OPENAI
 from corral.core.variants import Unfit, Unresolved
 from corral.store.load_claims import Loaded
 from corral.store.models import StoredModel
+from corral.system.reach import seen_from_here
 
 
 class Starting:
@@ -59,6 +61,8 @@ class Starting:
             raise LoadFailed(f"{node.name} could not start {model.name}: {reply.error}")
         process = reply.corral or StartedProcess(backend=backend)
         protocol = process.protocol or LOCALAI_GRPC
+        if reply.address:
+            _check_own_address(reply.address, node)
         running = replace(replica, address=reply.address or node.address, protocol=protocol, token=process.token or "")
         if protocol == LOCALAI_GRPC:
             self._headway.show(LoadState.LOADING, node)
@@ -109,6 +113,14 @@ class Starting:
             raise LoadFailed(f"{node.name} does not have {backend}, which cannot be looked up now: {build.error}")
         resolved: Build = build
         return resolved
+
+
+def _check_own_address(address: str, node: Node) -> None:
+    """Requests, with what people ask, go there: not to this machine, and to nothing that is not a machine."""
+    try:
+        check_address(address, what="the address of the process", told_from=seen_from_here(node.registered_from))
+    except InvalidInput as error:
+        raise LoadFailed(f"{node.name} started it at an address that cannot be its own: {error}") from error
 
 
 def _known_options(build: Build) -> frozenset[str]:

@@ -64,6 +64,22 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NameClaim:
+    """Another machine that wants to be a node: it registered under the node's name and is not that node. It waits until
+    an administrator says that it replaces it."""
+
+    id: str
+    key_hash: str | None
+    """Of its own secret; None for a LocalAI worker."""
+    told_from: str
+    """The address it registered from."""
+    http_address: str
+    made_at: int
+    seen_at: int
+    rejected_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     id: NodeId
     name: str
@@ -114,6 +130,10 @@ class Node:
     refused_at: int | None = None
     conditions: tuple[Condition, ...] = ()
     """What keeps it from taking new work although it is reachable."""
+    registered_from: str | None = None
+    """The address its last registration came from. A LocalAI worker, which has no secret, is bound to it."""
+    claims: tuple[NameClaim, ...] = ()
+    """Other machines that claim to be this one."""
 
     @property
     def status(self) -> NodeStatus:
@@ -181,3 +201,4 @@ class NodeClaim:
     vram_budget: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     facts: str | None = None
+    registered_from: str | None = None

@@ -9,7 +9,7 @@ import msgspec
 
 from corral.core.conditions import Condition
 from corral.core.errors import NotFound
-from corral.core.nodes import Node, NodeId, NodeType
+from corral.core.nodes import NameClaim, Node, NodeId, NodeType
 from corral.core.presence import Presence
 from corral.store.database import Row, Tx
 from corral.store.versions import ROUTES, bump_version
@@ -17,6 +17,7 @@ from corral.store.versions import ROUTES, bump_version
 COLUMNS = tuple(field.name for field in fields(Node))
 SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
 _BOOLEANS = ("approved", "drain_wanted", "worker_draining", "bus_answered", "bus_no_responders")
+_decode_claims = msgspec.json.Decoder(tuple[NameClaim, ...]).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _decode_conditions = msgspec.json.Decoder(tuple[Condition, ...]).decode
 
@@ -43,6 +44,7 @@ def _node_of(row: tuple[Any, ...]) -> Node:
     values["worker_labels"] = _decode_labels(values["worker_labels"])
     values["operator_labels"] = _decode_labels(values["operator_labels"])
     values["conditions"] = _decode_conditions(values["conditions"])
+    values["claims"] = _decode_claims(values["claims"])
     return Node(**values)
 
 
@@ -50,6 +52,7 @@ def _values(node: Node) -> list[object]:
     encoded = {
         "worker_labels": _encode_labels(node.worker_labels),
         "operator_labels": _encode_labels(node.operator_labels),
+        "claims": msgspec.json.encode(node.claims).decode(),
         "node_type": node.node_type.value,
         "presence": node.presence.value,
         "conditions": encode_conditions(node.conditions),

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
-from corral.core.errors import InvalidInput, NotFound
+from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.labels import check_operator_labels
-from corral.core.nodes import Node, NodeId
+from corral.core.nodes import NameClaim, Node, NodeId
+from corral.core.presence import PresenceEvent, next_presence
 from corral.core.sizes import parse_budget_bytes
 from corral.store.bus_credentials import revoke_bus_credentials
 from corral.store.database import Database, Tx
@@ -82,12 +83,65 @@ class NodeStore:
 
         return await self._database.write(body)
 
-    async def approve(self, node_id: str, *, actor: str) -> Node:
+    async def approve(self, node_id: str, *, actor: str, despite_claims: bool = False) -> Node:
+        """The machine that has the name. Who claims it is approved by `replace_identity`; `despite_claims`: the one
+        that has it is meant."""
+
         async def change(tx: Tx, node: Node) -> Node:
+            if open_claims(node) and not despite_claims:
+                raise InvalidInput(_which(node))
             if node.approved:
                 raise InvalidInput(f"node {node.name} is {node.status}, not pending; there is nothing to approve")
             await append_event(tx, actor=actor, action="node.approved", subject=node.id, detail={"name": node.name})
             return replace(node, approved=True)
+
+        return await self._change(node_id, change)
+
+    async def replace_identity(self, node_id: str, claim_id: str, *, actor: str) -> Node:
+        """Another machine is this node from now on: what an administrator set on the name stays, the machine that was
+        it before is a stranger."""
+
+        async def change(tx: Tx, node: Node) -> Node:
+            claim = _find_claim(node, claim_id)
+            if claim.key_hash is not None:
+                other = await tx.fetch_one(
+                    "SELECT name FROM nodes WHERE key_hash = $1 AND removed_at IS NULL AND id <> $2",
+                    claim.key_hash,
+                    node.id,
+                )
+                if other is not None:
+                    raise Conflict(f"that machine has joined as {other['name']!r} meanwhile")
+            await revoke_bus_credentials(tx, node.id)
+            detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
+            await append_event(tx, actor=actor, action="node.replaced", subject=node.id, detail=detail)
+            return replace(
+                node,
+                approved=True,
+                key_hash=claim.key_hash,
+                instance=None,
+                epoch=node.epoch + 1,
+                registered_from=claim.told_from or None,
+                http_address=claim.http_address,
+                presence=next_presence(node.presence, PresenceEvent.RESTARTED),
+                presence_reason="another machine replaces it; not yet seen on the message bus",
+                worker_draining=False,
+                bus_answered=False,
+                bus_failures=0,
+                bus_no_responders=False,
+                conflict_message=None,
+                conflict_at=None,
+                claims=tuple(one for one in node.claims if one.id != claim.id),
+            )
+
+        return await self._change(node_id, change)
+
+    async def reject_claim(self, node_id: str, claim_id: str, *, actor: str) -> Node:
+        async def change(tx: Tx, node: Node) -> Node:
+            claim = _find_claim(node, claim_id)
+            detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
+            await append_event(tx, actor=actor, action="node.claim_rejected", subject=node.id, detail=detail)
+            rejected = replace(claim, rejected_at=await store_now_ms(tx))
+            return replace(node, claims=tuple(rejected if one.id == claim.id else one for one in node.claims))
 
         return await self._change(node_id, change)
 
@@ -162,3 +216,27 @@ class NodeStore:
             return node
 
         return await self._database.write(body)
+
+
+def open_claims(node: Node) -> list[NameClaim]:
+    return [claim for claim in node.claims if claim.rejected_at is None]
+
+
+def _find_claim(node: Node, claim_id: str) -> NameClaim:
+    found = [claim for claim in node.claims if claim_id and claim.id.startswith(claim_id)]
+    if len(found) != 1:
+        problem = "several machines" if found else "no machine"
+        raise NotFound(f"{problem} with the claim {claim_id!r} wants to be {node.name}; {_which(node)}")
+    return found[0]
+
+
+def _which(node: Node) -> str:
+    """Nobody is approved by a name that two machines have."""
+    claims = [f"{claim.id[:8]} from {claim.told_from or 'an unknown address'}" for claim in open_claims(node)]
+    if not claims:
+        return "nobody else claims its name"
+    return (
+        f"these machines claim to be {node.name}: {', '.join(claims)}."
+        f" Say which one replaces it with `corral nodes approve {node.name} --claim ID`,"
+        f" or refuse it with `corral nodes reject {node.name} --claim ID`"
+    )

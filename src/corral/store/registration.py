@@ -6,9 +6,20 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from corral.core.conditions import Condition
-from corral.core.nodes import Node, NodeClaim, NodeId, Usage
+from corral.core.names import looks_like
+from corral.core.nodes import NameClaim, Node, NodeClaim, NodeId, Usage
 from corral.core.presence import Presence, PresenceEvent, next_presence
-from corral.core.registration import Refuse, Replace, Return, Welcome, decide_registration
+from corral.core.registration import (
+    Claim,
+    Refuse,
+    Replace,
+    Return,
+    Welcome,
+    add_claim,
+    decide_registration,
+    find_claim,
+    is_bound_to,
+)
 from corral.store.bus_credentials import record_bus_credential, revoke_bus_credentials
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
@@ -41,6 +52,8 @@ class Beat:
     """The caller showed a registration token instead: all that a LocalAI worker has."""
     conditions: tuple[Condition, ...] | None = None
     """None where the sender tells nothing of them."""
+    told_from: str | None = None
+    """The address it came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,14 @@ class BeatOutcome:
         return self.node is not None and not self.denied and not self.fenced
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The machine waits until an administrator says that it replaces `node`."""
+
+    node: Node
+    claim: NameClaim
+
+
 class RegistrationStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -69,13 +90,19 @@ class RegistrationStore:
         auto_approve: bool,
         bus_key: str | None = None,
         bus_ttl_s: float = 0.0,
-    ) -> Registered | Refuse:
+    ) -> Registered | Claimed | Refuse:
         """`bus_key`: public key the node's next bus credential is for; kept only if the node may have one."""
 
-        async def body(tx: Tx) -> Registered | Refuse:
+        async def body(tx: Tx) -> Registered | Claimed | Refuse:
             same_key, same_name = await _find(tx, claim)
+            is_new_name = same_name is None and (same_key is None or same_key.name != claim.name)
             decision = decide_registration(
-                claim, same_key=same_key, same_name=same_name, may_join=may_join, auto_approve=auto_approve
+                claim,
+                same_key=same_key,
+                same_name=same_name,
+                may_join=may_join,
+                auto_approve=auto_approve,
+                look_alike=await _find_look_alike(tx, claim, same_key) if is_new_name else None,
             )
             match decision:
                 case Refuse():
@@ -86,15 +113,39 @@ class RegistrationStore:
                     registered = Registered(await self._add(tx, claim, NodeId(new_id), decision.approved), True)
                 case Return():
                     registered = await self._take_back(tx, claim, decision)
+                case Claim():
+                    return await self._claim(tx, decision.node, claim, new_id)
                 case Replace():
-                    # Its identity is new, so its approval is; what an administrator set on the name stays.
-                    again = Return(decision.node, PresenceEvent.RESTARTED, decision.approved)
+                    again = Return(decision.node, PresenceEvent.RESTARTED, approved=False)
                     registered = await self._take_back(tx, claim, again)
             if bus_key is not None and registered.node.approved:
                 await record_bus_credential(tx, registered.node.id, bus_key, ttl_s=bus_ttl_s)
             return registered
 
         return await self._database.write(body)
+
+    async def _claim(self, tx: Tx, node: Node, claim: NodeClaim, new_id: str) -> Claimed | Refuse:
+        """The node itself is untouched, and nobody but an administrator changes that."""
+        claims = add_claim(node.claims, claim, new_id=new_id, now_ms=await store_now_ms(tx))
+        made = find_claim(claims, claim)
+        is_new = find_claim(node.claims, claim) is None
+        await update_node(tx, node, replace(node, claims=claims))
+        if made is None:
+            return Refuse(
+                "name_taken",
+                f"{len(claims)} other machines already claim to be {node.name!r}; an administrator has to decide first"
+                f" (`corral nodes show {node.name}`). Or start this one under another name (--name)",
+            )
+        if made.rejected_at is not None:
+            return Refuse(
+                "name_taken",
+                f"an administrator has refused to let this machine be {node.name!r}."
+                " Start it under another name (--name)",
+            )
+        if is_new:
+            detail = {"name": node.name, "claim": made.id, "address": made.told_from}
+            await append_event(tx, actor=f"worker {node.name}", action="node.claimed", subject=node.id, detail=detail)
+        return Claimed(node, made)
 
     async def _record_conflict(self, tx: Tx, holder: Node, claim: NodeClaim) -> None:
         message = f"a second machine at {claim.http_address or claim.address or 'an unknown address'} tried to register"
@@ -270,16 +321,25 @@ def _reported(claim: NodeClaim) -> dict[str, Any]:
     return {name: getattr(claim, name) for name in same if name != "name"}
 
 
-def speaks_for(node: Node, *, secret_hash: str, joined: bool) -> bool:
-    """Only the machine's own secret acts for it; a LocalAI worker has none and shows the registration token."""
+async def _find_look_alike(tx: Tx, claim: NodeClaim, same_key: Node | None) -> str | None:
+    """Read only when a name is new, which is rare."""
+    rows = await tx.fetch("SELECT id, name FROM nodes WHERE removed_at IS NULL")
+    form = looks_like(claim.name)
+    own = same_key.id if same_key is not None else None
+    return next((row["name"] for row in rows if row["id"] != own and looks_like(row["name"]) == form), None)
+
+
+def speaks_for(node: Node, *, secret_hash: str, joined: bool, told_from: str | None) -> bool:
+    """Only the machine's own secret acts for it; a LocalAI worker has none and shows the registration token, from the
+    address it registered from."""
     if node.key_hash is None:
-        return joined
+        return joined and is_bound_to(node, told_from)
     return hmac.compare_digest(node.key_hash, secret_hash)
 
 
 def _judge_beat(beat: Beat, node: Node | None) -> BeatOutcome:
     if node is None:
         return BeatOutcome(None)
-    if not speaks_for(node, secret_hash=beat.secret_hash, joined=beat.joined):
+    if not speaks_for(node, secret_hash=beat.secret_hash, joined=beat.joined, told_from=beat.told_from):
         return BeatOutcome(node, denied=True)
     return BeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)

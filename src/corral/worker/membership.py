@@ -79,6 +79,7 @@ class Member:
     bus_anonymous: bool
     heartbeat_interval_s: float | None
     bearer: str = field(repr=False)
+    waiting_for: str = ""
     speaks_corral: bool = True
     credentials: Credentials | None = None
     renew_after_s: float | None = None
@@ -143,12 +144,14 @@ class Membership:
             else:
                 if member.status != "pending":
                     return member
-                failures, problem = 0, f"an administrator's approval: corral nodes approve {self._name}"
+                failures, problem = 0, member.waiting_for
             self.waiting_for = problem
             if problem != announced:
                 announced = problem
                 log.warning("worker.waiting", name=self._name, waiting_for=problem)
-            await asyncio.sleep(self._wait_s(failures, pending=failures == 0 and problem.startswith("an admin")))
+            await asyncio.sleep(
+                self._wait_s(failures, pending=failures == 0 and problem.startswith("an administrator"))
+            )
             failures += 1
 
     def _wait_s(self, failures: int, *, pending: bool) -> float:
@@ -217,6 +220,8 @@ class Membership:
             bus_anonymous=corral.bus_anonymous if corral else reply.nats_jwt is None,
             heartbeat_interval_s=corral.heartbeat_interval_s if corral else None,
             bearer=self._node_key if corral else token or "",
+            waiting_for=(corral.waiting_for if corral else None)
+            or f"an administrator's approval: corral nodes approve {self._name}",
             speaks_corral=corral is not None,
             credentials=Credentials(reply.nats_jwt, key) if reply.nats_jwt else None,
             renew_after_s=ttl_s * RENEW_AT if ttl_s else None,

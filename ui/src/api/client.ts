@@ -49,6 +49,8 @@ export const api = {
 
   listNodes: (signal?: AbortSignal) => read<Node[]>("api/nodes", signal),
   approveNode: (id: string) => change("POST", nodePath(id, "approve")),
+  replaceNode: (id: string, claim: string) => change("POST", nodePath(id, "approve"), { claim }),
+  rejectClaim: (id: string, claim: string) => change("POST", nodePath(id, "reject"), { claim }),
   drainNode: (id: string) => change("POST", nodePath(id, "drain")),
   resumeNode: (id: string) => change("POST", nodePath(id, "resume")),
   removeNode: (id: string) => change("DELETE", nodePath(id)),

@@ -502,8 +502,31 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Approve Node */
+        /**
+         * Approve Node
+         * @description A pending machine; or, with `claim`, another machine that replaces the one that has the name.
+         */
         post: operations["approve_node_api_nodes__node_id__approve_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/nodes/{node_id}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reject Claim
+         * @description A machine that claims to be this node and is not: it is told so; the node goes on as it is.
+         */
+        post: operations["reject_claim_api_nodes__node_id__reject_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1885,6 +1908,39 @@ export interface components {
          * @enum {string}
          */
         By: "day" | "key" | "model" | "node";
+        /**
+         * ClaimView
+         * @description A machine that registered under the name of another one.
+         */
+        ClaimView: {
+            /** Id */
+            id: string;
+            /**
+             * Address
+             * @description Where it registered from.
+             */
+            address: string;
+            /**
+             * Http Address
+             * @description Where it says that it can be reached.
+             */
+            http_address: string;
+            /**
+             * Localai
+             * @description A LocalAI worker, which has no secret of its own.
+             */
+            localai: boolean;
+            /**
+             * Made At
+             * Format: date-time
+             */
+            made_at: string;
+            /**
+             * Seen At
+             * Format: date-time
+             */
+            seen_at: string;
+        };
         /** ConditionView */
         ConditionView: {
             /**
@@ -2553,6 +2609,11 @@ export interface components {
             conditions: components["schemas"]["ConditionView"][];
             /** @description A second machine that claims to be this one. */
             conflict: components["schemas"]["ConflictView"] | null;
+            /**
+             * Claims
+             * @description Machines that wait for an administrator to say that they replace this one.
+             */
+            claims: components["schemas"]["ClaimView"][];
             /** @description Messages of this machine that lately could not be read or stored. */
             refused: components["schemas"]["RefusedView"] | null;
         };
@@ -2737,6 +2798,11 @@ export interface components {
              * Format: date-time
              */
             at: string;
+        };
+        /** RejectedClaim */
+        RejectedClaim: {
+            /** Claim */
+            claim: string;
         };
         /** Reset */
         Reset: {
@@ -2993,6 +3059,14 @@ export interface components {
         VramBudget: {
             /** Value */
             value: string;
+        };
+        /** WhichClaim */
+        WhichClaim: {
+            /**
+             * Claim
+             * @description The claim (its id, or how it begins) of the machine that replaces the node; `current` is the machine that has the name.
+             */
+            claim?: string | null;
         };
     };
     responses: never;
@@ -3896,7 +3970,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhichClaim"] | null;
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -3905,6 +3983,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Approved"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    reject_claim_api_nodes__node_id__reject_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RejectedClaim"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
                 };
             };
             /** @description Validation Error */

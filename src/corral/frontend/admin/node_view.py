@@ -14,7 +14,7 @@ from pydantic import Field
 from corral.bus.node_api import NodeFacts, decode_facts
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
-from corral.core.nodes import Node, NodeState, NodeStatus
+from corral.core.nodes import NameClaim, Node, NodeState, NodeStatus
 from corral.core.presence import Presence
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
@@ -36,6 +36,18 @@ class GpuView:
 class ConflictView:
     message: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimView:
+    """A machine that registered under the name of another one."""
+
+    id: str
+    address: Annotated[str, Field(description="Where it registered from.")]
+    http_address: Annotated[str, Field(description="Where it says that it can be reached.")]
+    localai: Annotated[bool, Field(description="A LocalAI worker, which has no secret of its own.")]
+    made_at: datetime
+    seen_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +113,9 @@ class NodeView:
     problems: Annotated[list[str], Field(description="What the worker could not find out about its machine.")]
     conditions: Annotated[list[ConditionView], Field(description="What keeps it from taking new work.")]
     conflict: Annotated[ConflictView | None, Field(description="A second machine that claims to be this one.")]
+    claims: Annotated[
+        list[ClaimView], Field(description="Machines that wait for an administrator to say that they replace this one.")
+    ]
     refused: Annotated[
         RefusedView | None, Field(description="Messages of this machine that lately could not be read or stored.")
     ]
@@ -151,6 +166,17 @@ def _reason(node: Node) -> str:
             return "; ".join(f"{condition.reason}. {condition.remedy}".rstrip() for condition in node.conditions)
         case _:
             return node.presence_reason
+
+
+def _claim(claim: NameClaim) -> ClaimView:
+    return ClaimView(
+        id=claim.id,
+        address=claim.told_from,
+        http_address=claim.http_address,
+        localai=claim.key_hash is None,
+        made_at=_time(claim.made_at),
+        seen_at=_time(claim.seen_at),
+    )
 
 
 def _refused(node: Node, now_ms: int) -> RefusedView | None:
@@ -235,5 +261,6 @@ def view_node(
         problems=facts.problems,
         conditions=[ConditionView(kind=one.kind, reason=one.reason, remedy=one.remedy) for one in node.conditions],
         conflict=conflict,
+        claims=[_claim(claim) for claim in node.claims if claim.rejected_at is None],
         refused=_refused(node, now_ms),
     )

@@ -17,6 +17,7 @@ from corral.store.stores import Stores
 
 Labels = dict[str, StrictStr]
 VIEWS_AT_ONCE = 100
+CURRENT = "current"
 
 
 class Message(BaseModel):
@@ -29,6 +30,23 @@ class Approved(BaseModel):
     node_type: str
     status: str
     message: str
+
+
+ClaimId = Annotated[str, Field(min_length=4, max_length=64)]
+
+
+class WhichClaim(BaseModel):
+    claim: Annotated[
+        ClaimId | None,
+        Field(
+            description="The claim (its id, or how it begins) of the machine that replaces the node; `current` is the"
+            " machine that has the name."
+        ),
+    ] = None
+
+
+class RejectedClaim(BaseModel):
+    claim: ClaimId
 
 
 class MaxReplicas(BaseModel):
@@ -86,9 +104,16 @@ def node_routes(
         return Message(message="node deregistered")
 
     @router.post("/{node_id}/approve")
-    async def approve_node(node_id: str, actor: Actor) -> Approved:
-        node = await nodes.approve(node_id, actor=actor)
+    async def approve_node(node_id: str, actor: Actor, which: WhichClaim | None = None) -> Approved:
+        """A pending machine; or, with `claim`, another machine that replaces the one that has the name."""
+        claim = which.claim if which is not None else None
+        if claim is None or claim == CURRENT:
+            node = await nodes.approve(node_id, actor=actor, despite_claims=claim == CURRENT)
+        else:
+            node = await nodes.replace_identity(node_id, claim, actor=actor)
         await hint()
+        if claim is not None:
+            await enforce_quietly(authority, stores.bus_credentials)
         return Approved(
             id=node.id,
             name=node.name,
@@ -96,6 +121,13 @@ def node_routes(
             status=node.localai_status.value,
             message="approved; " + _what_follows(node),
         )
+
+    @router.post("/{node_id}/reject")
+    async def reject_claim(node_id: str, which: RejectedClaim, actor: Actor) -> Message:
+        """A machine that claims to be this node and is not: it is told so; the node goes on as it is."""
+        node = await nodes.reject_claim(node_id, which.claim, actor=actor)
+        await hint()
+        return Message(message=f"that machine will not be {node.name}")
 
     @router.post("/{node_id}/drain")
     async def drain_node(node_id: str, actor: Actor) -> Message:

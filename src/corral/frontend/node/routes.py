@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 
 from corral.bus.node_api import (
     INSTANCE_HEADER,
+    CorralBeat,
     CorralWelcome,
     HeartbeatReply,
     HeartbeatRequest,
@@ -22,10 +23,11 @@ from corral.bus.node_api import (
     decode_heartbeat,
     decode_register,
 )
+from corral.core.addresses import check_address
 from corral.core.conditions import Condition, judge_clock
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.core.labels import check_labels
-from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
+from corral.core.nodes import Node, NodeClaim, NodeId, NodeStatus, NodeType, Usage
 from corral.core.presence import Presence
 from corral.core.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
@@ -42,10 +44,11 @@ from corral.settings.roles import FrontendSettings
 from corral.settings.values import is_loopback_host
 from corral.store.access import hash_secret
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
-from corral.store.registration import Beat, speaks_for
+from corral.store.registration import Beat, Claimed, speaks_for
 from corral.store.replicas import StandingReplica
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
+from corral.system.reach import seen_from_here
 
 log = structlog.get_logger()
 
@@ -119,9 +122,10 @@ class NodeRoutes:
         knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
         if not joined and not knows_key:
             return self._unknown(address)
-        if not joined and self._guesses.is_used_up(address) and not await self._is_node_key(hash_secret(bearer)):
+        is_guess = not joined and wanted.token is None  # a token that was shown is a right one here
+        if is_guess and self._guesses.is_used_up(address) and not await self._is_node_key(hash_secret(bearer)):
             return self._unknown(address)
-        claim = _claim(wanted)
+        claim = _claim(wanted, address)
         key, seed = self._bus_key(wanted)
         outcome = await self._stores.registration.register(
             claim,
@@ -135,8 +139,12 @@ class NodeRoutes:
             if outcome.reason == "name_taken":
                 await self._hint()
                 raise Conflict(outcome.message)
-            self._guesses.note_wrong(address)
+            if is_guess:
+                self._guesses.note_wrong(address)
             raise Unauthenticated(outcome.message)
+        if isinstance(outcome, Claimed):
+            await self._hint()
+            return MsgspecJson(self._reply_to_claim(wanted, outcome), status_code=201)
         if outcome.new_process:
             node = outcome.node
             log.info(
@@ -147,6 +155,27 @@ class NodeRoutes:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
         others = [row.url for row in await self._stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)]
         return MsgspecJson(self._reply(request, wanted, outcome.node, key, seed, others), status_code=201)
+
+    def _reply_to_claim(self, wanted: RegisterRequest, outcome: Claimed) -> RegisterReply:
+        """It waits like a stranger, under an id that is nobody's."""
+        name, claim = outcome.node.name, outcome.claim
+        waiting_for = (
+            f"an administrator's word that this machine replaces the one registered as {name!r}: corral nodes approve"
+            f" {name} --claim {claim.id[:8]}. If it does not, start it under another name (--name)"
+        )
+        interval_s = self._settings.heartbeat_interval_s
+        return RegisterReply(
+            id=claim.id,
+            name=name,
+            node_type=outcome.node.node_type.value,
+            status=NodeStatus.PENDING.value,
+            created_at=rfc3339(claim.made_at),
+            corral=(
+                CorralWelcome(epoch=0, heartbeat_interval_s=interval_s, waiting_for=waiting_for)
+                if wanted.corral is not None
+                else None
+            ),
+        )
 
     def _unknown(self, address: str) -> JSONResponse:
         self._guesses.note_wrong(address)
@@ -226,6 +255,7 @@ class NodeRoutes:
                 conditions=self._conditions_of(beat),
                 secret_hash=hash_secret(bearer),
                 joined=joined,
+                told_from=address,
             )
         )
         if outcome.node is None:
@@ -307,7 +337,8 @@ class NodeRoutes:
         except InvalidInput as error:
             self._refused.note(node_id, "heartbeat", error)
         try:
-            return HeartbeatRequest(corral=decode_beat_sender(body).corral)
+            sender = decode_beat_sender(body).corral
+            return HeartbeatRequest(corral=CorralBeat(instance=sender.instance) if sender is not None else None)
         except InvalidInput:
             return HeartbeatRequest()
 
@@ -320,7 +351,7 @@ class NodeRoutes:
             if not joined:
                 self._guesses.note_wrong(address)
             raise
-        if not speaks_for(node, secret_hash=hash_secret(bearer), joined=joined):
+        if not speaks_for(node, secret_hash=hash_secret(bearer), joined=joined, told_from=address):
             self._guesses.note_wrong(address)
             raise Forbidden("this credential does not belong to that node")
         if node.instance is not None and request.headers.get(INSTANCE_HEADER) != node.instance:
@@ -345,8 +376,11 @@ def _check_name(name: str) -> None:
         raise InvalidInput(f"name: {name!r} looks like the id of a node; choose another one (--name)")
 
 
-def _claim(wanted: RegisterRequest) -> NodeClaim:
+def _claim(wanted: RegisterRequest, told_from: str) -> NodeClaim:
     _check_name(wanted.name)
+    for what, text in (("address", wanted.address), ("http_address", wanted.http_address)):
+        if text:
+            check_address(text, what=what, told_from=seen_from_here(told_from or None))
     try:
         node_type = NodeType(wanted.node_type or "backend")
     except ValueError:
@@ -379,4 +413,5 @@ def _claim(wanted: RegisterRequest) -> NodeClaim:
         vram_budget=wanted.vram_budget or None,
         labels=labels,
         facts=msgspec.json.encode(corral.facts).decode() if corral else None,
+        registered_from=told_from or None,
     )

@@ -10,6 +10,7 @@ import { ApproveButton } from "./ApproveButton";
 import { capabilityLine, cpuLine, gpuLines, gpuMemory, gpuName } from "./hardware";
 import { machineLabels } from "./labels";
 import { LastSeen } from "./LastSeen";
+import { NodeClaims } from "./NodeClaims";
 import { DiskMeter, MemoryMeters } from "./NodeMeters";
 import styles from "./NodePanel.module.css";
 import type { SeenNode } from "@/data/nodes";
@@ -41,6 +42,21 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
             <strong>Another machine claims to be this node.</strong>
             <p>{sentence(node.conflict.message)}</p>
             <p className={styles.soft}>Noticed {formatDateTime(node.conflict.at)}.</p>
+          </div>
+        </div>
+      )}
+
+      <NodeClaims node={node} />
+
+      {node.refused === null ? null : (
+        <div className={styles.conflict} role="alert">
+          <Icon name="warning" />
+          <div>
+            <strong>Messages of this node are refused.</strong>
+            <p>
+              {node.refused.count} so far; the latest: {node.refused.reason}
+            </p>
+            <p className={styles.soft}>{formatDateTime(node.refused.at)}. Its worker is broken, of another version, or not to be trusted.</p>
           </div>
         </div>
       )}

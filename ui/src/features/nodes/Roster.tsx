@@ -150,7 +150,17 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
         <span className={styles.pills}>
           <StatusPill status={node.state} />
           {node.draining && node.state !== "draining" ? <span className={styles.also}>draining</span> : null}
-          {node.conflict === null ? null : (
+          {node.claims.length === 0 ? null : (
+            <span className={styles.conflict} title={`Another machine, at ${node.claims.map(({ address }) => address).join(", ")}, claims to be ${node.name}`}>
+              <Icon name="warning" size={13} /> claimed by another machine
+            </span>
+          )}
+          {node.refused === null ? null : (
+            <span className={styles.conflict} title={node.refused.reason}>
+              <Icon name="warning" size={13} /> messages refused
+            </span>
+          )}
+          {node.conflict === null || node.claims.length > 0 ? null : (
             <span className={styles.conflict} title={node.conflict.message}>
               <Icon name="warning" size={13} /> identity claimed twice
             </span>

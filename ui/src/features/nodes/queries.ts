@@ -22,6 +22,10 @@ function useNodeChange<T>(mutationFn: (change: T) => Promise<void>) {
 }
 
 export const useApproveNode = () => useNodeChange((node: Node) => api.approveNode(node.id));
+export const useReplaceNode = () =>
+  useNodeChange(({ node, claim }: { node: Node; claim: string }) => api.replaceNode(node.id, claim));
+export const useRejectClaim = () =>
+  useNodeChange(({ node, claim }: { node: Node; claim: string }) => api.rejectClaim(node.id, claim));
 export const useDrainNode = () => useNodeChange((node: Node) => api.drainNode(node.id));
 export const useResumeNode = () => useNodeChange((node: Node) => api.resumeNode(node.id));
 export const useRemoveNode = () => useNodeChange((node: Node) => api.removeNode(node.id));

@@ -23,6 +23,7 @@ function node(over: Partial<Node> & { name: string }): Node {
     draining: false,
     drain_wanted: false,
     conflict: null,
+    claims: [],
     last_seen_age_s: 3,
     last_heartbeat: "2026-08-01T10:00:00Z",
     created_at: "2026-08-01T09:00:00Z",

@@ -1,0 +1,2 @@
+ALTER TABLE nodes ADD COLUMN registered_from TEXT;
+ALTER TABLE nodes ADD COLUMN claims TEXT NOT NULL DEFAULT '[]';
