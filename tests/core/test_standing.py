@@ -109,15 +109,15 @@ def row(where: str, **changes: object) -> Replica:
 def test_a_draining_nodes_replica_is_routed_to_only_until_another_serves() -> None:
     here, leaving = row("n"), row("old")
     nodes = around(node(), node("old", drain_wanted=True), told=table("ready"))
-    assert pick_routed("1", [here, leaving], {}, nodes) == [here]
-    assert pick_routed("1", [leaving], {}, nodes) == [leaving]
-    assert pick_routed("1", [here, leaving], {}, nodes, wanted=2) == [here, leaving]
+    assert pick_routed([here, leaving], {}, nodes) == [here]
+    assert pick_routed([leaving], {}, nodes) == [leaving]
+    assert pick_routed([here, leaving], {}, nodes, wanted=2) == [here, leaving]
 
 
-def test_old_revisions_and_other_nodes_get_nothing() -> None:
+def test_other_nodes_get_nothing_and_old_revisions_serve_until_they_are_drained() -> None:
     nodes = around(node(), node("b", operator_labels={"room": "b"}), told=table("ready"))
-    there = row("b")
-    assert pick_routed("1", [row("n"), row("b", revision="0"), there], {"room": "b"}, nodes) == [there]
+    old, there = row("b", revision="0"), row("b")
+    assert pick_routed([row("n"), old, there], {"room": "b"}, nodes) == [old, there]
 
 
 ONE = Scheduling(model="m", max_replicas=1)
@@ -155,6 +155,7 @@ def test_asking_waits_for_what_is_there(
     assert bool(plan.wait) == bool(waits_because)
 
 
-def test_what_has_an_older_configuration_is_replaced() -> None:
+def test_what_has_an_older_configuration_is_waited_for_while_it_serves_and_replaced_when_it_does_not() -> None:
     old = row("n", revision="0")
-    assert plan_cold("1", [old], ONE, around(node(), told=table("ready"))) == ColdPlan(replaces=old.id)
+    assert plan_cold("1", [old], ONE, around(node(), told=table("ready"))) == ColdPlan(wait="a replica is ready")
+    assert plan_cold("1", [old], ONE, around(node(), told=table())) == ColdPlan(replaces=old.id)

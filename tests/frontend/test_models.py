@@ -82,7 +82,8 @@ def put(frontend: Frontend, name: str, text: str, **headers: str) -> Answer:
 
 
 def test_a_model_is_added_shown_listed_and_deleted(frontend: Frontend) -> None:
-    added = add(frontend, "one", "made_up: 1\n")
+    text = TINY.format(name="one") + "made_up: 1\n"
+    added = frontend.admin.call("POST", "/api/models", body={"config": text, "force": True}).json()
     shown = frontend.admin.call("GET", "/api/models/one")
     assert shown.json() == added
     assert shown.headers["etag"] == f'"{added["revision"]}"'
@@ -128,6 +129,15 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
         ("name: other\n", "not of 'four'"),
         ("name: four\ncontext_size: x\ntemplate: 3\n", "2 wrong fields: context_size must be a whole number"),
         ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
+        ("name: four\nbackend: llama-cppp\n", "there is no backend 'llama-cppp': no node has it and no gallery offers"),
+        ("name: four\nbackend: llama-cppp\n", "did you mean llama-cpp"),
+        (
+            "name: four\nbackend: llama-cpp\ncontext_sizee: 9\n",
+            "unknown field: context_sizee (did you mean context_size?)",
+        ),
+        ("name: four\nbackend: llama-cpp\ntemperature: 1\n", "temperature (did you mean parameters.temperature?)"),
+        ("name: four\nbackend: llama-cpp\n  threads: 1\n", "line 3, column 10: mapping values are not allowed"),
+        ("name: four\n", "names no backend"),
     ],
 )
 def test_a_bad_edit_changes_nothing_and_says_what_is_wrong(frontend: Frontend, text: str, said: str) -> None:

@@ -62,11 +62,17 @@ def test_a_file_and_a_directory_can_be_installed_and_what_is_wrong_is_told(
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(TINY.format(name="mine") + "made_up: 1\n")
-    added = run_cli("models", "install", "--file", str(file), environment=environment)
+    unknown = run_cli("models", "install", "--file", str(file), environment=environment)
+    assert (unknown.returncode, "has an unknown field: made_up" in unknown.stderr) == (2, True)
+    added = run_cli("models", "install", "--force", "--file", str(file), environment=environment)
     assert (added.returncode, "not known to Corral: made_up" in added.stderr) == (0, True)
     file.write_text("name: bad\ncontext_size: x\n")
     refused = run_cli("models", "install", "--file", str(file), environment=environment)
     assert (refused.returncode, "context_size must be a whole number" in refused.stderr) == (2, True)
+    file.write_text("name: bad\n  context_size: 1\n")
+    refused = run_cli("models", "install", "--file", str(file), environment=environment)
+    assert f"{file}: The document cannot be read: line 2, column 15" in refused.stderr
+    assert "<unicode string>" not in refused.stderr
     assert run_cli("models", "install", "--file", "/none", environment=environment).returncode == 2
     assert run_cli("models", "install", environment=environment).returncode == 2
     (models_dir / "a.yaml").write_text(TINY.format(name="a"))

@@ -294,15 +294,6 @@ async def test_a_load_without_a_place_waits_with_a_reason_and_wakes_on_new_capac
     assert (await stores.scheduling.read("tiny")).state.unsatisfiable_until is None
 
 
-async def test_an_edit_takes_the_old_revision_off_the_routes_at_once(stores: Stores) -> None:
-    """INV-27."""
-    await add_nodes(stores, make_node("a"))
-    await serve(stores)
-    assert await routed(stores) == ["a"]
-    await stores.models.save(TINY + "threads: 2\n", "ann")
-    assert await routed(stores) == []
-
-
 async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)

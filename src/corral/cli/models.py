@@ -1,6 +1,8 @@
 """`corral models`: configurations, and where they run."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,16 @@ def _list_usable(api: Api) -> None:
 def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
         return f"leads to {model['alias_of']}"
-    return "; ".join((["disabled"] if model["disabled"] else []) + notes(running))
+    return "; ".join((["disabled"] if model["disabled"] else []) + _pending_notes(model) + notes(running))
+
+
+def _pending_notes(model: dict[str, Any]) -> list[str]:
+    pending = model["pending"]
+    if pending is None:
+        return []
+    why = clean(pending["reason"]) or "it is being loaded"
+    again = "; it is not tried again by itself" if pending["held"] else ""
+    return [f"revision {pending['revision'][:12]} pending: {why}{again}"]
 
 
 @models_group.command("available")
@@ -131,8 +142,15 @@ def list_available(api: Api, term: str, limit: int) -> None:
 @click.option("--file", "files", multiple=True, help="A configuration (YAML) of your own; `-` reads it from the input.")
 @click.option("--directory", default=None, help="Every configuration in the frontend's models directory, or below it.")
 @click.option("--replace", is_flag=True, help="With --directory: change models that are there already.")
+@click.option("--force", is_flag=True, help="With --file and --directory: also with fields that Corral does not know.")
 def install_models(
-    api: Api, names: tuple[str, ...], install_as: str, files: tuple[str, ...], directory: str | None, replace: bool
+    api: Api,
+    names: tuple[str, ...],
+    install_as: str,
+    files: tuple[str, ...],
+    directory: str | None,
+    replace: bool,
+    force: bool,
 ) -> None:
     """Add models from a gallery, or from elsewhere.
 
@@ -151,10 +169,14 @@ def install_models(
             continue
         body = {"name": name, "as": install_as}
         added.append(api.call("POST", "api", "models", "install", body=body, within_s=LOAD_WITHIN_S))
-    added += [api.call("POST", "api", "models", body={"config": _read_text(name)}) for name in files]
+    for name in files:
+        with _naming(name):
+            given = {"config": _read_text(name), "force": force}
+            added.append(api.call("POST", "api", "models", body=given))
     imported = None
     if directory is not None:
-        imported = api.call("POST", "api", "models", "import", body={"directory": directory, "replace": replace})
+        wanted = {"directory": directory, "replace": replace, "force": force}
+        imported = api.call("POST", "api", "models", "import", body=wanted)
     if api.as_json:
         print_json({"added": added, "imported": imported})
         return
@@ -176,6 +198,16 @@ def _read_text(name: str) -> str:
     if content is None:
         raise InvalidInput(f"there is no file {name}")
     return content.decode("utf-8", "replace")
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """What is wrong with a configuration is told with the file it came from."""
+    try:
+        yield
+    except InvalidInput as error:
+        name = "the input" if file == "-" else file
+        raise InvalidInput(str(error) if name in str(error) else f"{name}: {error}") from error
 
 
 def _warn_of_config(model: dict[str, Any]) -> None:
@@ -238,6 +270,8 @@ def show_model(api: Api, model: str, history: bool) -> None:
     click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
+    if found["pending"] is not None:
+        click.echo(f"# {_pending_notes(found)[0]}; revision {found['pending']['serving'][:12]} serves")
     for note in notes(running):
         click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
@@ -247,11 +281,16 @@ def show_model(api: Api, model: str, history: bool) -> None:
 @client_command
 @click.argument("model")
 @click.option("--file", default=None, help="Take the new configuration from here instead; `-` is the input.")
-def edit_model(api: Api, model: str, file: str | None) -> None:
-    """Change a configuration, in your editor ($EDITOR). Replicas of the one before get no more requests at once."""
+@click.option("--force", is_flag=True, help="Save it also with unknown fields, or of a backend that is not known.")
+def edit_model(api: Api, model: str, file: str | None, force: bool) -> None:
+    """Change a configuration, in your editor ($EDITOR).
+
+    It is checked before it is saved. Where replicas have to be loaded anew for it, those that serve go on until one of
+    the new configuration is ready; one that cannot be loaded stays pending, with the reason."""
     found = api.call("GET", "api", "models", model)
     if file is not None:
-        _report_edit(api, found, _put(api, found, _read_text(file)))
+        with _naming(file):
+            _report_edit(api, found, _put(api, found, _read_text(file), force=force))
         return
     if not sys.stdin.isatty():
         raise InvalidInput("nobody is there to edit; give the configuration with --file")
@@ -263,7 +302,7 @@ def edit_model(api: Api, model: str, file: str | None) -> None:
             return
         text = edited
         try:
-            answer = _put(api, found, text)
+            answer = _put(api, found, text, force=force)
         except CorralError as error:
             click.echo(f"corral: {error}", err=True)
             click.confirm("Edit again? (No throws your changes away)", default=True, abort=True)
@@ -272,10 +311,31 @@ def edit_model(api: Api, model: str, file: str | None) -> None:
             return
 
 
-def _put(api: Api, found: dict[str, Any], text: str) -> Any:
-    return api.call(
-        "PUT", "api", "models", found["name"], body={"config": text}, headers={"If-Match": f'"{found["revision"]}"'}
-    )
+@models_group.command("revert")
+@client_command
+@click.argument("model")
+@click.option("--revision", default="", help="Which to go back to (`models show --history`); its beginning is enough.")
+def revert_model(api: Api, model: str, revision: str) -> None:
+    """Go back to an earlier configuration.
+
+    Without --revision: to the one that serves, if a newer one is pending; else to the one before."""
+    found = api.call("GET", "api", "models", model)
+    body = {"revision": revision}
+    after = api.call("POST", "api", "models", found["name"], "revert", body=body, headers=_if_match(found))
+    if found["pending"] is not None and after["pending"] is None and not api.as_json:
+        dropped, serving = found["revision"][:12], after["revision"][:12]
+        click.echo(f"{after['name']}: revision {dropped} is discarded; revision {serving} serves on")
+    else:
+        _report_edit(api, found, after)
+
+
+def _if_match(found: dict[str, Any]) -> dict[str, str]:
+    return {"If-Match": f'"{found["revision"]}"'}
+
+
+def _put(api: Api, found: dict[str, Any], text: str, *, force: bool) -> Any:
+    body = {"config": text, "force": force}
+    return api.call("PUT", "api", "models", found["name"], body=body, headers=_if_match(found))
 
 
 def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -284,8 +344,15 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
     elif before["revision"] == after["revision"]:
         click.echo(f"{after['name']}: saved; it means the same as before, so replicas go on")
     else:
-        click.echo(f"{after['name']}: now revision {after['revision'][:12]}; replicas are loaded anew when needed")
+        click.echo(f"{after['name']}: now revision {after['revision'][:12]}; {_effect(after)}")
         _warn_of_config(after)
+
+
+def _effect(after: dict[str, Any]) -> str:
+    if after["pending"] is None:
+        return "it takes effect at once"
+    serving = after["pending"]["serving"][:12]
+    return f"revision {serving} serves until a replica of it is ready (`{command('models show ' + after['name'])}`)"
 
 
 @models_group.command("delete")

@@ -187,7 +187,10 @@ class LoadRun:
         except NotFound:
             await written(job.model, lambda: stores.load_claims.give_up(job, "its model was deleted"))
             return None
-        if model.revision != job.revision:
-            await written(job.model, lambda: stores.load_claims.renew_revision(job, model.revision))
-            return None
-        return model
+        wanted = model.of_revision(job.revision)
+        if wanted is None and job.replaces is not None and model.pending is None:
+            await written(job.model, lambda: stores.load_claims.give_up(job, "its model was changed"))
+        elif wanted is None:
+            newest = model.newest.revision if job.replaces is not None else model.revision
+            await written(job.model, lambda: stores.load_claims.renew_revision(job, newest))
+        return wanted

@@ -1,7 +1,7 @@
 """From rows, jobs and nodes to what scaling decides about one model."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.controller.load_ports import Traffic
@@ -14,6 +14,8 @@ from corral.core.targets import pick_serving
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
+
+CHANGED = "its model was changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +30,26 @@ class ViewBuilder:
         self, model: StoredModel, scheduling: Scheduling, rows: Sequence[Replica], *, acted_at: int | None
     ) -> ModelView:
         now_ms = self.fleet.now_ms
-        # A failed load counts until it is due again: it is not forgotten, it is being quiet.
-        jobs = [job for job in self.jobs if job.model == model.name]
+        # A failed load counts until it is due again: it is not forgotten, it is being quiet. Not so that of a pending
+        # revision: until then the one before is all there is.
+        jobs = [job for job in self.jobs if job.model == model.name and not self._rests(job, model)]
         under_way = [job for job in jobs if job.active or job.due_at > now_ms]
         taken_over = {job.replaces for job in under_way}
         ids = {row.id for row in rows}
         nodes: dict[str, Node] = {node.id: node for node in self.fleet.nodes}
+        resting = any(self._rests(job, model) for job in self.jobs)
+        trial = None if resting else pick_trial(model, rows, taken_over)
+        since = _proven_at(model, rows)
         views = [
-            self._replica(row, nodes[row.node_id], model, scheduling, successor=row.id in taken_over)
+            self._replica(
+                row,
+                nodes[row.node_id],
+                model,
+                scheduling,
+                successor=row.id in taken_over,
+                trial=row.id == trial,
+                newer_since=since,
+            )
             for row in rows
             if row.node_id in nodes
         ]
@@ -59,8 +73,17 @@ class ViewBuilder:
         )
 
     def _replica(
-        self, row: Replica, node: Node, model: StoredModel, scheduling: Scheduling, *, successor: bool
+        self,
+        row: Replica,
+        node: Node,
+        model: StoredModel,
+        scheduling: Scheduling,
+        *,
+        successor: bool,
+        trial: bool,
+        newer_since: int | None,
     ) -> ReplicaView:
+        outdated = row.revision != model.revision and newer_since is not None
         return ReplicaView(
             id=row.id,
             node_id=row.node_id,
@@ -68,13 +91,20 @@ class ViewBuilder:
             state=row.state.value,
             in_flight=self.traffic.total(row.id),
             idle_ms=self._idle_ms(row),
-            why_not=self._why_not(row, node, model, scheduling),
-            routed=row.revision == model.revision and matches(node, scheduling.selector),
+            why_not=self._why_not(row, node, model, scheduling) or (CHANGED if trial else ""),
+            routed=matches(node, scheduling.selector),
             successor=successor,
+            trial=trial,
+            outdated_ms=self.fleet.now_ms - newer_since if outdated and newer_since is not None else None,
             draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
             away=node.status is not NodeStatus.HEALTHY,
             leaving_ms=self.fleet.now_ms - node.changed_at if node.status is NodeStatus.DRAINING else None,
         )
+
+    def _rests(self, job: LoadJob, model: StoredModel) -> bool:
+        if model.pending is None or job.model != model.name or job.revision != model.pending.revision:
+            return False
+        return not job.active and job.due_at > self.fleet.now_ms
 
     def _idle_ms(self, row: Replica) -> int:
         """Rows are told of requests every few seconds only; frontends know of those since."""
@@ -82,8 +112,8 @@ class ViewBuilder:
         return written_ms if heard_s is None else min(written_ms, int(heard_s * 1000))
 
     def _why_not(self, row: Replica, node: Node, model: StoredModel, scheduling: Scheduling) -> str:
-        if row.revision != model.revision:
-            return "its model was changed"
+        if row.revision != model.revision and (row.state not in COMING or model.of_revision(row.revision) is None):
+            return CHANGED
         if row.state in COMING:
             return ""
         if node.status is NodeStatus.DRAINING and not just_left(node, now_ms=self.fleet.now_ms):
@@ -94,6 +124,20 @@ class ViewBuilder:
         if current is not None and current.digest and row.backend_digest and current.digest != row.backend_digest:
             return f"{row.backend} was changed on {node.name}"
         return ""
+
+
+def pick_trial(model: StoredModel, rows: Sequence[Replica], taken_over: Collection[str | None]) -> str | None:
+    """The replica that a pending revision is to prove itself beside: one at a time, and always the same one."""
+    if model.pending is None or model.pending.held:
+        return None
+    ready = sorted((row.created_at, row.id) for row in rows if row.state is ReplicaState.READY)
+    begun = [identity for _, identity in ready if identity in taken_over]
+    return next(iter([*begun, *(identity for _, identity in ready)]), None)
+
+
+def _proven_at(model: StoredModel, rows: Sequence[Replica]) -> int | None:
+    ready = [row.ready_at for row in rows if row.state is ReplicaState.READY and row.revision == model.revision]
+    return min((at for at in ready if at is not None), default=None)
 
 
 def _over_limit(views: Sequence[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:

@@ -2,7 +2,7 @@
 lease; every look begins with the whole truth, so nothing depends on a message having arrived."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -16,9 +16,9 @@ from corral.core.endings import plan_ending
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.repair import plan_repair
-from corral.core.replicas import Replica, ReplicaState
+from corral.core.replicas import COMING, Replica, ReplicaState
 from corral.core.room import device_class
-from corral.core.scaling import ScalingPace, ScalingPlan, Scheduling, plan_scaling
+from corral.core.scaling import Add, ScalingPace, ScalingPlan, Scheduling, plan_scaling
 from corral.core.wakes import Offer, Wakes, first_look, plan_wake
 from corral.store.leases import Lease
 from corral.store.load_job_rows import LoadJob
@@ -113,6 +113,8 @@ class ReplicaController:
                 continue
             record = records.get(name)
             scheduling = record.scheduling if record is not None else Scheduling(model=name)
+            if name not in loading and name not in {replica.model for replica in lost}:
+                await self._settle_pending(model, rows)
             if not rows and not scheduling.is_managed and name not in loading:
                 continue
             acted_at = record.state.acted_at if record is not None else None
@@ -184,6 +186,17 @@ class ReplicaController:
             await self._stores.load_jobs.ask(model.name, model.revision, cause="its node is gone", ids=self._ids)
             self._loads_changed()
 
+    # Revisions
+
+    async def _settle_pending(self, model: StoredModel, rows: Sequence[Replica]) -> None:
+        """One that never failed is simply used where the model was unloaded: there is nothing to be proven beside."""
+        pending, there = model.pending, (ReplicaState.READY, *COMING)
+        if pending is None or pending.failures or any(row.state in there for row in rows):
+            return
+        log.info("models.pending_applied", model=model.name, revision=pending.revision[:12])
+        await self._stores.models.apply_pending(model.name, pending.revision, lease=self._lease)
+        await self._hint()
+
     # Numbers
 
     async def _apply(self, model: StoredModel, plan: ScalingPlan, *, known: Collection[str], seen_at: int) -> None:
@@ -191,9 +204,9 @@ class ReplicaController:
         if plan.forget:
             log.info("replicas.loads_forgotten", model=model.name, loads=len(plan.forget))
             await self._stores.load_jobs.forget(model.name, plan.forget, seen_at=seen_at, lease=self._lease)
-        if plan.add:
+        for revision, adds in _by_revision(model, plan.add):
             made = await self._stores.load_jobs.ask_more(
-                model.name, model.revision, plan.add, ids=self._ids, known=known, lease=self._lease
+                model.name, revision, adds, ids=self._ids, known=known, lease=self._lease
             )
             for job in made:
                 log.info("replicas.add", model=model.name, why=job.cause)
@@ -240,3 +253,12 @@ class ReplicaController:
                 await self._stores.load_memory.note_peak(
                     row.model, row.revision, row.backend_digest, device_class(node), peak
                 )
+
+
+def _by_revision(model: StoredModel, adds: Sequence[Add]) -> Iterator[tuple[str, list[Add]]]:
+    trials = [add for add in adds if add.trial]
+    others = [add for add in adds if not add.trial]
+    if trials and model.pending is not None:
+        yield model.pending.revision, trials
+    if others:
+        yield model.revision, others

@@ -19,14 +19,16 @@ class ColdPlan:
 def plan_cold(revision: str, rows: Iterable[Replica], wanted: Scheduling, around: Surroundings) -> ColdPlan:
     """Asking loads nothing beside a replica that is there, nor more than `max_replicas`."""
     kept = [row for row in rows if row.state is ReplicaState.READY or row.state in COMING]
-    current = [row for row in kept if row.revision == revision and around.is_chosen(row, wanted.selector)]
-    found = [around.judge(row) for row in current if row.state is ReplicaState.READY]
+    chosen = [row for row in kept if around.is_chosen(row, wanted.selector)]
+    found = [around.judge(row) for row in chosen if row.state is ReplicaState.READY]
     for standing in (Standing.SERVES, Standing.RETURNING):
         why = next((stands.why for stands in found if stands.standing is standing), None)
         if why is not None:
             return ColdPlan(wait=why or "a replica is ready")
+    current = [row for row in chosen if row.revision == revision]
     if wanted.max_replicas and len(current) >= wanted.max_replicas:
-        why = next((stands.why for stands in found), "they are being loaded")
+        judged = (around.judge(row) for row in current if row.state is ReplicaState.READY)
+        why = next((stands.why for stands in judged), "they are being loaded")
         return ColdPlan(wait=f"no more than {wanted.max_replicas} may run, and {why}")
     old = [row.id for row in kept if row.revision != revision and row.state is ReplicaState.READY]
     return ColdPlan(replaces=min(old, default=None))

@@ -1,6 +1,7 @@
 """What the fields of a model configuration must be, as LocalAI's typed configuration has them.
 
 Fields that are not in the table are kept as they are: a newer LocalAI may know them, and a backend may read them.
+Whoever writes one by hand is asked whether that was meant.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.core.errors import InvalidInput
+from corral.core.routing import near_names
 
 LARGEST_FLOAT = 3.4e38
+UNKNOWN_SHOWN = 5
 Read = Callable[[Any], Any]
 Table = Mapping[str, "Read | Table"]
 
@@ -103,17 +106,20 @@ def _names(read: Read, names: str) -> dict[str, Read]:
 PARAMETERS: Table = {
     **_names(text, "model negative_prompt tokenizer language response_format"),
     **_names(whole, "top_k max_tokens seed repeat_last_n n_keep batch clip_skip n n_draft mirostat"),
-    **_names(whole, "top_logprobs"),
+    **_names(whole, "top_logprobs max_completion_tokens pooling_half_life_tokens"),
+    **_names(text, "encoding_format pooling"),
     **_names(number, "temperature top_p min_p repeat_penalty frequency_penalty presence_penalty typical_p tfz"),
     **_names(number, "negative_prompt_scale rope_freq_base rope_freq_scale mirostat_eta mirostat_tau"),
     **_names(flag, "ignore_eos translate echo"),
     "logit_bias": mapping,
     "logprobs": anything,
+    # Entries of LocalAI's gallery have these here, where nothing reads them.
+    **_names(anything, "voice context_size f16 mmap threads"),
 }
 
 TEMPLATE: Table = {
     **_names(text, "chat chat_message completion edit function multimodal reply_prefix"),
-    **_names(text, "join_chat_messages_by_character"),
+    **_names(text, "join_chat_messages_by_character image"),
     "use_tokenizer_template": flag,
 }
 
@@ -122,7 +128,9 @@ DOWNLOAD: Table = _names(text, "filename sha256 uri")
 FIELDS: Table = {
     **_names(text, "name backend description usage alias main_gpu tensor_split system_prompt mmproj draft_model"),
     **_names(text, "lora_adapter lora_base flash_attention cache_type_k cache_type_v quantization load_format dtype"),
-    **_names(text, "type rope_scaling prompt_cache_path reasoning_effort"),
+    **_names(text, "type rope_scaling prompt_cache_path reasoning_effort grammar"),
+    **_names(whole, "n_draft mirostat"),
+    **_names(number, "mirostat_eta mirostat_tau"),
     **_names(whole, "context_size threads gpu_layers ngqa swap_space max_model_len tensor_parallel_size step"),
     **_names(number, "rms_norm_eps lora_scale yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow"),
     **_names(number, "gpu_memory_utilization cfg_scale"),
@@ -130,16 +138,18 @@ FIELDS: Table = {
     **_names(flag, "trust_remote_code enforce_eager disable_log_stats cuda disabled pinned debug"),
     **_names(flag, "prompt_cache_all prompt_cache_ro"),
     **_names(texts, "aliases known_usecases stopwords cutstrings extract_regex trimspace trimsuffix options overrides"),
-    **_names(texts, "lora_adapters concurrency_groups"),
+    **_names(texts, "lora_adapters concurrency_groups known_input_modalities known_output_modalities"),
     "lora_scales": numbers,
     "roles": text_map,
     **_names(mapping, "function reasoning chat_template_kwargs engine_args pipeline feature_flags"),
+    **_names(mapping, "compression mcp agent pii pii_detection router proxy mitm"),
+    **_names(anything, "download_files artifacts"),
     "limit_mm_per_prompt": _names(whole, "image video audio"),
     "parameters": PARAMETERS,
     "template": TEMPLATE,
-    "limits": _names(whole, "max_concurrent"),
+    "limits": _names(whole, "max_concurrent retry_after_seconds"),
     "grpc": _names(whole, "attempts attempts_sleep_time"),
-    "tts": _names(text, "voice audio_path"),
+    "tts": {**_names(text, "voice audio_path"), "voice_cloning": flag},
     "diffusers": {
         **_names(text, "pipeline_type scheduler_type clip_model clip_subfolder control_net enable_parameters"),
         **_names(flag, "cuda img2img"),
@@ -174,6 +184,43 @@ def find_unknown(document: Mapping[str, Any], table: Table = FIELDS, *, within: 
             yield f"{within}{key}"
         elif isinstance(kind, Mapping) and isinstance(value, Mapping):
             yield from find_unknown(value, kind, within=f"{within}{key}.")
+
+
+def suggest(unknown: str) -> list[str]:
+    """The fields that may have been meant: the same name elsewhere, or the nearest ones beside it."""
+    within, _, name = unknown.rpartition(".")
+    elsewhere = [path for path in _PATHS if path.rpartition(".")[2] == name]
+    beside = {path.rpartition(".")[2]: path for path in _PATHS if path.rpartition(".")[0] == within}
+    return elsewhere or [beside[near] for near in near_names(name, list(beside), most=1)]
+
+
+def _paths(table: Table, within: str = "") -> Iterator[str]:
+    for name, kind in table.items():
+        yield f"{within}{name}"
+        if isinstance(kind, Mapping):
+            yield from _paths(kind, f"{within}{name}.")
+
+
+_PATHS = tuple(_paths(FIELDS))
+
+
+def refuse_unknown(document: Mapping[str, Any], *, known: Mapping[str, Any] | None = None) -> None:
+    """A mistyped field would be kept and change nothing. `known`: a document whose own were let in before."""
+    before = set(find_unknown(known)) if known is not None else set()
+    unknown = [field for field in find_unknown(document) if field not in before]
+    if not unknown:
+        return
+    shown = []
+    for field in unknown[:UNKNOWN_SHOWN]:
+        near = suggest(field)
+        shown.append(f"{field[:80]} (did you mean {' or '.join(near)}?)" if near else field[:80])
+    if len(unknown) > UNKNOWN_SHOWN:
+        shown.append(f"{len(unknown) - UNKNOWN_SHOWN} more")
+    what = "an unknown field" if len(unknown) == 1 else f"{len(unknown)} unknown fields"
+    raise InvalidInput(
+        f"the model configuration has {what}: {', '.join(shown)}. Correct it; or, if a backend or a newer LocalAI reads"
+        " it, save it with --force (`force` in the API)"
+    )
 
 
 def check_fields(document: Mapping[str, Any]) -> None:

@@ -104,7 +104,7 @@ class ModelConfig:
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
-        return tuple(name for name in find_unknown(self.document) if name not in _OWN_FIELDS)
+        return tuple(find_unknown(self.document))
 
     @property
     def weight_paths(self) -> tuple[str, ...]:
@@ -132,9 +132,6 @@ class ModelConfig:
         """What stands after the name in `name:value`, and after the type in `key=type:value`."""
         values = (*(one.partition(":")[2] for one in self.options), *(one.rpartition(":")[2] for one in self.overrides))
         return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))
-
-
-_OWN_FIELDS = frozenset({"download_files", "artifacts"})
 
 
 def parse_model_config(document: Any) -> ModelConfig:

@@ -88,7 +88,7 @@ class ReplicaView:
     why_not: str = ""
     """Why it has to go: its node is drained, its backend or its model's configuration changed. Empty: it may stay."""
     routed: bool = True
-    """It gets traffic until a successor serves; not so one of an old revision, or one that others serve for."""
+    """It gets traffic until a successor serves; not so one that others serve for."""
     successor: bool = False
     """A load is under way that takes its place."""
     draining_ms: int = 0
@@ -97,6 +97,10 @@ class ReplicaView:
     """Its node is not healthy: it may serve, and nobody may count on it."""
     leaving_ms: int | None = None
     """Since its node is being drained; None where it is not."""
+    outdated_ms: int | None = None
+    """Since a newer revision of its model serves; None where none does."""
+    trial: bool = False
+    """What takes its place is to be of the pending revision."""
 
     @property
     def fits(self) -> bool:
@@ -147,6 +151,8 @@ class Add:
     why: str
     node_id: str | None = None
     replaces: str | None = None
+    trial: bool = False
+    """Of the model's pending revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +218,7 @@ def _unwanted(view: ModelView) -> tuple[str, ...]:
 def _successors(view: ModelView) -> list[Add]:
     """One for each replica that has to go, so that nobody notices."""
     return [
-        Add(why=f"it takes over from another: {replica.why_not}", replaces=replica.id)
+        Add(why=f"it takes over from another: {replica.why_not}", replaces=replica.id, trial=replica.trial)
         for replica in view.replicas
         if replica.state == "ready" and not replica.fits and not replica.successor
     ]
@@ -235,16 +241,19 @@ def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
 
 def release_leaving(replicas: Sequence[ReplicaView], scheduling: Scheduling) -> list[ReplicaView]:
     """Of those on nodes that are being drained, none waits for its successor any longer once as many as are wanted
-    serve elsewhere; nor, where any do, for one that finds no place, or beyond the limit."""
+    serve elsewhere; nor, where any do, for one that finds no place, or beyond the limit. One of an older revision waits
+    for its successor while fewer than are wanted are of the newer one, and else within the same limits."""
     elsewhere = sum(replica.serves and not replica.away for replica in replicas)
     enough = elsewhere >= scheduling.kept
     comes = any(replica.state in ("starting", "loading") and replica.fits for replica in replicas)
     within_ms = DRAIN_WITHIN_MS if comes else PLACED_WITHIN_MS
 
     def may_go(replica: ReplicaView) -> bool:
-        if replica.fits or replica.leaving_ms is None:
+        if replica.fits:
             return False
-        return enough or (elsewhere > 0 and replica.leaving_ms >= within_ms)
+        if replica.leaving_ms is not None and (enough or (elsewhere > 0 and replica.leaving_ms >= within_ms)):
+            return True
+        return replica.outdated_ms is not None and enough and replica.outdated_ms >= within_ms
 
     return [replace(replica, routed=False) if may_go(replica) else replica for replica in replicas]
 
@@ -295,6 +304,13 @@ def _idle(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
     return ()
 
 
+def _for_node(node_id: str, before: ReplicaView | None) -> Add:
+    why = "one is wanted on every matching node"
+    if before is None:
+        return Add(why=why, node_id=node_id)
+    return Add(why=why, node_id=node_id, replaces=before.id, trial=before.trial)
+
+
 def _spread(view: ModelView) -> ScalingPlan:
     """One on each matching node, enforced node by node."""
     by_node: dict[str, list[ReplicaView]] = {}
@@ -313,12 +329,9 @@ def _spread(view: ModelView) -> ScalingPlan:
     drain, stop = _leave(view)
     busy = {replica.id for replica in view.replicas if replica.in_flight > 0}
     elsewhere = [load.id for load in view.loads if load.node_id not in matching]
-    taken_over = {replica.node_id: replica.id for replica in view.replicas if not replica.fits}
+    taken_over = {replica.node_id: replica for replica in view.replicas if not replica.fits}
     return ScalingPlan(
-        add=tuple(
-            Add(why="one is wanted on every matching node", node_id=node, replaces=taken_over.get(node))
-            for node in missing
-        ),
+        add=tuple(_for_node(node, taken_over.get(node)) for node in missing),
         drain=drain,
         stop=stop + tuple(remove for remove in surplus if remove.replica_id not in busy),
         forget=tuple(elsewhere) if by_node else (),

@@ -90,14 +90,14 @@ class Surroundings:
 
 
 def pick_routed(
-    revision: str, ready: Iterable[Replica], selector: Mapping[str, str], around: Surroundings, *, wanted: int = 1
+    ready: Iterable[Replica], selector: Mapping[str, str], around: Surroundings, *, wanted: int = 1
 ) -> list[Replica]:
-    """Those that serve, on nodes that match. Those on a node that is being drained do only until as many as are wanted
-    can elsewhere."""
+    """Those that serve, on nodes that match; of an older revision too, until a successor is ready and it drains. Those
+    on a node that is being drained do only until as many as are wanted can elsewhere."""
     good: list[Replica] = []
     leaving: list[Replica] = []
     for replica in ready:
-        if replica.revision != revision or not around.is_chosen(replica, selector):
+        if not around.is_chosen(replica, selector):
             continue
         if around.judge(replica).standing is Standing.SERVES:
             node = around.nodes[replica.node_id]

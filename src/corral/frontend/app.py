@@ -45,6 +45,7 @@ from corral.frontend.gallery.service import Galleries
 from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.model_check import ConfigChecks
 from corral.frontend.model_downloads import Downloads
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.node.routes import NodeRoutes, Refused
@@ -157,10 +158,11 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
             plain_http_hosts=frozenset(host.lower() for host in settings.plain_http_hosts),
         )
     )
+    checks = ConfigChecks(downloads, stores.observed, parts.galleries)
     yield model_source_routes(
-        stores.models, parts.model_gallery, downloads, parts.disk, settings.models_directory, parts.hint_routes
+        stores.models, parts.model_gallery, checks, parts.disk, settings.models_directory, parts.hint_routes
     )
-    yield model_routes(stores, downloads, parts.hint_routes)
+    yield model_routes(stores, checks, parts.hint_routes)
 
 
 def build_app(parts: Parts) -> ASGIApp:

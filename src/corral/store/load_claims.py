@@ -13,13 +13,14 @@ from corral.store.decisions import record_decision
 from corral.store.given_away import note_given_away
 from corral.store.load_job_rows import SELECT, LoadJob, job_of
 from corral.store.load_memory import note_load_time
-from corral.store.models import find_model, lock_model
+from corral.store.models import StoredModel, find_model, lock_model, promote
+from corral.store.pending_models import find_pending, note_pending_failed, note_pending_waits
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.replicas import read_fleet
 from corral.store.rows import places
 from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable
 from corral.store.setbacks import clear_setbacks, note_setback
-from corral.store.versions import ROUTES, bump_version
+from corral.store.versions import MODELS, ROUTES, bump_version, lock_version
 from corral.system import Ids
 
 ERROR_MOST_CHARS = 4000
@@ -207,10 +208,14 @@ class LoadClaimStore:
         """No place: it stays in the queue with the reason, until there is room or the time is over."""
 
         async def body(tx: Tx) -> None:
+            is_trial = await _lock_trial(tx, job)
             held = await _held(tx, job)
             if held.reason != reason:
                 await record_decision(tx, job, decision)
             await note_unsatisfiable(tx, job.model, reason, for_ms=int(again_in_s * 1000))
+            if is_trial and held.reason != reason:
+                await note_pending_waits(tx, job.model, held.revision, reason)
+                await bump_version(tx, MODELS)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', reason = $2, owner = '', lease_until = 0,"
                 " attempts = attempts + 1, due_at = now_ms() + $3, changed_at = now_ms() WHERE id = $1",
@@ -222,18 +227,23 @@ class LoadClaimStore:
         await self._database.write(body)
 
     async def finish(self, job: LoadJob, loaded: Loaded) -> Replica:
-        """The replica may get traffic from now on; the one it replaces gets none."""
+        """The replica may get traffic from now on; the one it replaces gets none. The first one of a pending revision
+        makes that the current one."""
 
         async def body(tx: Tx) -> Replica:
+            is_trial = await _lock_trial(tx, job)
+            await lock_model(tx, job.model)
             held = await _held(tx, job)
             model = await find_model(tx, job.model)
-            if model is None or model.revision != held.revision:
+            if model is None or model.of_revision(held.revision) is None:
                 raise Conflict(f"{job.model} was changed while it was loaded")
             rows = await lock_replicas(tx, [one for one in (held.replica_id, held.replaces) if one])
             mine = next((row for row in rows if row.id == held.replica_id), None)
             if mine is None or mine.state is ReplicaState.STOPPING:
                 raise _given_away(job)
             old = [row.id for row in rows if row.id == held.replaces and row.state is ReplicaState.READY]
+            if is_trial and model.revision != held.revision:
+                await promote(tx, model)
             version = await bump_version(tx, ROUTES)
             await tx.execute(
                 "UPDATE replicas SET state = 'ready', reason = '', address = $2, protocol = $3, token = $4,"
@@ -267,11 +277,15 @@ class LoadClaimStore:
         is ended before its place is free again."""
 
         async def body(tx: Tx) -> None:
+            is_trial = await _lock_trial(tx, job)
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             await _give_place_back(tx, held, error, stop=stop)
-            if await find_model(tx, job.model) is None:
+            model = await find_model(tx, job.model)
+            if model is None:
                 await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
+                return
+            if is_trial and await _goes_back(tx, held, model, error):
                 return
             await note_setback(tx, held, error[:ERROR_MOST_CHARS], draw=draw)
             await tx.execute(
@@ -289,8 +303,13 @@ class LoadClaimStore:
         """It failed wherever it could be tried now."""
 
         async def body(tx: Tx) -> None:
-            await _held(tx, job)
+            is_trial = await _lock_trial(tx, job)
+            await lock_model(tx, job.model)
+            held = await _held(tx, job)
             await record_decision(tx, job, decision)
+            model = await find_model(tx, job.model)
+            if is_trial and model is not None and await _goes_back(tx, held, model, error):
+                return
             await tx.execute(
                 "UPDATE load_jobs SET state = 'failed', last_error = $2, owner = '', lease_until = 0, due_at = $3,"
                 " reason = '', changed_at = now_ms() WHERE id = $1",
@@ -306,9 +325,13 @@ class LoadClaimStore:
         to be told of."""
 
         async def body(tx: Tx) -> None:
+            is_trial = await _lock_trial(tx, job)
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             await _give_place_back(tx, held, error, stop=stop)
+            model = await find_model(tx, job.model)
+            if is_trial and model is not None and await _goes_back(tx, held, model, error):
+                return
             await tx.execute(
                 "UPDATE load_jobs SET state = 'failed', last_error = $2, attempts = attempts + 1, owner = '',"
                 " lease_until = 0, due_at = now_ms() + $3, reason = '', changed_at = now_ms() WHERE id = $1",
@@ -316,7 +339,7 @@ class LoadClaimStore:
                 error[:ERROR_MOST_CHARS],
                 int(again_in_s * 1000),
             )
-            if await find_model(tx, job.model) is None:
+            if model is None:
                 await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
 
         await self._database.write(body)
@@ -382,6 +405,37 @@ class LoadClaimStore:
             )
 
         await self._database.write(body)
+
+
+async def _lock_trial(tx: Tx, job: LoadJob) -> bool:
+    """Whether it is to prove a pending revision. Then what it tells of that is told in turn with whoever edits models,
+    and that lock comes before all others."""
+    pending = await find_pending(tx, job.model)
+    is_trial = pending is not None and pending.revision == job.revision
+    if is_trial:
+        await lock_version(tx, MODELS)
+    return is_trial
+
+
+async def _goes_back(tx: Tx, held: LoadJob, model: StoredModel, error: str) -> bool:
+    """Of a pending revision it is noted why it does not serve yet. Where nothing serves beside it, because the replica
+    before had to make room, the load goes on with the revision that did."""
+    if model.pending is None or model.pending.revision != held.revision:
+        return False
+    serving = await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model.name)
+    await note_pending_failed(tx, model.name, held.revision, brief_cause(error), held=not serving)
+    await bump_version(tx, MODELS)
+    if serving:
+        return False
+    await tx.execute(
+        "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, replaces = NULL, replica_id = NULL,"
+        " node_name = '', slot = NULL, owner = '', lease_until = 0, attempts = 0, last_error = '', reason = '',"
+        " due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+        held.id,
+        model.revision,
+        "its new revision could not be loaded; the one before serves again",
+    )
+    return True
 
 
 async def _check_place(tx: Tx, held: LoadJob) -> None:

@@ -10,6 +10,7 @@ from corral.store.database import Database, Tx
 from corral.store.leases import Lease, check_held
 from corral.store.load_job_rows import LoadJob, end_jobs, job_of, read_jobs
 from corral.store.models import lock_model
+from corral.store.pending_models import forgive_pending
 from corral.store.replica_rows import read_replicas
 from corral.store.replicas import read_surroundings
 from corral.store.scheduling import clear_unsatisfiable, find_scheduling
@@ -125,6 +126,7 @@ class LoadJobStore:
                 node_id,
             )
             await clear_setbacks(tx, model, node_id=node_id)
+            await forgive_pending(tx, model)
 
         await self._database.write(body)
 

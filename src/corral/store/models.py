@@ -1,12 +1,12 @@
-"""Model configurations: the current ones, and what they were before.
+"""Model configurations: the current ones, what they were before, and what they are to become.
 
-A deleted model keeps its row, under a revision of its own, so that a replica loaded from it is as outdated as one of an
-edited model.
+An edit that replicas have to be loaded anew for is pending while some of the current revision serve: it takes over when
+one of it is ready (ADR 0817). A deleted model keeps its row, under a revision of its own, so that a replica loaded from
+it is as outdated as one of an edited model.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -20,11 +20,17 @@ from corral.core.model_config import (
     deleted_revision,
     parse_model_config,
 )
+from corral.core.replicas import ReplicaState
+from corral.core.revisions import is_same_load, must_be_proven
 from corral.core.routing import near_names
 from corral.store.bucket_rows import leave_unused
 from corral.store.database import Database, Row, Tx
+from corral.store.documents import read_document
 from corral.store.events import append_event
+from corral.store.leases import Lease, check_held
 from corral.store.load_job_rows import end_jobs
+from corral.store.pending_models import PendingRevision, drop_pending, find_pending, put_pending, read_pending
+from corral.store.replica_rows import read_replicas, set_states
 from corral.store.setbacks import clear_setbacks
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version, read_version
 from corral.system.yaml import load_yaml
@@ -44,6 +50,28 @@ class StoredModel:
     """Every other name that leads here: those of the configuration, and of redirects (`alias:`) to this model."""
     changed_at: int
     changed_by: str
+    pending: PendingRevision | None = None
+    """A newer revision that does not serve yet."""
+
+    @property
+    def newest(self) -> "StoredModel":
+        """As it was last written, whether that serves yet or not."""
+        pending = self.pending
+        if pending is None:
+            return self
+        return replace(
+            self,
+            revision=pending.revision,
+            text=pending.text,
+            config=pending.config,
+            changed_at=pending.changed_at,
+            changed_by=pending.changed_by,
+            pending=None,
+        )
+
+    def of_revision(self, revision: str) -> "StoredModel | None":
+        """The current one or the pending one; None when it is neither any more."""
+        return next((one for one in (self, self.newest) if one.revision == revision), None)
 
     @property
     def alias_of(self) -> str:
@@ -70,27 +98,24 @@ def parse_config_text(text: str) -> ModelConfig:
     return parse_model_config(load_yaml(text))
 
 
-@lru_cache(maxsize=8192)
-def _read_document(document: str) -> ModelConfig:
-    """Remembered: whoever builds routes reads every model, and on SQLite that happens on the event loop."""
-    return parse_model_config(msgspec.json.decode(document))
-
-
-def _stored(row: Row) -> StoredModel:
+def _stored(row: Row, pending: PendingRevision | None) -> StoredModel:
     return StoredModel(
         name=row["name"],
         revision=row["revision"],
         text=row["config"],
-        config=_read_document(row["document"]),
+        config=read_document(row["document"]),
         aliases=_decode_names(row["aliases"]),
         changed_at=row["changed_at"],
         changed_by=row["changed_by"],
+        pending=pending if pending is not None and pending.replaces == row["revision"] else None,
     )
 
 
 async def read_models(tx: Tx) -> list[StoredModel]:
     """For readers that need models and something else from one snapshot."""
-    return [_stored(row) for row in await tx.fetch("SELECT * FROM models WHERE deleted_at IS NULL ORDER BY name")]
+    pending = await read_pending(tx)
+    rows = await tx.fetch("SELECT * FROM models WHERE deleted_at IS NULL ORDER BY name")
+    return [_stored(row, pending.get(row["name"])) for row in rows]
 
 
 async def read_served_models(tx: Tx) -> list[StoredModel]:
@@ -99,7 +124,7 @@ async def read_served_models(tx: Tx) -> list[StoredModel]:
 
 async def find_model(tx: Tx, name: str) -> StoredModel | None:
     row = await tx.fetch_one("SELECT * FROM models WHERE name = $1 AND deleted_at IS NULL", name)
-    return _stored(row) if row else None
+    return _stored(row, await find_pending(tx, name)) if row else None
 
 
 async def lock_model(tx: Tx, name: str) -> None:
@@ -147,6 +172,25 @@ class ModelStore:
 
         return await self._database.read(body)
 
+    async def read_config(self, name: str, revision: str) -> ModelConfig:
+        """Of a revision that a replica was loaded from, which may not be the current one."""
+
+        async def body(tx: Tx) -> ModelConfig:
+            model = await find_model(tx, name)
+            found = model.of_revision(revision) if model is not None else None
+            if found is not None:
+                return found.config
+            row = await tx.fetch_one(
+                "SELECT config FROM model_revisions WHERE model = $1 AND revision = $2 ORDER BY id DESC LIMIT 1",
+                name,
+                revision,
+            )
+            if model is None or row is None or not row["config"]:
+                raise NotFound(f"the model {name!r} has no revision {revision[:12]} any more")
+            return parse_config_text(row["config"])
+
+        return await self._database.read(body)
+
     async def read_version(self) -> int:
         """Grows with every change of any model."""
 
@@ -158,7 +202,8 @@ class ModelStore:
     async def save(
         self, config_yaml: str, actor: str, *, expected: str | None = None, new: bool = False
     ) -> StoredModel:
-        """Adds a model or replaces its configuration; saving the same again changes nothing.
+        """Adds a model or replaces its configuration; saving the same again changes nothing. What replicas would have
+        to be loaded anew for is pending while any serve.
 
         `expected`: the revision the caller edited; if there is another by now, Conflict. `new`: there must be none."""
         config = parse_config_text(config_yaml)
@@ -169,24 +214,43 @@ class ModelStore:
             models = {model.name: model for model in await read_models(tx)}
             before = models.get(config.name)
             _check_expected(config.name, before, expected=expected, new=new)
-            if before is not None and before.text == config_yaml:
+            if before is not None and before.newest.text == config_yaml:
                 return before
             _check_names(config, models.values())
             _check_files(config, models.values(), before)
-            await _write(tx, config, config_yaml, actor)
+            await lock_model(tx, config.name)
+            if before is not None and must_be_proven(before.config, config) and await _has_ready(tx, config.name):
+                await put_pending(tx, config, config_yaml, actor, replaces=before.revision)
+                await _append_revision(tx, config.name, config_revision(config), config_yaml, actor)
+            else:
+                await _put_current(tx, config, config_yaml, actor, before)
             await bump_version(tx, MODELS)
-            if before is None or before.config.document != config.document:
+            if before is None or before.newest.config.document != config.document:
+                # What failed was something else.
+                await tx.execute("DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'", config.name)
                 await bump_version(tx, ROUTES)
-                await leave_unused(tx, config)
                 action = "model.changed" if before else "model.added"
                 detail = {"revision": config_revision(config), "backend": config.backend}
                 await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
-            await _refresh_aliases(tx, {config.name, config.alias_of, before.alias_of if before else ""})
-            stored = await find_model(tx, config.name)
-            assert stored is not None
-            return stored
+            return await _found(tx, config.name)
 
         return await self._database.write(body)
+
+    async def apply_pending(self, name: str, revision: str, *, lease: Lease | None = None) -> None:
+        """Nothing serves any more that it would have to be proven beside."""
+
+        async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
+            await lock_version(tx, MODELS)
+            await lock_model(tx, name)
+            model = await find_model(tx, name)
+            pending = model.pending if model is not None else None
+            if model is None or pending is None or pending.revision != revision or await _has_ready(tx, name):
+                return
+            await promote(tx, model)
+            await bump_version(tx, ROUTES)
+
+        await self._database.write(body)
 
     async def delete(self, name: str, actor: str, *, expected: str | None = None) -> StoredModel:
         async def body(tx: Tx) -> StoredModel:
@@ -210,6 +274,8 @@ class ModelStore:
             # What was wanted of it goes too: another model of the same name begins anew.
             await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
             await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
+            await drop_pending(tx, name)
+            await _drain(tx, name, "its model was deleted")
             await end_jobs(tx, name, "its model was deleted")
             await clear_setbacks(tx, name)
             await _append_revision(tx, name, revision, "", actor)
@@ -229,9 +295,10 @@ def _check_expected(name: str, before: StoredModel | None, *, expected: str | No
         return
     if before is None:
         raise Conflict(f"the model {name!r} is not there any more; it was deleted meanwhile")
-    if before.revision != expected:
+    newest = before.newest
+    if newest.revision != expected:
         raise Conflict(
-            f"the model {name!r} was changed meanwhile, by {before.changed_by}; look at it again before you change it"
+            f"the model {name!r} was changed meanwhile, by {newest.changed_by}; look at it again before you change it"
         )
 
 
@@ -240,7 +307,8 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
     taken: dict[str, str] = {}
     for model in others:
         taken[model.name] = f"the model {model.name!r}"
-        taken.update(dict.fromkeys(model.config.aliases, f"an alias of {model.name!r}"))
+        aliases = (*model.config.aliases, *model.newest.config.aliases)
+        taken.update(dict.fromkeys(aliases, f"an alias of {model.name!r}"))
     for name in (config.name, *config.aliases):
         if name in taken:
             raise Conflict(f"the name {name!r} is taken: it is {taken[name]}")
@@ -257,29 +325,90 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
 
 
 def _check_files(config: ModelConfig, models: Iterable[StoredModel], before: StoredModel | None) -> None:
-    others = (model.config for model in models if model.name != config.name)
+    written = [one for model in models if model.name != config.name for one in (model, model.newest)]
+    others = {one.revision: one.config for one in written}.values()
     clash = find_clash(config, others, before.config if before is not None else None)
     if clash:
         raise Conflict(clash)
 
 
-async def _write(tx: Tx, config: ModelConfig, text: str, actor: str) -> None:
-    revision = config_revision(config)
+async def _write(tx: Tx, config: ModelConfig, text: str, actor: str, *, changed_at: int | None = None) -> None:
     await tx.execute(
         "INSERT INTO models (name, revision, config, document, backend, aliases, alias_of, changed_at, changed_by)"
-        " VALUES ($1, $2, $3, $4, $5, '[]', $6, now_ms(), $7)"
+        " VALUES ($1, $2, $3, $4, $5, '[]', $6, COALESCE(CAST($8 AS BIGINT), now_ms()), $7)"
         " ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, config = excluded.config,"
         " document = excluded.document, backend = excluded.backend, alias_of = excluded.alias_of,"
         " changed_at = excluded.changed_at, changed_by = excluded.changed_by, deleted_at = NULL",
         config.name,
-        revision,
+        config_revision(config),
         text,
         canonical_json(config),
         config.backend,
         config.alias_of or None,
         actor,
+        changed_at,
     )
-    await _append_revision(tx, config.name, revision, text, actor)
+
+
+async def _found(tx: Tx, name: str) -> StoredModel:
+    stored = await find_model(tx, name)
+    assert stored is not None
+    return stored
+
+
+async def _put_current(tx: Tx, config: ModelConfig, text: str, actor: str, before: StoredModel | None) -> None:
+    await _write(tx, config, text, actor)
+    await _append_revision(tx, config.name, config_revision(config), text, actor)
+    await drop_pending(tx, config.name)
+    if before is not None and is_same_load(before.config, config):
+        await _carry_over(tx, config.name, before.revision, config_revision(config))
+    if config.alias_of or config.disabled:
+        await _drain(tx, config.name, "its model was disabled, or made an alias")
+    await leave_unused(tx, config)
+    await _refresh_aliases(tx, {config.name, config.alias_of, before.alias_of if before else ""})
+
+
+async def promote(tx: Tx, model: StoredModel) -> None:
+    """The pending revision is the current one from now on. The caller holds the version of models and the model's row,
+    and moves the version of routes."""
+    pending = model.pending
+    assert pending is not None
+    await _write(tx, pending.config, pending.text, pending.changed_by, changed_at=pending.changed_at)
+    await drop_pending(tx, model.name)
+    await leave_unused(tx, pending.config)
+    await bump_version(tx, MODELS)
+    await _refresh_aliases(tx, {model.name})
+    detail = {"revision": pending.revision, "replaces": model.revision}
+    await append_event(tx, actor="corral", action="model.revision_serves", subject=model.name, detail=detail)
+
+
+async def _has_ready(tx: Tx, model: str) -> bool:
+    return bool(await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model))
+
+
+async def _drain(tx: Tx, model: str, why: str) -> None:
+    """In the transaction of the change: another model of this name must not be answered by them."""
+    ready = [row.id for row in await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model)]
+    await set_states(tx, ready, ReplicaState.DRAINING, why)
+
+
+async def _carry_over(tx: Tx, model: str, before: str, after: str) -> None:
+    """What was loaded from the revision before serves the one after as it is, and what was learned of it holds."""
+    for statement in _CARRY_OVER:
+        await tx.execute(statement, model, before, after)
+
+
+_CARRY_OVER = (
+    "UPDATE replicas SET revision = $3 WHERE model = $1 AND revision = $2",
+    "UPDATE load_jobs SET revision = $3 WHERE model = $1 AND revision = $2",
+    "UPDATE staged_models SET revision = $3 WHERE model = $1 AND revision = $2",
+    "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, peak_bytes, measured_at)"
+    " SELECT model, CAST($3 AS TEXT), backend_digest, device, load_ms, peak_bytes, measured_at FROM footprints"
+    " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
+    "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at)"
+    " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at FROM load_setbacks"
+    " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
+)
 
 
 async def _append_revision(tx: Tx, name: str, revision: str, text: str, actor: str) -> None:

@@ -349,9 +349,7 @@ def _route(model: StoredModel, replicas: list[Replica], around: Surroundings, wa
                 capacity=replica.capacity,
                 revision=replica.revision,
             )
-            for replica in pick_routed(
-                model.revision, replicas, selector, around, wanted=wanted.kept if wanted is not None else 1
-            )
+            for replica in pick_routed(replicas, selector, around, wanted=wanted.kept if wanted is not None else 1)
         ),
         policy=_policy(wanted),
     )

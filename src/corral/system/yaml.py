@@ -98,7 +98,12 @@ def _decoded(content: bytes) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+    """Where, as an editor counts, and what. PyYAML's own words name a file that a text does not have."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
+        return " ".join(str(error).replace('in "<unicode string>", ', "").split())[:300]
+    said = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {said}"[:300]
 
 
 def _with_size_checked(text: str) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from corral.core.errors import CorralError, InvalidInput, Unavailable
+from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
 from corral.core.model_config import ModelConfig, config_revision
 from corral.core.routing import LOCALAI_GRPC, ModelRoute, ReplicaId, RouteReplica
 from corral.frontend.drivers import LaneRequest
 from corral.frontend.drivers.localai_grpc import LocalAiGrpc
-from corral.store.models import StoredModel, parse_config_text
+from corral.store.models import parse_config_text
 from corral.system import SystemClock, SystemIds
 from corral.system.grpc_channel import BackendCannot, BackendFailed, BackendGone, WrongProcess
 from corral.system.localai_loader import LocalAiLoader
@@ -49,12 +49,11 @@ class Models:
         self.config = config
         self.reads = 0
 
-    async def read(self, name: str) -> StoredModel:
+    async def read_config(self, name: str, revision: str) -> ModelConfig:
         self.reads += 1
-        return StoredModel(
-            name=name, revision=config_revision(self.config), text="", config=self.config, aliases=(), changed_at=0,
-            changed_by="",
-        )  # fmt: skip
+        if revision != config_revision(self.config):
+            raise NotFound(f"{name} has no revision {revision}")
+        return self.config
 
 
 class Received:
@@ -448,7 +447,7 @@ async def test_a_model_that_is_no_longer_loaded_is_told(rig: Rig) -> None:
 
 
 async def test_a_configuration_that_changed_meanwhile_is_not_used(rig: Rig) -> None:
-    with pytest.raises(Unavailable, match="changed a moment ago"):
+    with pytest.raises(Unavailable, match="changed or deleted a moment ago"):
         await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, revision="old"))
 
 

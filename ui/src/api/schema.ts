@@ -1745,12 +1745,33 @@ export interface paths {
         get: operations["show_model_api_models__name__get"];
         /**
          * Edit Model
-         * @description Replicas of the configuration before get no more requests from the moment this is answered.
+         * @description Checked before it is taken. Where replicas serve and would have to be loaded anew, it is `pending` until one
+         *     of it is ready; those of the configuration before serve until then.
          */
         put: operations["edit_model_api_models__name__put"];
         post?: never;
         /** Delete Model */
         delete: operations["delete_model_api_models__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/revert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Revert Model
+         * @description Back to an earlier configuration. A pending one is discarded, and what serves stays as it is.
+         */
+        post: operations["revert_model_api_models__name__revert_post"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1957,6 +1978,11 @@ export interface components {
         ConfigText: {
             /** Config */
             config: string;
+            /**
+             * Force
+             * @default false
+             */
+            force: boolean;
         };
         /** ConflictView */
         ConflictView: {
@@ -2161,6 +2187,11 @@ export interface components {
              * @default false
              */
             replace: boolean;
+            /**
+             * Force
+             * @default false
+             */
+            force: boolean;
         };
         /** Imported */
         Imported: {
@@ -2360,6 +2391,7 @@ export interface components {
             changed_at: string;
             /** Changed By */
             changed_by: string;
+            pending: components["schemas"]["PendingView"] | null;
             /** Config */
             config: string;
             /** Files */
@@ -2378,7 +2410,10 @@ export interface components {
             /** Replicas */
             replicas: number;
         };
-        /** ModelView */
+        /**
+         * ModelView
+         * @description As it was last written.
+         */
         ModelView: {
             /** Name */
             name: string;
@@ -2411,6 +2446,7 @@ export interface components {
             changed_at: string;
             /** Changed By */
             changed_by: string;
+            pending: components["schemas"]["PendingView"] | null;
         };
         /** NewKey */
         NewKey: {
@@ -2741,6 +2777,22 @@ export interface components {
             /** Samples */
             samples: components["schemas"]["SampleView"][];
         };
+        /**
+         * PendingView
+         * @description The revision that was written last does not serve yet; the one before does.
+         */
+        PendingView: {
+            /** Revision */
+            revision: string;
+            /** Serving */
+            serving: string;
+            /** Reason */
+            reason: string;
+            /** Failures */
+            failures: number;
+            /** Held */
+            held: boolean;
+        };
         /** PolicyBody */
         PolicyBody: {
             on_drift: components["schemas"]["OnDrift"];
@@ -2816,6 +2868,14 @@ export interface components {
         Retry: {
             /** Node Id */
             node_id?: string | null;
+        };
+        /** Revert */
+        Revert: {
+            /**
+             * Revision
+             * @default
+             */
+            revision: string;
         };
         /** RevisionView */
         RevisionView: {
@@ -6287,6 +6347,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModelView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    revert_model_api_models__name__revert_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "if-match"?: string | null;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Revert"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelDetail"];
                 };
             };
             /** @description Validation Error */

@@ -15,7 +15,7 @@ from corral.frontend.admin.models import ModelDetail, model_detail
 from corral.frontend.admin.principal import Actor
 from corral.frontend.gallery.listing import show_galleries
 from corral.frontend.gallery.routes import GalleryView
-from corral.frontend.model_downloads import Downloads
+from corral.frontend.model_check import ConfigChecks
 from corral.frontend.model_gallery import ModelGallery
 from corral.frontend.model_import import read_config_directory
 from corral.store.models import ModelStore, parse_config_text
@@ -38,6 +38,8 @@ class Import(BaseModel):
     """Within the frontend's models directory; empty is that directory itself."""
     replace: bool = False
     """Whether a model that is there already gets the directory's configuration."""
+    force: bool = False
+    """Also those with fields that Corral does not know, and of backends that nobody has or offers."""
 
 
 class RefusedImport(BaseModel):
@@ -101,7 +103,7 @@ def _within(models_dir: Path, directory: str) -> Path:
 def model_source_routes(
     models: ModelStore,
     gallery: ModelGallery,
-    downloads: Downloads,
+    checks: ConfigChecks,
     disk: Disk,
     models_dir: Path,
     changed: Callable[[], Awaitable[None]],
@@ -127,10 +129,11 @@ def model_source_routes(
     async def install_model(wanted: Installation, actor: Actor, response: Response) -> ModelDetail:
         """Adds a gallery's model. The machines that are to serve it fetch its files when it is first loaded."""
         text = await gallery.read_config(wanted.name, name=wanted.install_as, overrides=wanted.overrides)
-        downloads.check(parse_config_text(text))
+        # What the gallery's author wrote is not this person's mistake: unknown fields are told, and stay.
+        await checks.check_new(parse_config_text(text), force=True)
         model = await models.save(text, actor, new=True)
         await changed()
-        return model_detail(model, response, downloads)
+        return model_detail(model, response, checks.downloads)
 
     @router.post("/import")
     async def import_models(wanted: Import, actor: Actor) -> Imported:
@@ -150,7 +153,11 @@ def model_source_routes(
                 answer.unchanged.append(item.name)
                 continue
             try:
-                downloads.check(parse_config_text(item.text))
+                config = parse_config_text(item.text)
+                if known:
+                    await checks.check_edit(config, known.newest.config, force=wanted.force)
+                else:
+                    await checks.check_new(config, force=wanted.force)
                 await models.save(item.text, actor)
             except (InvalidInput, Conflict) as error:
                 answer.refused.append(RefusedImport(file=item.file, reason=str(error)))

@@ -1,21 +1,37 @@
 """`/api/models`: model configurations."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from corral.core.errors import InvalidInput
+from corral.core.errors import InvalidInput, NotFound
 from corral.frontend.admin.principal import Actor
 from corral.frontend.drivers.prompts import warn_of_templates
+from corral.frontend.model_check import ConfigChecks
 from corral.frontend.model_downloads import Downloads
-from corral.store.models import StoredModel, parse_config_text
+from corral.store.models import ModelRevision, StoredModel, parse_config_text
 from corral.store.stores import Stores
 
 
+class PendingView(BaseModel):
+    """The revision that was written last does not serve yet; the one before does."""
+
+    revision: str
+    serving: str
+    """The revision that serves meanwhile."""
+    reason: str
+    """Why it does not serve yet; empty while it is loaded for the first time."""
+    failures: int
+    held: bool
+    """It is not tried again by itself: the replicas that serve would have to stop for it."""
+
+
 class ModelView(BaseModel):
+    """As it was last written."""
+
     name: str
     backend: str
     model: str
@@ -32,6 +48,8 @@ class ModelView(BaseModel):
     pinned: bool
     changed_at: datetime
     changed_by: str
+    pending: PendingView | None
+    """Set while `revision` does not serve yet."""
 
 
 class ModelDetail(ModelView):
@@ -52,17 +70,40 @@ class RevisionView(BaseModel):
     actor: str
 
 
+class Revert(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    revision: str = Field(default="", max_length=64)
+    """Which to go back to, by its beginning. Without it: the one that serves, where a newer one is pending; else the
+    one before."""
+
+
 class ConfigText(BaseModel):
     model_config = ConfigDict(extra="forbid")
     config: str
     """YAML, as LocalAI's model configurations are."""
+    force: bool = False
+    """Save it also with fields that Corral does not know, and of a backend that nobody has or offers."""
 
 
 def _at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _view(model: StoredModel) -> dict[str, Any]:
+def _pending_view(model: StoredModel) -> PendingView | None:
+    pending = model.pending
+    if pending is None:
+        return None
+    return PendingView(
+        revision=pending.revision,
+        serving=model.revision,
+        reason=pending.reason,
+        failures=pending.failures,
+        held=pending.held,
+    )
+
+
+def _view(stored: StoredModel) -> dict[str, Any]:
+    model = stored.newest
     config = model.config
     return {
         "name": model.name,
@@ -79,6 +120,7 @@ def _view(model: StoredModel) -> dict[str, Any]:
         "pinned": config.pinned,
         "changed_at": _at(model.changed_at),
         "changed_by": model.changed_by,
+        "pending": _pending_view(stored),
     }
 
 
@@ -86,12 +128,13 @@ def model_view(model: StoredModel) -> ModelView:
     return ModelView(**_view(model))
 
 
-def model_detail(model: StoredModel, response: Response, downloads: Downloads) -> ModelDetail:
+def model_detail(stored: StoredModel, response: Response, downloads: Downloads) -> ModelDetail:
+    model = stored.newest
     response.headers["ETag"] = f'"{model.revision}"'
     files = [{"filename": file.filename, "uri": file.uri, "sha256": file.sha256} for file in model.config.files]
     unknown = list(model.config.unknown_fields)
     warnings = [*downloads.warn(model.config), *warn_of_templates(model.config)]
-    return ModelDetail(**_view(model), config=model.text, files=files, unknown_fields=unknown, warnings=warnings)
+    return ModelDetail(**_view(stored), config=model.text, files=files, unknown_fields=unknown, warnings=warnings)
 
 
 def read_if_match(header: str | None) -> str | None:
@@ -101,9 +144,24 @@ def read_if_match(header: str | None) -> str | None:
     return header.strip().removeprefix("W/").strip('"')
 
 
-def model_routes(stores: Stores, downloads: Downloads, changed: Callable[[], Awaitable[None]]) -> APIRouter:
+def _earlier(model: StoredModel, revisions: Sequence[ModelRevision], wanted: str) -> str:
+    """The text to go back to."""
+    if not wanted and model.pending is not None:
+        return model.text
+    newest = model.newest.revision
+    found = [item for item in revisions if item.text and item.revision.startswith(wanted.lower())]
+    fitting = {item.revision: item for item in reversed(found) if wanted or item.revision != newest}
+    if not fitting:
+        said = f"no revision {wanted!r}" if wanted else "no earlier revision"
+        raise NotFound(f"{model.name} has {said}; `corral models show {model.name} --history` shows those it has")
+    if wanted and len(fitting) > 1:
+        raise InvalidInput(f"{len(fitting)} revisions of {model.name} begin with {wanted!r}; give more of it")
+    return max(fitting.values(), key=lambda item: item.at).text
+
+
+def model_routes(stores: Stores, checks: ConfigChecks, changed: Callable[[], Awaitable[None]]) -> APIRouter:
     router = APIRouter(prefix="/api/models", tags=["models"])
-    models = stores.models
+    models, downloads = stores.models, checks.downloads
 
     @router.get("")
     async def list_models() -> list[ModelView]:
@@ -111,7 +169,7 @@ def model_routes(stores: Stores, downloads: Downloads, changed: Callable[[], Awa
 
     @router.post("", status_code=201)
     async def add_model(wanted: ConfigText, actor: Actor, response: Response) -> ModelDetail:
-        downloads.check(parse_config_text(wanted.config))
+        await checks.check_new(parse_config_text(wanted.config), force=wanted.force)
         model = await models.save(wanted.config, actor, new=True)
         await changed()
         return model_detail(model, response, downloads)
@@ -136,14 +194,34 @@ def model_routes(stores: Stores, downloads: Downloads, changed: Callable[[], Awa
         response: Response,
         if_match: Annotated[str | None, Header()] = None,
     ) -> ModelDetail:
-        """Replicas of the configuration before get no more requests from the moment this is answered."""
+        """Checked before it is taken. Where replicas serve and would have to be loaded anew, it is `pending` until one
+        of it is ready; those of the configuration before serve until then."""
         given = parse_config_text(wanted.config)
         if given.name != name:
             raise InvalidInput(f"the configuration is of {given.name!r}, not of {name!r}; a model keeps its name")
-        downloads.check(given)
+        before = next((model for model in await models.read_all() if model.name == name), None)
+        if before is None:
+            await checks.check_new(given, force=wanted.force)
+        else:
+            await checks.check_edit(given, before.newest.config, force=wanted.force)
         model = await models.save(wanted.config, actor, expected=read_if_match(if_match))
         await changed()
         return model_detail(model, response, downloads)
+
+    @router.post("/{name:path}/revert")
+    async def revert_model(
+        name: str,
+        actor: Actor,
+        response: Response,
+        wanted: Revert | None = None,
+        if_match: Annotated[str | None, Header()] = None,
+    ) -> ModelDetail:
+        """Back to an earlier configuration. A pending one is discarded, and what serves stays as it is."""
+        model = await models.read(name)
+        text = _earlier(model, await models.read_revisions(model.name), (wanted or Revert()).revision)
+        saved = await models.save(text, actor, expected=read_if_match(if_match) or model.newest.revision)
+        await changed()
+        return model_detail(saved, response, downloads)
 
     @router.delete("/{name:path}")
     async def delete_model(name: str, actor: Actor, if_match: Annotated[str | None, Header()] = None) -> ModelView:

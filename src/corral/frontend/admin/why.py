@@ -68,6 +68,8 @@ async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict
         "setbacks": [_show_setback(nodes.get(node, node), setback) for node, setback in setbacks.items()],
         "decisions": [show_decision(decision) for decision in decisions],
     }
+    if model.pending is not None:
+        answer["pending"] = {"revision": model.pending.revision, "reason": model.pending.reason}
     if record is not None and (reason := _unsatisfiable(record, there)):
         answer["unsatisfiable"] = reason
     return answer

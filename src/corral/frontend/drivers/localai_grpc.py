@@ -15,7 +15,6 @@ from corral.frontend.drivers.call import BackendCall, BackendFiles
 from corral.frontend.drivers.media import draw_images, speak, transcribe
 from corral.frontend.drivers.talking import chat, complete
 from corral.frontend.drivers.vectors import embed, rerank
-from corral.store.models import StoredModel
 from corral.system import Clock, Ids
 from corral.system.grpc_channel import BackendCannot, GrpcChannel, WrongProcess
 
@@ -36,7 +35,7 @@ CHANNELS_MOST = 1024
 
 
 class ModelReader(Protocol):
-    async def read(self, name: str) -> StoredModel: ...
+    async def read_config(self, name: str, revision: str) -> ModelConfig: ...
 
 
 class LocalAiGrpc:
@@ -101,21 +100,19 @@ class LocalAiGrpc:
             await asyncio.wait(self._closing)
 
     async def _config(self, model: str, revision: str) -> ModelConfig:
-        """From memory, for as long as the revision is the one that the replica was loaded from."""
+        """From memory: that of the revision the replica was loaded from, which may not be the newest."""
         known = self._configs.get(revision)
         if known is not None:
             self._configs.move_to_end(revision)
             return known
         try:
-            stored = await self._models.read(model)
+            config = await self._models.read_config(model, revision)
         except NotFound as error:
-            raise Unavailable(f"{model!r} was deleted a moment ago") from error
-        if stored.revision != revision:
-            raise Unavailable(f"the configuration of {model!r} was changed a moment ago")
-        self._configs[revision] = stored.config
+            raise Unavailable(f"{model!r} was changed or deleted a moment ago") from error
+        self._configs[revision] = config
         if len(self._configs) > CONFIGS_MOST:
             self._configs.popitem(last=False)
-        return stored.config
+        return config
 
     def _channel(self, replica: RouteReplica) -> "_Lasting":
         """One for each process: a replica started anew gets a new one, and the old one goes when it is idle."""

@@ -61,8 +61,9 @@ class RouteTable:
             served.follow(route)
             served.targets = []
             for replica in route.replicas:
-                target = kept.pop(_identity(replica), None)
-                served.targets.append(self._make_target(served, replica) if target is None else target)
+                target = kept.pop(_identity(replica), None) or self._make_target(served, replica)
+                target.replica = replica
+                served.targets.append(target)
             models[route.model] = served
         for name, served in self._models.items():
             if name not in models:
@@ -114,8 +115,8 @@ class RouteTable:
 
 
 def _identity(replica: RouteReplica) -> tuple[object, ...]:
-    """Equal for one and the same process with the same limits."""
+    """Equal for one and the same process with the same limits. It may come to serve another revision as it is."""
     return (
         replica.id, replica.address, replica.protocol, replica.token, replica.generation, replica.capacity,
-        replica.node_name, replica.revision,
+        replica.node_name,
     )  # fmt: skip

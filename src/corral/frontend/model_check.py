@@ -1,0 +1,74 @@
+"""Whether a configuration that somebody writes can be what they meant. A mistake is told before anything changes."""
+
+from typing import Protocol
+
+from corral.artifacts import Catalogue
+from corral.artifacts.errors import NotInstalled
+from corral.core.config_fields import refuse_unknown
+from corral.core.errors import InvalidInput
+from corral.core.load_plan import backend_of, plan_engine
+from corral.core.model_config import ModelConfig
+from corral.core.model_options import StagedModel, model_options
+from corral.core.observed import find_backend
+from corral.core.routing import near_names
+from corral.frontend.model_downloads import Downloads
+from corral.store.observed import ObservedStore
+
+
+class BackendCatalogues(Protocol):
+    async def backends(self) -> Catalogue: ...
+
+    async def look_again(self) -> None: ...
+
+
+class ConfigChecks:
+    def __init__(self, downloads: Downloads, observed: ObservedStore, galleries: BackendCatalogues) -> None:
+        self.downloads, self._observed, self._galleries = downloads, observed, galleries
+
+    async def check_new(self, config: ModelConfig, *, force: bool = False) -> None:
+        """A backend that nobody has or offers yet may still come: `corral models install` says so."""
+        self.downloads.check(config)
+        if not force:
+            refuse_unknown(config.document)
+
+    async def check_edit(self, config: ModelConfig, before: ModelConfig, *, force: bool = False) -> None:
+        """What could not be loaded is refused; what was let in before is not asked about again."""
+        self.downloads.check(config)
+        if force:
+            return
+        refuse_unknown(config.document, known=before.document)
+        if config.alias_of or config.disabled:
+            return
+        backend = backend_of(config)
+        plan_engine(config, {})
+        model_options(config, StagedModel(), backend=backend)
+        if config.backend and config.backend != before.backend:
+            await self._check_backend(backend)
+
+    async def _check_backend(self, name: str) -> None:
+        installed = [backend for found in (await self._observed.read_backends()).values() for backend in found]
+        if find_backend(installed, name) is not None or await self._is_offered(name):
+            return
+        await self._galleries.look_again()  # whoever names it may just have written it down there
+        if await self._is_offered(name):
+            return
+        catalogue = await self._galleries.backends()
+        names = {one for backend in installed for one in (backend.name, backend.alias) if one}
+        near = near_names(name, sorted(names | {entry.name for entry in catalogue.entries}))
+        hint = f"did you mean {' or '.join(near)}?" if near else "`corral backends available` shows the ones there are"
+        raise InvalidInput(
+            " ".join(
+                [
+                    f"there is no backend {name!r}: no node has it and no gallery offers it; {hint}",
+                    "--force (`force` in the API) saves the configuration all the same.",
+                    *catalogue.unread(),
+                ]
+            )
+        )
+
+    async def _is_offered(self, name: str) -> bool:
+        try:
+            (await self._galleries.backends()).find(name)
+        except NotInstalled:
+            return False
+        return True
