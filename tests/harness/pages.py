@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 AXE = Path(__file__).parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 PHONE: dict[str, Any] = {
@@ -17,6 +17,27 @@ PHONE: dict[str, Any] = {
 
 def check_width(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def check_dialog(page: Page) -> None:
+    """Nothing of the dialog that is open is cut off at its sides, and each of its buttons can be pressed."""
+    dialog = page.locator("[role=dialog], [role=alertdialog]").last
+    expect(dialog).to_be_visible()
+    page.wait_for_function("document.getAnimations().every(animation => !(animation instanceof CSSTransition))")
+    name = dialog.get_attribute("aria-label") or dialog.get_by_role("heading").first.inner_text()
+    wide, room = dialog.evaluate("element => [element.scrollWidth, element.clientWidth]")
+    assert wide <= room, f"{name}: {wide} pixels of it in {room}"
+    width, height = page.evaluate("[window.innerWidth, window.innerHeight]")
+    for button in dialog.get_by_role("button").all():
+        button.scroll_into_view_if_needed()
+        box = button.bounding_box()
+        assert box is not None
+        inside = (
+            box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] >= 0 and box["y"] + box["height"] <= height
+        )
+        assert inside, f"{name}: {button.inner_text() or button.get_attribute('aria-label')} is at {box}"
+        if button.is_enabled():
+            button.click(trial=True, timeout=5_000)
 
 
 COLOURS = ("color-contrast", "link-in-text-block")

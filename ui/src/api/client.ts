@@ -100,8 +100,10 @@ export const api = {
   listRevisions: (name: string, signal?: AbortSignal) => read<Revision[]>(modelPath(name, "revisions"), signal),
   listAvailableModels: (term: string, signal?: AbortSignal) => read<AvailableModels>(`api/models/available${query({ term, limit: 1000 })}`, signal),
   installModel: (name: string, as: string) => ask<ModelDetail>("POST", "api/models/install", { name, ...(as === "" ? {} : { as }) }),
-  addModel: (config: string) => ask<ModelDetail>("POST", "api/models", { config }),
-  editModel: (name: string, config: string, revision: string) => ask<ModelDetail>("PUT", modelPath(name), { config }, ifMatch(revision)),
+  addModel: (config: string, force: boolean) => ask<ModelDetail>("POST", "api/models", { config, force }),
+  editModel: (name: string, config: string, revision: string, force: boolean) =>
+    ask<ModelDetail>("PUT", modelPath(name), { config, force }, ifMatch(revision)),
+  revertModel: (name: string, revision: string) => ask<ModelDetail>("POST", modelPath(name, "revert"), {}, ifMatch(revision)),
   deleteModel: (name: string) => change("DELETE", modelPath(name)),
   loadModel: (name: string) => change("POST", modelPath(name, "load"), { wait_s: 0, retry: true }),
   unloadModel: (name: string) => change("POST", modelPath(name, "unload")),

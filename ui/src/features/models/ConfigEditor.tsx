@@ -10,6 +10,7 @@ import { useAnnounce } from "@/components/Toasts";
 import { plural } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import styles from "./ConfigEditor.module.css";
+import { PendingNotice } from "./PendingNotice";
 import { modelDetailQueries, useModelChange } from "./queries";
 
 const START = `name: my-model
@@ -40,7 +41,8 @@ interface AddFormProps {
 }
 
 function AddForm({ text, onText, onClose, onAdded }: AddFormProps) {
-  const add = useModelChange((config: string) => api.addModel(config));
+  const [force, setForce] = useState(false);
+  const add = useModelChange((config: string) => api.addModel(config, force));
   function submit(event: FormEvent) {
     event.preventDefault();
     add.mutate(text, {
@@ -54,6 +56,7 @@ function AddForm({ text, onText, onClose, onAdded }: AddFormProps) {
     <form className={styles.form} onSubmit={submit}>
       <YamlField text={text} onText={onText} />
       {add.isError ? <InlineError error={add.error} /> : null}
+      {isRefused(add.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" look="primary" busy={add.isPending}>
@@ -77,7 +80,7 @@ export function ConfigDialog({ open, name, onClose }: { open: boolean; name: str
       holds={isChanged}
       wide
       title={`Configuration of ${name}`}
-      description={<p>Replicas of the configuration before get no more requests once it is saved, and are replaced.</p>}
+      description={<p>It is checked before it is saved. Replicas that serve go on until one with the new configuration is ready.</p>}
     >
       {open ? <LoadedConfig name={name} onClose={close} onChanged={setChanged} /> : null}
     </Dialog>
@@ -107,14 +110,15 @@ function EditForm({ current, revisions, onClose, onChanged }: EditProps & { curr
     setText(next);
     onChanged(next !== base.config);
   }
-  const save = useModelChange((config: string) => api.editModel(base.name, config, base.revision));
+  const [force, setForce] = useState(false);
+  const save = useModelChange((config: string) => api.editModel(base.name, config, base.revision, force));
   const isConflict = base.revision !== current.revision || (save.error instanceof ApiError && save.error.status === 409) || (save.error instanceof ApiError && save.error.status === 412);
 
   function submit(event: FormEvent) {
     event.preventDefault();
     save.mutate(text, {
-      onSuccess: () => {
-        announce.done(`The configuration of ${base.name} is saved.`);
+      onSuccess: (saved) => {
+        announce.done(`The configuration of ${base.name} is saved.${saved.pending === null ? "" : " The one before serves until a replica with it is ready."}`);
         onClose();
       },
     });
@@ -126,6 +130,7 @@ function EditForm({ current, revisions, onClose, onChanged }: EditProps & { curr
         Revision <code>{base.revision.slice(0, 12)}</code>, {formatDateTime(base.changed_at)}, by {base.changed_by}
         {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older one", "older ones")}` : ""}
       </p>
+      {current.pending === null ? null : <PendingNotice pending={current.pending} />}
       <YamlField text={text} onText={write} />
       {base.warnings.map((warning) => (
         <p key={warning} className={styles.soft}>
@@ -171,6 +176,7 @@ function EditForm({ current, revisions, onClose, onChanged }: EditProps & { curr
       ) : save.isError ? (
         <InlineError error={save.error} />
       ) : null}
+      {isRefused(save.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
       <DialogActions>
         {revisions.length > 1 ? <RevisionPicker revisions={revisions} onPick={write} /> : null}
         <Button onClick={onClose}>Cancel</Button>
@@ -179,6 +185,20 @@ function EditForm({ current, revisions, onClose, onChanged }: EditProps & { curr
         </Button>
       </DialogActions>
     </form>
+  );
+}
+
+function isRefused(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 400;
+}
+
+/** Only for who was refused: a newer LocalAI, or a backend that is yet to come, may know what Corral does not. */
+function ForceBox({ checked, onChange }: { checked: boolean; onChange: (checked: boolean) => void }) {
+  return (
+    <label className={styles.force}>
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} />
+      Save it also with fields or a backend that Corral does not know
+    </label>
   );
 }
 

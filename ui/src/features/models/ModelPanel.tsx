@@ -19,6 +19,7 @@ import { plural, sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { ConfigDialog } from "./ConfigEditor";
 import styles from "./ModelPanel.module.css";
+import { PendingNotice } from "./PendingNotice";
 import { modelDetailQueries, useModelChange } from "./queries";
 import { ScaleDialog } from "./ScaleDialog";
 import { footprintWords, loadWord, schedulingWords, whichFile } from "./states";
@@ -35,6 +36,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const announce = useAnnounce();
   const load = useModelChange(() => api.loadModel(model.name));
   const remove = useModelChange(() => api.deleteModel(model.name));
+  const discard = useModelChange(() => api.revertModel(model.name, model.revision));
   const loads = why.data?.loads ?? [];
   const state = modelState(read.data, why.data?.loads);
   const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
@@ -66,7 +68,22 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
       {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
         <InlineError error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`} />
       )}
+      {model.pending === null ? null : <PendingNotice pending={model.pending} />}
       <PanelActions>
+        {model.pending === null ? null : (
+          <Button
+            icon="back"
+            busy={discard.isPending}
+            onClick={() =>
+              discard.mutate(undefined, {
+                onSuccess: () => announce.done(`The change of ${model.name} is discarded.`),
+                onError: (error) => announce.failed(`The change of ${model.name} was not discarded.`, messageOf(error, model.name)),
+              })
+            }
+          >
+            Discard the change
+          </Button>
+        )}
         {isAlias ? null : (
           <Button
             look="primary"

@@ -23,7 +23,7 @@ import { ModelPanel } from "./ModelPanel";
 import styles from "./ModelsPage.module.css";
 import { modelDetailQueries, useModelChange } from "./queries";
 import type { ModelsSearch, ModelsTab } from "./search";
-import { restWords, schedulingWords } from "./states";
+import { pendingWords, restWords, schedulingWords } from "./states";
 
 const route = getRouteApi("/models");
 
@@ -149,7 +149,9 @@ function ModelCard({ model, replicas: told, loads: toldLoads, scheduling, isOpen
       <span className={styles.head}>
         <strong>{model.name}</strong>
         {model.alias_of !== "" ? <Pill tone="violet">Alias of {model.alias_of}</Pill> : model.disabled ? <Pill tone="grey">Disabled</Pill> : <Pill tone={state.tone}>{state.label}</Pill>}
+        {model.pending === null ? null : <Pill tone="yellow">Change pending</Pill>}
       </span>
+      {model.pending === null || model.pending.reason === "" ? null : <span className={styles.problem}>{pendingWords(model.pending)}</span>}
       {state.word === "Failed" && failed !== "" ? (
         <span className={styles.failure} title={failed}>
           {failed}

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Scheduling } from "@/api/types";
-import { footprintWords, restWords, schedulingWords, unloadWords, unloadWordsOnNode, whichFile } from "./states";
+import { footprintWords, pendingWords, restWords, schedulingWords, unloadWords, unloadWordsOnNode, whichFile } from "./states";
 
 const scheduling = (fields: Partial<Scheduling>) => ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields }) as Scheduling;
 
@@ -53,4 +53,11 @@ test("says what unloading does, and when Corral would undo it", () => {
 test("tells the memory a replica was seen to take, or that none ran yet", () => {
   expect(footprintWords({ cpu: 369 * 2 ** 20, nvidia: 3 * 2 ** 30 })).toBe("369 MiB on a processor, 3.0 GiB on an NVIDIA GPU");
   expect(footprintWords({})).toBe("not measured yet");
+});
+
+test("says why the newest configuration does not serve yet", () => {
+  const pending = { revision: "b", serving: "a", reason: "", failures: 0, held: false };
+  expect(pendingWords(pending)).toBe("It is being loaded.");
+  expect(pendingWords({ ...pending, reason: "w1 could not start it: no such file" })).toBe("w1 could not start it: no such file.");
+  expect(pendingWords({ ...pending, reason: "no room", held: true })).toContain("It is not tried again by itself");
 });

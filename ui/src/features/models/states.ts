@@ -1,7 +1,7 @@
-import type { Load, Scheduling } from "@/api/types";
+import type { Load, Model, Scheduling } from "@/api/types";
 import { formatBytes } from "@/format/bytes";
 import { formatSelector } from "@/format/selector";
-import { plural } from "@/format/text";
+import { plural, sentence, stopped } from "@/format/text";
 
 const LOAD_WORDS: Record<string, string> = {
   pending: "Waiting",
@@ -24,6 +24,12 @@ export function footprintWords(footprint: Record<string, number>): string {
 /** Of several files the one that is on its way. */
 export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files">): string {
   return load.state === "staging" && load.file_index > 0 && load.total_files > 1 ? `file ${load.file_index} of ${load.total_files}` : "";
+}
+
+/** Why the newest configuration does not serve yet. */
+export function pendingWords({ reason, held }: NonNullable<Model["pending"]>): string {
+  const why = reason === "" ? "It is being loaded." : stopped(sentence(reason));
+  return held ? `${why} It is not tried again by itself: what serves would have to stop for it.` : why;
 }
 
 export function readSelector(scheduling: Scheduling | undefined): Record<string, string> {
