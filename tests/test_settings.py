@@ -1,5 +1,6 @@
 """Settings: where they come from, and how a wrong one is named."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -260,3 +261,25 @@ def test_no_word_of_the_validator_reaches_a_person() -> None:
         "CORRAL_MAX_REPLICAS_PER_MODEL: must be at least 1",
         "CORRAL_INSECURE_ANONYMOUS_BUS: must be true or false",
     }
+
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "corral"
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.__name__)
+def test_every_setting_is_read_by_somebody(role: type[RoleSettings]) -> None:
+    """A setting that nobody reads is a promise nobody keeps."""
+    parts = (path for path in SOURCE.rglob("*.py") if path.name != "roles.py")
+    text = "\n".join(path.read_text() for path in parts)
+    read = set(re.findall(r"settings\.([a-z_0-9]+)\b", text))
+    assert sorted(set(role.model_fields) - read) == []
+
+
+def test_a_credential_that_would_be_void_at_once_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="CORRAL_WORKER_JWT_TTL: must be at least 1"):
+        load_settings(FrontendSettings, flags={}, environ={"CORRAL_WORKER_JWT_TTL": "0.5s"})
+
+
+def test_downloads_without_a_digest_can_be_switched_off() -> None:
+    assert not artifact_settings(load(), {}).require_digest
+    assert artifact_settings(load({"require_digest": "true"}), {}).require_digest

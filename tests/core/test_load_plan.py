@@ -8,6 +8,7 @@ from corral.core.load_plan import (
     backend_of,
     borrowed_files,
     by_configured_name,
+    capacity_of,
     find_clash,
     local_name,
     plan_engine,
@@ -221,3 +222,27 @@ def test_a_name_that_another_model_downloads_is_fetched_from_where_that_one_gets
     assert (name, file.uri, owner) == ("f.gguf", ONE[1], "lender")
     assert borrowed_files(naming("m", "other.gguf"), [lender]) == {}
     assert borrowed_files(lender, [lender]) == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "slots", "expected"),
+    [
+        pytest.param(None, None, None, id="nobody-knows"),
+        pytest.param(None, 4, 4, id="as-many-as-the-engine-can"),
+        pytest.param(2, 4, 2, id="as-many-as-the-configuration-allows"),
+        pytest.param(8, 4, 4, id="never-more-than-the-engine-can"),
+        pytest.param(3, None, 3, id="of-an-engine-that-does-not-tell"),
+        pytest.param(0, 4, 4, id="zero-is-no-limit"),
+    ],
+)
+def test_how_many_requests_a_replica_works_on(limit: int | None, slots: int | None, expected: int | None) -> None:
+    limits = {"limits": {"max_concurrent": limit}} if limit is not None else {}
+    config = parse_model_config({"name": "m", "backend": "b", **limits})
+    assert capacity_of(config, slots) == expected
+
+
+def test_a_field_without_effect_is_refused_at_start() -> None:
+    with pytest.raises(InvalidInput, match="min_prefix_match has no effect"):
+        parse_seed([{"model_name": "m", "min_prefix_match": 0.3}], source="test")
+    [plain] = parse_seed([{"model_name": "m", "min_prefix_match": 0}], source="test")
+    assert plain.model == "m"

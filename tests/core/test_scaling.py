@@ -112,7 +112,6 @@ def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[s
         {"spread_all": True, "min_replicas": 1},
         {"route_policy": "fastest"},
         {"balance_rel_threshold": 0.5},
-        {"min_prefix_match": 1.5},
     ],
 )
 def test_scheduling_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:

@@ -76,3 +76,15 @@ def test_what_runs_on_a_machine_is_counted() -> None:
     assert loads == {"n": NodeLoad(models=2, in_flight=3)}
     shown = view_node(NODE, now_ms=NOW, load=loads["n"])
     assert (shown.model_count, shown.in_flight_count) == (2, 3)
+
+
+def test_memory_that_loads_have_taken_is_told_until_they_are_loaded() -> None:
+    states = (ReplicaState.STARTING, ReplicaState.LOADING, ReplicaState.READY)
+    rows = [
+        Replica(id=state, node_id="n", model="m", slot=slot, revision="1", state=state, memory_bytes=100)
+        for slot, state in enumerate(states)
+    ]
+    load = count_loads(rows, lambda _: 0)["n"]
+    with_gpu = replace(NODE, total_vram=1000, available_vram=900)
+    assert view_node(with_gpu, now_ms=NOW, load=load).reserved_vram == 200
+    assert view_node(NODE, now_ms=NOW, load=load).reserved_vram == 0, "where there is no such memory, none is taken"

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from harness.herd import ADMIN_KEY, Herd, ask
 from harness.programs import Admin
 from harness.tiny_model import Shelf
@@ -121,3 +123,17 @@ def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(h
     assert is_back()
     assert seen == {(before["id"],)}, "nothing was loaded, nowhere, at any time"
     assert "process.launched" not in (herd.directory / "w2.log").read_text()
+
+
+@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
+def test_a_model_works_on_as_many_requests_as_its_configuration_allows(herd: Herd, shelf: Shelf) -> None:
+    admin = herd.start_frontend()
+    herd.start_worker("w1")
+    config = shelf.config("tiny", threads=1, limits="{max_concurrent: 1}")
+    assert admin.call("POST", "/api/models", body={"config": config}).status == 201
+    assert ask(admin, "tiny").status == 200
+    [row] = herd.ready("tiny")
+    assert row["capacity"] == 1
+    refused = admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_prefix_match": 0.3})
+    assert refused.status == 400
+    assert "min_prefix_match has no effect" in refused.message

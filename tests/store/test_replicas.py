@@ -513,6 +513,24 @@ async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -
     assert await stores.staged_files.read_staged("tiny") == {}
 
 
+async def test_a_deletion_under_way_is_older_than_every_load_that_gets_its_place_after_it(stores: Stores) -> None:
+    """Its worker compares the two, so an order that was long on its way takes no file of a model added again."""
+    await add_nodes(stores, make_node("a", epoch=7), make_node("localai", instance=None))
+    replica = await serve(stores)
+    for node in ("a", "localai"):
+        await stores.staged_files.note_staged(node, "tiny", replica.revision, 100, ["tiny.gguf"])
+    await stores.models.delete("tiny", "ann")
+    await stores.staged_files.want_deleted("tiny")
+    await stores.replicas.drop([replica.id], why="gone")
+    deletions = await stores.staged_files.claim_deletions(lease_ms=1000)
+    assert {one.node_id: (one.epoch, one.files) for one in deletions} == {
+        "a": (7, ("tiny.gguf",)),
+        "localai": (None, ("tiny.gguf",)),
+    }
+    again = await reserve(stores, await start(stores))
+    assert all(again.generation > one.generation > 0 for one in deletions)
+
+
 async def test_scheduling_is_kept_as_it_was_given(stores: Stores) -> None:
     wanted = Scheduling(
         model="tiny", selector={"b": "2", "a": "1"}, min_replicas=1, max_replicas=3, route_policy="prefix_cache"

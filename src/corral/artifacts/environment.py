@@ -106,4 +106,5 @@ def with_sources(found: ArtifactSettings, settings: SourceSettings) -> ArtifactS
             registry_host(host): RegistryLogin(username=name, password=password)
             for host, (name, password) in read_logins(settings.registry_logins).items()
         },
+        require_digest=settings.require_digest,
     )

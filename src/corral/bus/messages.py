@@ -161,8 +161,12 @@ class ModelUnloadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     address: Name = ""
 
 
-class ModelDeleteRequest(msgspec.Struct, frozen=True):
+class ModelDeleteRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     model_name: Name
+    generation: Count | None = None
+    """Corral's own: void where a load of a later generation has asked for the same file."""
+    epoch: Count | None = None
+    """Corral's own: of the worker it was meant for; one that was started since has forgotten who asked for what."""
 
 
 class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -182,6 +186,8 @@ class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     peers: Annotated[list[BlobPeer], msgspec.Meta(max_length=PEERS_MOST)] = []
     """Other workers that may have them, asked first, by digest."""
     op_id: Name = ""
+    generation: Count | None = None
+    """Of the replica they are for. A deletion that was decided before it takes none of these files."""
 
 
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):

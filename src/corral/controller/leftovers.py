@@ -59,7 +59,7 @@ class Leftovers:
     async def _delete(self, deletion: FileDeletion) -> None:
         try:
             for name in deletion.files:
-                await self._delete_file(deletion.node_id, name)
+                await self._delete_file(deletion, name)
             await self._files.deleted(deletion)
         except CorralError as error:
             delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
@@ -68,9 +68,10 @@ class Leftovers:
             except CorralError as unwritten:  # its claim runs out, and it is tried again
                 log.warning("leftovers.not_noted", model=deletion.model, error=str(unwritten))
 
-    async def _delete_file(self, node_id: str, name: str) -> None:
-        request = encode(ModelDeleteRequest(model_name=name))
-        data = await self._bus.request(node_subject(node_id, MODEL_DELETE), request, within_s=ASK_WITHIN_S)
+    async def _delete_file(self, deletion: FileDeletion, name: str) -> None:
+        """The worker itself refuses where the file is wanted again: this may reach it late."""
+        request = encode(ModelDeleteRequest(model_name=name, generation=deletion.generation, epoch=deletion.epoch))
+        data = await self._bus.request(node_subject(deletion.node_id, MODEL_DELETE), request, within_s=ASK_WITHIN_S)
         reply = decode(data, DoneReply)
         if not reply.success:
             raise Unavailable(reply.error)

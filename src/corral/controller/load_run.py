@@ -136,7 +136,7 @@ class LoadRun:
                 return
             replica, node = placed
             self._begun, self._replica_id = model, replica.id
-            found = await self._weights.bring(model, node)
+            found = await self._weights.bring(model, replica, node)
             if not await self._placing.still_fits(node):
                 return
             started = True

@@ -24,7 +24,7 @@ from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
 from corral.core.addresses import check_address
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.load_jobs import LoadState
-from corral.core.load_plan import EngineStart, backend_of, plan_engine
+from corral.core.load_plan import EngineStart, backend_of, capacity_of, plan_engine
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import Replica
@@ -76,7 +76,7 @@ class Starting:
             backend_digest=process.digest,
             epoch=node.epoch,
             pid=process.pid,
-            capacity=engine.slots if protocol == OPENAI else None,
+            capacity=capacity_of(model.config, engine.slots if protocol == OPENAI else None),
             load_options=msgspec.json.encode(engine).decode(),
             load_ms=int((self._tools.clock.monotonic_s() - began_s) * 1000),
             device=device_class(node),

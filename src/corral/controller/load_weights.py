@@ -15,6 +15,7 @@ from corral.core.load_jobs import LoadState
 from corral.core.load_plan import WeightsPlan, borrowed_files, by_configured_name, plan_weights
 from corral.core.model_config import ConfigFile
 from corral.core.nodes import Node
+from corral.core.replicas import Replica
 from corral.core.staging import Lot
 from corral.store.models import StoredModel
 
@@ -22,9 +23,11 @@ from corral.store.models import StoredModel
 class Weights:
     def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
         self._op_id, self._tools, self._headway, self._line = op_id, tools, headway, line
+        self._generation = 0
 
-    async def bring(self, model: StoredModel, node: Node) -> Mapping[str, str]:
+    async def bring(self, model: StoredModel, replica: Replica, node: Node) -> Mapping[str, str]:
         """Absolute paths on the node, by name."""
+        self._generation = replica.generation
         plan = plan_weights(model.config)
         if not plan.files and not plan.names:
             return {}
@@ -110,6 +113,7 @@ class Weights:
             paths=list(paths),
             peers=await self._weights_peers(model, node) if files else [],
             op_id=self._op_id,
+            generation=self._generation,
         )
         try:
             data = await self._line.ask(node, MODEL_FETCH, encode(request))

@@ -177,6 +177,13 @@ def _hex(sha256: str) -> str:
     return sha256.lower().removeprefix("sha256:")
 
 
+def capacity_of(config: ModelConfig, slots: int | None) -> int | None:
+    """How many requests one replica works on at the same time: as many as its engine can, and as its configuration
+    allows (`limits.max_concurrent`, 0 for no limit); the others wait in line. None: nobody knows."""
+    known = [number for number in (slots, config.max_concurrent) if number]
+    return min(known) if known else None
+
+
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     """`found`: absolute paths on the node by the configuration's names. What is not found there is a name that the
     engine knows itself."""

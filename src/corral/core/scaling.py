@@ -31,7 +31,6 @@ class Scheduling:
     route_policy: str = ""
     balance_abs_threshold: int = 0
     balance_rel_threshold: float = 0.0
-    min_prefix_match: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -50,8 +49,6 @@ class Scheduling:
             raise InvalidInput("balance_abs_threshold is 0 or more")
         if self.balance_rel_threshold and self.balance_rel_threshold < 1:
             raise InvalidInput("balance_rel_threshold is 0 or at least 1")
-        if not 0 <= self.min_prefix_match <= 1:
-            raise InvalidInput("min_prefix_match is between 0 and 1")
 
     @property
     def kept(self) -> int:
@@ -61,6 +58,15 @@ class Scheduling:
     @property
     def is_managed(self) -> bool:
         return self.spread_all or self.min_replicas > 0 or self.max_replicas > 0
+
+
+def check_prefix_match(value: float | None) -> None:
+    """Of LocalAI's scheduling; who sets it would wait for an effect that never comes."""
+    if value:
+        raise InvalidInput(
+            "min_prefix_match has no effect in Corral: with route_policy prefix_cache, requests that begin alike"
+            " go to the same replica, whatever share of them matches. Leave it out or set it to 0"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral.core.errors import InvalidInput
-from corral.core.scaling import Scheduling
+from corral.core.scaling import Scheduling, check_prefix_match
 
 _KNOWN: Mapping[str, tuple[type, ...]] = {
     "model_name": (str,),
@@ -38,6 +38,7 @@ def _entry(item: Any, where: str) -> Scheduling:
         raise InvalidInput(f"{where}.node_selector is not a map of labels")
     spread = _replicas(item.get("replicas"), where) or bool(item.get("spread_all"))
     try:
+        check_prefix_match(item.get("min_prefix_match"))
         return Scheduling(
             model=item.get("model_name") or "",
             selector={str(key): str(value) for key, value in selector.items()},
@@ -47,7 +48,6 @@ def _entry(item: Any, where: str) -> Scheduling:
             route_policy=item.get("route_policy") or "",
             balance_abs_threshold=item.get("balance_abs_threshold") or 0,
             balance_rel_threshold=float(item.get("balance_rel_threshold") or 0),
-            min_prefix_match=float(item.get("min_prefix_match") or 0),
         )
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None

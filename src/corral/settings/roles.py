@@ -116,6 +116,8 @@ class SourceSettings(RoleSettings):
     """Registries asked before another one, in order: `quay.io=mirror.lan:5000,docker.io=mirror.lan:5000`."""
     registry_logins: Logins | None = None
     """Logins of registries: `quay.io=robot:secret ghcr.io=me:secret`. They go before docker's in `config.json`."""
+    require_digest: bool = False
+    """Refuse downloads of backends that neither the reference nor the gallery pins to a digest."""
 
 
 class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
@@ -160,7 +162,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     pages are served."""
     auto_approve: Annotated[bool, LocalAiName("LOCALAI_AUTO_APPROVE_NODES")] = False
     """Let machines with the token work without an administrator's approval."""
-    worker_jwt_ttl_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
+    worker_jwt_ttl_s: Annotated[Duration, Field(ge=1), LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
     """How long a node's bus credential is valid; it is renewed at three quarters of that."""
     models_dir: Annotated[DataDir | None, LocalAiName("LOCALAI_MODELS_PATH")] = None
     """Weights and model configurations that lie on this frontend's machine. Default: models in the data directory."""

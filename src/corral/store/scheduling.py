@@ -49,7 +49,6 @@ def _record(row: Row) -> SchedulingRecord:
             route_policy=row["route_policy"],
             balance_abs_threshold=row["balance_abs_threshold"],
             balance_rel_threshold=row["balance_rel_threshold"],
-            min_prefix_match=row["min_prefix_match"],
         ),
         state=ScalingState(
             acted_at=row["acted_at"],
@@ -135,7 +134,7 @@ class SchedulingStore:
                 wanted.route_policy,
                 wanted.balance_abs_threshold,
                 wanted.balance_rel_threshold,
-                wanted.min_prefix_match,
+                0.0,  # of LocalAI's scheduling, and without effect here
             )
             await clear_unsatisfiable(tx, wanted.model)
             detail = {"min": wanted.min_replicas, "max": wanted.max_replicas, "all": wanted.spread_all}

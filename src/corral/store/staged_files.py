@@ -8,6 +8,7 @@ import msgspec
 from corral.core.load_plan import uses_file
 from corral.store.database import Database, Tx
 from corral.store.models import read_models
+from corral.store.versions import ROUTES, read_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,10 @@ class FileDeletion:
     attempts: int
     files: tuple[str, ...]
     """Below the models directory, without those that another model still uses."""
+    generation: int = 0
+    """Every load that gets its place later has a greater one."""
+    epoch: int | None = None
+    """Of the node's worker; None where it tells none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +112,12 @@ class StagedFileStore:
 
     async def claim_deletions(self, *, lease_ms: int, most: int = 32) -> list[FileDeletion]:
         async def body(tx: Tx) -> list[FileDeletion]:
+            # Before looking for replicas: whoever takes a place after this look has a greater one.
+            generation = await read_version(tx, ROUTES)
             rows = await tx.fetch(
-                "SELECT node_id, model, delete_attempts, files FROM staged_models"
-                " WHERE delete_wanted = $1 AND delete_due_at <= now_ms()"
+                "SELECT node_id, model, delete_attempts, files,"
+                " (SELECT n.epoch FROM nodes n WHERE n.id = staged_models.node_id AND n.instance IS NOT NULL) AS epoch"
+                " FROM staged_models WHERE delete_wanted = $1 AND delete_due_at <= now_ms()"
                 " AND NOT EXISTS (SELECT 1 FROM replicas r WHERE r.node_id = staged_models.node_id"
                 " AND r.model = staged_models.model) ORDER BY node_id, model LIMIT $2 FOR UPDATE",
                 True,
@@ -124,7 +132,8 @@ class StagedFileStore:
                     for file in _decode_names(row["files"])
                     if not any(uses_file(config, file) for config in others)
                 )
-                found.append(FileDeletion(row["node_id"], row["model"], row["delete_attempts"], files))
+                attempts, epoch = row["delete_attempts"], row["epoch"]
+                found.append(FileDeletion(row["node_id"], row["model"], attempts, files, generation, epoch))
             await tx.execute_many(
                 "UPDATE staged_models SET delete_due_at = now_ms() + $3 WHERE node_id = $1 AND model = $2",
                 [(one.node_id, one.model, lease_ms) for one in found],

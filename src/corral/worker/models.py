@@ -1,9 +1,10 @@
 """The weights on this machine, as far as frontends name them."""
 
 import asyncio
+import posixpath
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -12,7 +13,7 @@ from corral.artifacts.galleries.entries import ModelFile
 from corral.artifacts.settings import Peer
 from corral.artifacts.weights import PlacedFile
 from corral.bus.messages import FetchedFile, FoundPath, ModelFetchRequest
-from corral.core.errors import InvalidInput
+from corral.core.errors import Conflict, InvalidInput
 from corral.worker.areas import Area, OutsideArea
 from corral.worker.jobs import Jobs, Listener
 from corral.worker.web.uploads import TARGET
@@ -26,9 +27,14 @@ class ModelFiles:
     jobs: Jobs
     tidy: Callable[[], None]
     """Asks for the disk to be given back."""
+    wanted: dict[str, int] = field(default_factory=dict)
+    """By name: the generation of the latest load that asked for it."""
+    turns: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A load is told what is there when no deletion is under way."""
 
     async def fetch(self, request: ModelFetchRequest, *, listener: Listener | None = None) -> list[FetchedFile]:
         """All of them verified, or none placed. Identical requests share one run, which outlives who asked."""
+        await self._note_wanted(request)
         files = [ModelFile(file.filename, file.uri, file.sha256) for file in request.files]
         peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in request.peers)
         if not files:
@@ -39,7 +45,7 @@ class ModelFiles:
                 files, target_dir=self.area.root, peers=peers, on_progress=report, cancel=cancel
             )
 
-        key = msgspec.json.encode(msgspec.structs.replace(request, op_id="", paths=[], peers=[]))
+        key = msgspec.json.encode(msgspec.structs.replace(request, op_id="", paths=[], peers=[], generation=None))
         placed = await self.jobs.join(key, work, backend=request.model, op_id=request.op_id, listener=listener)
         return [
             FetchedFile(
@@ -64,8 +70,30 @@ class ModelFiles:
                 found[name] = FoundPath(path=str(self.area.path(name)), size=size)
         return found
 
-    async def delete(self, model: str) -> None:
-        """A directory, or a file and those named after it; nothing there is done already."""
+    async def _note_wanted(self, request: ModelFetchRequest) -> None:
+        if request.generation is None:
+            return
+        async with self.turns:
+            for name in (*(file.filename for file in request.files), *request.paths):
+                key = posixpath.normpath(name)
+                self.wanted[key] = max(request.generation, self.wanted.get(key, 0))
+
+    async def delete(self, model: str, *, generation: int | None = None) -> None:
+        """A directory, or a file and those named after it; nothing there is done already. Raises Conflict where a load
+        that is newer than the deletion wants it: the order was long on its way."""
+        async with self.turns:
+            if generation is not None:
+                self._refuse_wanted(posixpath.normpath(model), generation)
+            await self._delete(model)
+
+    def _refuse_wanted(self, model: str, generation: int) -> None:
+        for name, wanted in self.wanted.items():
+            if wanted > generation and (name == model or name.startswith((f"{model}/", f"{model}."))):
+                raise Conflict(f"{name} is wanted again since it was to be deleted; it stays")
+        for name in [name for name in self.wanted if name == model or name.startswith(f"{model}/")]:
+            del self.wanted[name]
+
+    async def _delete(self, model: str) -> None:
         kept = await self.artifacts.list_files()
         try:
             if model.startswith("/"):

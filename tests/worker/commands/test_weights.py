@@ -80,6 +80,25 @@ async def test_the_disk_has_back_what_a_deleted_model_took(worker: FleetWorker, 
         assert [path.name for path in (worker.data_dir / "models").iterdir()] == ["twin.gguf.d"]
 
 
+async def test_a_deletion_that_comes_late_takes_no_file_that_a_newer_load_wants(
+    worker: FleetWorker, shelf: Shelf
+) -> None:
+    path = worker.data_dir / "models" / "tiny" / "weights.gguf"
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("corral.model.fetch", **wanted(shelf), generation=5))["success"]
+        for name in ("tiny/weights.gguf", "tiny"):
+            late = await frontend.ask("model.delete", model_name=name, generation=4)
+            assert not late["success"]
+            assert "is wanted again since it was to be deleted" in late["error"]
+        epoch = (await frontend.ask("corral.report.now"))["epoch"]
+        other = await frontend.ask("model.delete", model_name="tiny", generation=9, epoch=epoch + 1)
+        assert (other["success"], path.exists()) == (False, True), "it was meant for another worker"
+        assert (await frontend.ask("model.delete", model_name="tiny", generation=5, epoch=epoch))["success"]
+        assert not path.exists()
+        assert (await frontend.ask("corral.model.fetch", **wanted(shelf), generation=6))["success"]
+        assert path.exists(), "and the next load brings it back"
+
+
 async def test_weights_come_from_a_worker_that_has_them_and_from_their_origin_when_it_lies(
     worker: FleetWorker, tmp_path: Path, nats: Nats, shelf: Shelf
 ) -> None:

@@ -16,7 +16,7 @@ from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
 from corral.core.nodes import NameClaim, Node, NodeState, NodeStatus
 from corral.core.presence import Presence
-from corral.core.replicas import Replica, ReplicaState
+from corral.core.replicas import COMING, Replica, ReplicaState
 from corral.core.sizes import parse_budget_bytes
 
 CONFLICT_SHOWN_MS = 15 * 60 * 1000
@@ -126,18 +126,26 @@ class NodeLoad:
     models: int = 0
     """That are served there."""
     in_flight: int = 0
+    reserved_bytes: int = 0
+    """Of memory, for replicas that have their place and are not loaded yet."""
 
 
 def count_loads(replicas: Iterable[Replica], in_flight: Callable[[str], int]) -> dict[str, NodeLoad]:
     """By node."""
     models: dict[str, set[str]] = {}
     requests: Counter[str] = Counter()
+    reserved: Counter[str] = Counter()
     for replica in replicas:
         requests[replica.node_id] += in_flight(replica.id)
         served = models.setdefault(replica.node_id, set())
         if replica.state is ReplicaState.READY:
             served.add(replica.model)
-    return {node: NodeLoad(models=len(served), in_flight=requests[node]) for node, served in models.items()}
+        elif replica.state in COMING:
+            reserved[replica.node_id] += replica.memory_bytes or 0
+    return {
+        node: NodeLoad(models=len(served), in_flight=requests[node], reserved_bytes=reserved[node])
+        for node, served in models.items()
+    }
 
 
 def _time(at_ms: int) -> datetime:
@@ -217,7 +225,7 @@ def view_node(
         status_reason=_reason(node) or _unheard(node, now_ms=now_ms, silent_after_s=silent_after_s),
         total_vram=node.total_vram,
         available_vram=available,
-        reserved_vram=0,
+        reserved_vram=load.reserved_bytes if node.total_vram else 0,
         total_ram=node.total_ram,
         available_ram=node.available_ram,
         total_disk=node.total_disk,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, StrictBool, StrictStr
 
 from corral.core.errors import CorralError
-from corral.core.scaling import Scheduling
+from corral.core.scaling import Scheduling, check_prefix_match
 from corral.core.targets import pick_serving, why_nowhere
 from corral.frontend.admin.loads import Desk
 from corral.frontend.admin.principal import Actor
@@ -40,6 +40,7 @@ class SchedulingRequest(BaseModel):
     min_prefix_match: float | None = None
 
     def merged(self, before: Scheduling | None) -> Scheduling:
+        check_prefix_match(self.min_prefix_match)
         wanted = Scheduling(
             model=self.model_name,
             selector=dict(self.node_selector or {}),
@@ -53,7 +54,6 @@ class SchedulingRequest(BaseModel):
             route_policy=kept.route_policy if self.route_policy is None else self.route_policy,
             balance_abs_threshold=_given(self.balance_abs_threshold, kept.balance_abs_threshold),
             balance_rel_threshold=_given(self.balance_rel_threshold, kept.balance_rel_threshold),
-            min_prefix_match=_given(self.min_prefix_match, kept.min_prefix_match),
         )
 
 
@@ -79,7 +79,6 @@ def view_scheduling(record: SchedulingRecord) -> dict[str, Any]:
         "route_policy": wanted.route_policy,
         "balance_abs_threshold": wanted.balance_abs_threshold,
         "balance_rel_threshold": wanted.balance_rel_threshold,
-        "min_prefix_match": wanted.min_prefix_match,
         "unsatisfiable_until": show_time(state.unsatisfiable_until),
         "unsatisfiable_reason": state.unsatisfiable_reason,
     }

@@ -16,7 +16,7 @@ from corral.bus.messages import (
     decode,
     encode,
 )
-from corral.core.errors import CorralError
+from corral.core.errors import Conflict, CorralError
 from corral.core.processes import ProcessKey, ProcessView, Ready
 from corral.worker.commands.workbench import Workbench
 from corral.worker.grpc_backend import free_model
@@ -103,7 +103,10 @@ async def unload(bench: Workbench, message: BusMessage) -> bytes:
 
 
 async def delete(bench: Workbench, message: BusMessage) -> bytes:
-    await bench.models.delete(decode(message.data, ModelDeleteRequest).model_name)
+    request = decode(message.data, ModelDeleteRequest)
+    if request.epoch is not None and request.epoch != bench.epoch:
+        raise Conflict("this deletion was meant for the worker that ran here before; ask again")
+    await bench.models.delete(request.model_name, generation=request.generation)
     return encode(DoneReply(success=True))
 
 
