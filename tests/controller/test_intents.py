@@ -16,7 +16,7 @@ from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.refused import RefusedMessages
 from corral.controller.reports import Reports
-from corral.controller.switch import TrialStart
+from corral.controller.switch import ReplicaSwitch, TrialStart
 from corral.core.intents import RetryLimits, Verb, Wish
 from corral.core.nodes import Node
 from corral.core.operations import NodeProgress, Operation
@@ -47,6 +47,7 @@ class Worker:
     def __init__(self, bus: Bus, node: Node) -> None:
         self._bus, self._node = bus, node
         self.installed: dict[str, dict[str, Any]] = {}
+        self.processes: list[dict[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self._sequence = 0
         self.epoch = 1
@@ -71,7 +72,7 @@ class Worker:
         rows = [{"name": name, "is_system": False, "is_meta": False, **row} for name, row in self.installed.items()]
         return {
             "node": self._node.id, "instance": "i", "epoch": self.epoch, "sequence": self._sequence, "backends": rows,
-            "processes": [], "applied": self.applied,
+            "processes": self.processes, "applied": self.applied,
         }  # fmt: skip
 
     async def tell(self) -> None:
@@ -89,7 +90,9 @@ class Worker:
 
 
 @asynccontextmanager
-async def controlling(stores: Stores, bus: Bus, limits: OrderLimits = LIMITS) -> AsyncIterator[IntentController]:
+async def controlling(
+    stores: Stores, bus: Bus, limits: OrderLimits = LIMITS, *, replicas: ReplicaSwitch | None = None
+) -> AsyncIterator[IntentController]:
     clock = SystemClock()
     refused = RefusedMessages(stores.nodes, clock, Registry())
     reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
@@ -106,7 +109,7 @@ async def controlling(stores: Stores, bus: Bus, limits: OrderLimits = LIMITS) ->
         reports=reports,
         progress=progress,
         suspicion=stores.health,
-        replicas=TrialStart(bus),
+        replicas=replicas or TrialStart(bus),
         peers=Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=SystemIds()),
         limits=limits,
         ids=SystemIds(),

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from corral.controller.switch import VersionFailed
 from corral.controller.switching import ReplicaSwitcher
-from corral.core.errors import Unavailable
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedProcess
 from corral.core.placement import Need
@@ -62,5 +62,5 @@ async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_on
         switcher.switch(NodeId("a"), changes, operation_id="o"), happen(), return_exceptions=True
     )
     assert happened is None
-    assert isinstance(switched, Unavailable)
+    assert isinstance(switched, VersionFailed)
     assert str(switched) == "it does not start on a", "of its own node, as others tell of theirs"

@@ -52,11 +52,11 @@ def news(sequence: int | None, percentage: float) -> ProgressNews:
     )  # fmt: skip
 
 
-@given(st.permutations(list(range(1, 8))))
+@given(st.permutations(list(range(2, 8))))
 def test_progress_in_any_order_ends_at_the_newest_and_never_goes_back(order: list[int]) -> None:
     known = node(S.DOWNLOADING)
     seen = [known.percentage]
-    for sequence in order:
+    for sequence in (1, *order):
         known = merge_progress(known, news(sequence, sequence * 10.0))
         seen.append(known.percentage)
     assert seen == sorted(seen)
@@ -74,3 +74,21 @@ def test_what_has_ended_is_not_touched_by_late_progress() -> None:
     done = replace(node(S.SUCCESS), percentage=100.0)
     assert merge_progress(done, news(9, 50.0)) is done
     assert overlay(done, replace(node(S.DOWNLOADING), percentage=50.0)) is done
+
+
+def test_a_new_run_begins_from_nothing_whatever_the_one_before_had_reached() -> None:
+    before = merge_progress(merge_progress(node(S.DOWNLOADING), news(1, 5.0)), news(7, 95.0))
+    assert merge_progress(before, news(1, 2.0)).percentage == 2.0
+
+
+@pytest.mark.parametrize("status", [S.QUEUED, S.ERROR, S.CANCELLED, S.SUCCESS])
+def test_what_an_attempt_that_is_over_told_is_not_shown(status: NodeProgressStatus) -> None:
+    live = replace(node(S.DOWNLOADING), sequence=9, percentage=95.0, phase="downloading")
+    stored = node(status)
+    assert overlay(stored, live) is stored
+
+
+def test_of_the_store_and_the_live_feed_the_later_message_is_shown() -> None:
+    stored = replace(node(S.DOWNLOADING), sequence=5, percentage=60.0)
+    assert overlay(stored, replace(stored, sequence=4, percentage=50.0)) is stored
+    assert overlay(replace(stored, sequence=0), replace(stored, sequence=1, percentage=1.0)).percentage == 1.0

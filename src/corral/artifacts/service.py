@@ -196,8 +196,14 @@ class Artifacts:
     def _sweep(self) -> Swept:
         dead = self._installer.staging.sweep()
         self._installer.versions.sweep()
-        freed = self._installer.blobs.sweep(now_s=self._clock.now_ms() / 1000, older_than_s=PARTIALS_KEPT_S)
-        return Swept(dead_processes=dead, partial_bytes=freed)
+        return Swept(dead_processes=dead, partial_bytes=self._sweep_partials())
+
+    async def sweep_partials(self) -> int:
+        """Removes downloads that were begun, and that nobody has continued for long; the bytes that were freed."""
+        return await self._run(lambda _: self._sweep_partials())
+
+    def _sweep_partials(self) -> int:
+        return self._installer.blobs.sweep(now_s=self._clock.now_ms() / 1000, older_than_s=PARTIALS_KEPT_S)
 
     # Models and blobs
 

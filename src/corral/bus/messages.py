@@ -123,6 +123,8 @@ class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: Count | None = None
     build: Name | None = None
     """As in a delete."""
+    undo: bool = False
+    """Takes back the order of this generation, which has not been carried out then."""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):

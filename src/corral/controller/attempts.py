@@ -12,7 +12,7 @@ from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
 from corral.controller.load_ports import PeerBook
 from corral.controller.reports import observation_of
-from corral.controller.switch import ReplicaSwitch
+from corral.controller.switch import ReplicaSwitch, VersionFailed
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.intents import (
     CalledOff,
@@ -28,6 +28,7 @@ from corral.core.intents import (
 )
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend, ObservedProcess, find_backend
+from corral.core.presence import Presence
 from corral.core.rollout import plan_replicas
 from corral.store.intents import Claim
 from corral.system.pace import Pace
@@ -40,6 +41,7 @@ DELETE_WITHIN_S = 120.0
 ROLLBACK_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 4.0
 CANCEL_AGAIN_S = 0.5
+CANCEL_LOOKS = 60
 AWAY_AGAIN_S = 2.0
 STARTED_AGAIN_S = 0.5
 UNKNOWN_AGAIN_S = 5.0
@@ -69,8 +71,12 @@ class OrderLimits:
 @dataclass(eq=False, slots=True)
 class Running:
     claim: Claim
+    applied_before: bool
+    """The worker may have carried out this very order before, in an earlier attempt: that a report says so again shows
+    nothing about this one."""
     task: "asyncio.Task[None] | None" = None
     called_off: bool = False
+    """A person has cancelled it."""
     answered: bool = False
     """The worker has; what is left is ours to do, and keeps nobody else from being asked."""
     over: bool = False
@@ -81,14 +87,14 @@ class Running:
 
     def hear(self, report: NodeReport) -> None:
         """The worker's report shows that it has carried this very order out."""
-        if self.patience is not None and self.shown_done is None:
+        if self.patience is not None and self.shown_done is None and not self.applied_before:
             self.shown_done = report
             self.patience.reschedule(asyncio.get_running_loop().time() + ANSWER_FOLLOWS_WITHIN_S)
 
-    def give_up(self) -> None:
-        """The worker was started anew: nobody is left who would answer."""
+    def give_up(self, *, after_s: float = 0.0) -> None:
+        """Nobody is left who would answer: the worker was started anew, or says that it does nothing of this."""
         if self.patience is not None and self.shown_done is None:
-            self.patience.reschedule(asyncio.get_running_loop().time())
+            self.patience.reschedule(asyncio.get_running_loop().time() + after_s)
 
 
 class Attempts:
@@ -100,39 +106,50 @@ class Attempts:
 
     async def make(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
         await self._pace.turn()
+        if running.claim.intent.cancel_wanted:
+            return await self._cancel(running.claim)
+        try:
+            outcome = await self._ask(running, on_answer)
+        except CorralError as error:
+            outcome = outcome_of(error)
+        if running.called_off and not isinstance(outcome, Observed | CalledOff):
+            return await self._cancel(running.claim)
+        return outcome
+
+    async def finish(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
+        """Of an order that was asked for before, and that a report shows the worker has carried out since: what is left
+        to be done is the same as after an answer."""
+        running.answered = True
+        on_answer()
+        await self._pace.turn()
+        try:
+            return await self._confirm(running.claim.intent, answered=False)
+        except CorralError as error:
+            return outcome_of(error)
+
+    async def _ask(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
         intent = running.claim.intent
-        if intent.cancel_wanted:
-            await self.tell_cancel(intent)
-            return CalledOff("cancelled")
         within_s = self._within_s(intent)
         try:
             data = await self._await_answer(running, within_s)
-            if data is None and running.shown_done is None:
-                if running.called_off:
-                    return CalledOff("cancelled; the worker was started again meanwhile")
-                return Unreached("the worker was started again while it was at it", STARTED_AGAIN_S)
-            running.answered = True
-            on_answer()
-            await self._pace.turn()
-            if data is None:
-                return await self._confirm(intent, running.shown_done)
         except NoResponders:
             return Unreached("the node does not answer on the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
-            if running.called_off:
-                return CalledOff("cancelled; the worker did not answer in time")
-            return StillRunning(
-                f"the worker has not answered within {within_s:g} s; it is most likely still at it", within_s
-            )
-        except OutcomeUnknown as error:
-            return StillRunning(f"{error}; asked again soon", UNKNOWN_AGAIN_S)
-        except Unavailable as error:
-            return Unreached(str(error), AWAY_AGAIN_S)
+            return StillRunning(f"the worker has not answered within {within_s:g} s; it may still be working", within_s)
+        if data is None and running.shown_done is None:
+            return Unreached("the worker was restarted before it answered", STARTED_AGAIN_S)
+        running.answered = True
+        on_answer()
+        await self._pace.turn()
+        if data is None:
+            return await self._confirm(intent, running.shown_done)
         answer = read_answer(intent, data)
         if answer.success:
             return await self._confirm(intent)
-        if running.called_off or answer.code == "cancelled":
+        if running.called_off:
             return CalledOff(answer.error or "cancelled")
+        if answer.code == "cancelled":
+            return Refused(f"the worker stopped it, though nobody has cancelled it here ({answer.error})")
         return Refused(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
     async def _await_answer(self, running: Running, within_s: float) -> bytes | None:
@@ -158,18 +175,22 @@ class Attempts:
             verb, body = fallback
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
 
-    async def _confirm(self, intent: Intent, report: NodeReport | None = None) -> Outcome:
+    async def _confirm(self, intent: Intent, report: NodeReport | None = None, *, answered: bool = True) -> Outcome:
         """The worker's word is not enough: its table must show it."""
         try:
             report = report or await self._reports.ask(intent.node_id)
-            await self._pace.turn()
-            seen = observation_of(report)
         except CorralError as error:
+            if not error.retryable:
+                raise
             return StillRunning(f"done by the worker's word, but its report is missing: {error}", UNKNOWN_AGAIN_S)
-        missing = missing_of(intent, seen.backends, answered=True)
+        await self._pace.turn()
+        seen = observation_of(report)
+        missing = missing_of(intent, seen.backends, answered=answered)
+        if missing is not None and not answered:
+            return StillRunning(missing, UNKNOWN_AGAIN_S)
         if missing is not None:
             return Refused(f"the worker says it is done, but {missing}")
-        if intent.verb in (Verb.UPGRADE, Verb.ROLLBACK):
+        if intent.verb.changes_version:
             failure = await self._switch(intent, seen.backends, seen.processes)
             if failure is not None:
                 return failure
@@ -186,40 +207,97 @@ class Attempts:
             return None
         try:
             await self._replicas.switch(intent.node_id, changes, operation_id=intent.operation_id)
-        except OutcomeUnknown as error:
-            return StillRunning(str(error), UNKNOWN_AGAIN_S)
-        except CorralError as error:
-            went_back = await self._go_back(intent, changes[0].process.digest)
+        except VersionFailed as error:
+            try:
+                went_back = await self._go_back(intent, changes[0].process.digest)
+            except CorralError as problem:
+                if not problem.retryable:
+                    raise
+                return StillRunning(
+                    f"the new version does not start ({error}), and the worker could not be told to go back: {problem}",
+                    UNKNOWN_AGAIN_S,
+                )
             return Refused(f"the new version does not start, {went_back}: {error}")
+        except CorralError as error:
+            if not error.retryable:
+                raise
+            # Nobody can say whether the new version starts: nothing is rolled back, and the switch is taken up again.
+            return StillRunning(f"the switch to the new version is not finished: {error}", self._within_s(intent))
         return None
 
     async def _go_back(self, intent: Intent, digest: str) -> str:
         """So that whatever starts next starts from the version that serves."""
-        build = intent.wish.name or None
-        request = RollbackRequest(backend=intent.backend, to=digest, generation=intent.generation, build=build)
+        request = RollbackRequest(
+            backend=intent.backend,
+            to=digest,
+            generation=intent.generation,
+            build=intent.wish.name or None,
+            undo=True,
+        )
         subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
+        answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
         try:
-            answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
             await self._reports.ask(intent.node_id)
-        except CorralError as error:
-            return f"the old one serves on, but could not be made current again ({error})"
+        except CorralError as error:  # the worker has answered; its next report tells the rest
+            log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
         return "the old one serves on" if answer.success else f"the old one serves on, but {answer.error}"
 
+    # Cancelling
+
+    async def _cancel(self, claim: Claim) -> Outcome:
+        """Of an order that a person has cancelled: until the worker says that it has nothing of it running. What it had
+        finished before it heard is done."""
+        intent = claim.intent
+        if claim.is_localai:
+            return CalledOff("cancelled; a LocalAI worker cannot be told to stop and may still finish it")
+        try:
+            if not await self._stop_on_worker(intent):
+                return StillRunning("cancelled; the worker is still stopping", CANCEL_AGAIN_S)
+            report = await self._reports.ask(intent.node_id)
+            return _judge_cancelled(intent, report)
+        except NoResponders:
+            if claim.presence is Presence.LIVE:  # as far as was known; it is looked at anew
+                return StillRunning("cancelled; the worker does not answer and is told again", CANCEL_AGAIN_S)
+            return CalledOff("cancelled while the node was away; its worker is told when it is back", untold=True)
+        except CorralError as error:
+            if not error.retryable:
+                return Refused(f"the worker could not be told to cancel: {error}")
+            return StillRunning(
+                f"cancelled; the worker is told again, as it could not be reached: {error}", AWAY_AGAIN_S
+            )
+
+    async def _stop_on_worker(self, intent: Intent) -> bool:
+        for _ in range(CANCEL_LOOKS):
+            if not await self.tell_cancel(intent.node_id, intent.operation_id):
+                return True
+            await asyncio.sleep(CANCEL_AGAIN_S)
+        return False
+
     async def call_off(self, running: Running) -> None:
-        """Until the worker has stopped something or answered: a cancel may overtake its order."""
-        while not running.answered and not running.over:
-            if await self.tell_cancel(running.claim.intent):
-                return
+        """While its answer is waited for. A cancel may overtake its order, or get lost: it is told until the order has
+        ended."""
+        intent, heard = running.claim.intent, False
+        while not running.answered and not running.over and not running.claim.is_localai:
+            try:
+                stopping = await self.tell_cancel(intent.node_id, intent.operation_id)
+                if heard and not stopping:
+                    running.give_up(after_s=ANSWER_FOLLOWS_WITHIN_S)
+                heard = heard or stopping
+            except NoResponders:
+                running.give_up()
+            except CorralError as error:
+                log.info(
+                    "intent.cancel_not_heard", node=intent.node_id, operation=intent.operation_id, error=str(error)
+                )
             await asyncio.sleep(CANCEL_AGAIN_S)
 
-    async def tell_cancel(self, intent: Intent) -> bool:
-        """False where the worker has nothing to cancel, yet or any more."""
-        subject, data = node_subject(intent.node_id, CANCEL), encode(CancelRequest(op_id=intent.operation_id))
-        try:
-            reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
-        except CorralError as error:  # a worker that is not there does nothing; an old one goes on to its end
-            log.info("intent.cancel_not_heard", node=intent.node_id, operation=intent.operation_id, error=str(error))
-            return True
+    async def tell_cancel(self, node_id: NodeId, operation_id: str) -> bool:
+        """False where the worker has nothing of it running, yet or any more. What was fetched is kept for a retry, or
+        for whatever replaces the order."""
+        subject, data = node_subject(node_id, CANCEL), encode(CancelRequest(op_id=operation_id, keep=True))
+        reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
+        if reply.error:
+            raise Unavailable(f"the worker could not carry out the cancel: {reply.error}")
         return reply.cancelled > 0
 
     def _within_s(self, intent: Intent) -> float:
@@ -232,6 +310,30 @@ class Attempts:
                 return DELETE_WITHIN_S
             case Verb.ROLLBACK:
                 return ROLLBACK_WITHIN_S
+
+
+def outcome_of(error: CorralError) -> Outcome:
+    """Of an attempt that ended with it: only what passes by itself is no failure."""
+    if isinstance(error, OutcomeUnknown):
+        return StillRunning(f"{error}; asked again soon", UNKNOWN_AGAIN_S)
+    if error.retryable:
+        return Unreached(str(error), AWAY_AGAIN_S)
+    return Refused(str(error))
+
+
+def _judge_cancelled(intent: Intent, report: NodeReport) -> Outcome:
+    """With nothing of it running on the worker any more."""
+    seen = observation_of(report)
+    applied = report.applied.get(intent.backend) == intent.generation
+    if missing_of(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
+        return CalledOff("cancelled")
+    found = find_backend(seen.backends, intent.wish.name, intent.backend)
+    if found is not None and intent.verb.changes_version:
+        left = plan_replicas(seen.processes, backend=found.name, digest=found.digest)
+        if left:
+            processes = "1 process serves" if len(left) == 1 else f"{len(left)} processes serve"
+            return CalledOff(f"cancelled; the version is installed, but {processes} from another one")
+    return Observed(digest_of(intent, seen.backends))
 
 
 def digest_of(intent: Intent, backends: Iterable[ObservedBackend]) -> str:

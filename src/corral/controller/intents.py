@@ -12,7 +12,7 @@ import structlog
 
 from corral.bus.messages import NodeReport
 from corral.controller.attempts import (
-    UNKNOWN_AGAIN_S,
+    CANCEL_AGAIN_S,
     Attempts,
     OrderLimits,
     Reporting,
@@ -30,14 +30,13 @@ from corral.core.intents import (
     Observed,
     Outcome,
     Refused,
-    StillRunning,
     Verb,
     missing_of,
     plan_next,
 )
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
-from corral.store.intents import Claim, Result
+from corral.store.intents import Claim, Result, Stop
 from corral.system import Ids
 from corral.system.loops import until_poked
 
@@ -59,6 +58,12 @@ WRITE_AGAIN_S = 1.0
 class Orders(Protocol):
     async def claim(self, token: str, *, lease_s: float, limit: int) -> list[Claim]: ...
 
+    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[Claim]: ...
+
+    async def read_stops(self) -> list[Stop]: ...
+
+    async def note_stopped(self, intent_id: str) -> None: ...
+
     async def renew(self, token: str, ids: Iterable[str], *, lease_s: float) -> set[str]: ...
 
     async def read_held(self, token: str) -> dict[str, bool]: ...
@@ -70,6 +75,10 @@ class Orders(Protocol):
     async def finish_idle(self) -> list[str]: ...
 
     async def release(self, token: str) -> None: ...
+
+
+Pending = tuple[Result, "asyncio.Future[bool]"]
+Attempt = Callable[[Running, Callable[[], None]], Awaitable[Outcome]]
 
 
 class Suspicion(Protocol):
@@ -100,10 +109,10 @@ class IntentController:
         """By node and backend, of which no two orders are open."""
         self._applied: dict[str, dict[str, int]] = {}
         """By node: the last order carried out for each backend, as its newest report tells."""
-        self._epochs: dict[str, int] = {}
-        """By node: how often its worker has joined."""
+        self._stopping: set[str] = set()
+        """Ended orders whose workers are being told so."""
         self._poked = asyncio.Event()
-        self._results: list[tuple[Result, asyncio.Future[bool]]] = []
+        self._results: list[Pending] = []
         self._have_results = asyncio.Event()
         self._finish_s = 0.0
         self._look_back_s = 0.0
@@ -120,11 +129,9 @@ class IntentController:
             running = self._waiting.get((report.node, backend))
             if running is not None and running.claim.intent.generation == generation:
                 running.hear(report)
-        if report.epoch > self._epochs.get(report.node, report.epoch):
-            for (node, _), running in self._waiting.items():
-                if node == report.node:
-                    running.give_up()  # asking twice does no harm: whoever is at it already is joined
-        self._epochs[report.node] = report.epoch
+        for (node, _), running in self._waiting.items():
+            if node == report.node and report.epoch > running.claim.epoch:
+                running.give_up()  # asking twice does no harm: a request that is being carried out is joined
 
     async def run(self) -> None:
         """Leaving ends what runs here; the claims run out and another frontend goes on."""
@@ -137,6 +144,7 @@ class IntentController:
             raise group.exceptions[0] from None
         finally:
             self._running.clear()
+            self._stopping.clear()
 
     async def release(self) -> None:
         """On an orderly stop: others need not wait until our claims have run out."""
@@ -159,7 +167,8 @@ class IntentController:
         if not self._owes_look_back:
             self._look_back_s = now_s + LOOK_BACK_AT_MOST_EVERY_S
             await self._call_off(tasks)
-            await self._settle_background()
+            await self._stop_ended(tasks)
+            await self._settle_background(tasks)
         await self._begin(tasks)
         if now_s >= self._finish_s:
             self._finish_s = now_s + FINISH_EVERY_S
@@ -176,39 +185,79 @@ class IntentController:
             return
         claims = await self._orders.claim(self._token, lease_s=LEASE_S, limit=free)
         for claim in claims:
-            running = Running(claim)
-            self._running[claim.intent.id] = running
-            running.task = tasks.create_task(self._carry_out(running), name=f"intent {claim.intent.id}")
+            self._start(tasks, claim, self._attempts.make)
         if claims:
             await self._on_change()
 
+    def _start(self, tasks: asyncio.TaskGroup, claim: Claim, attempt: Attempt) -> None:
+        before = self._running.get(claim.intent.id)
+        if before is not None and before.task is not None:
+            before.task.cancel()  # we were away for so long that our own claim ran out
+        running = Running(claim, applied_before=self._may_be_applied(claim.intent))
+        self._running[claim.intent.id] = running
+        running.task = tasks.create_task(self._carry_out(running, attempt), name=f"intent {claim.intent.id}")
+
+    def _may_be_applied(self, intent: Intent) -> bool:
+        """By an earlier attempt. Of the first one nobody can have heard before."""
+        if intent.fence <= 1:
+            return False
+        applied = self._applied.get(intent.node_id)
+        return applied is None or applied.get(intent.backend) == intent.generation
+
     async def _call_off(self, tasks: asyncio.TaskGroup) -> None:
-        """What was cancelled is stopped on the worker, whose answer ends it; what was replaced is also left alone."""
+        """What a person has cancelled is stopped on the worker, whose answer ends it. What is not ours any more is only
+        left alone: another frontend may have taken it over, and what has ended is told by `_stop_ended`."""
         if not self._running:
             return
         ours = dict(self._running)
         held = await self._orders.read_held(self._token)
         for id_, running in ours.items():
-            unwanted = held.get(id_, True)
-            if not unwanted or running.over:
+            if running.over:
                 continue
-            if not running.called_off:
+            if id_ not in held:
+                if running.task is not None:
+                    running.task.cancel()
+            elif held[id_] and not running.called_off:
                 running.called_off = True
                 tasks.create_task(self._attempts.call_off(running))
-            if id_ not in held and running.task is not None:
-                running.task.cancel()
 
-    async def _settle_background(self) -> None:
-        """Orders that a report has meanwhile shown to be done, whoever was asked to carry them out."""
-        done = [
-            Result(
-                intent, plan_next(intent, Observed(digest_of(intent, backends)), draw=0.0, limits=self._limits.retry)
-            )
+    async def _stop_ended(self, tasks: asyncio.TaskGroup) -> None:
+        """Workers are told of orders that ended without their word, by whichever frontend, until they have answered."""
+        if not self._bus.connected:
+            return
+        for stop in await self._orders.read_stops():
+            if stop.intent_id not in self._stopping:
+                self._stopping.add(stop.intent_id)
+                tasks.create_task(self._tell_stop(stop), name=f"stop {stop.intent_id}")
+
+    async def _tell_stop(self, stop: Stop) -> None:
+        try:
+            if not await self._attempts.tell_cancel(stop.node_id, stop.operation_id):
+                await self._orders.note_stopped(stop.intent_id)
+        except CorralError as error:
+            log.info("intent.stop_not_heard", node=stop.node_id, operation=stop.operation_id, error=str(error))
+        await asyncio.sleep(CANCEL_AGAIN_S)
+        self._stopping.discard(stop.intent_id)
+
+    async def _settle_background(self, tasks: asyncio.TaskGroup) -> None:
+        """Orders that a report has meanwhile shown to be done, whoever was asked to carry them out. A version that is
+        on the disk has yet to show that it starts."""
+        shown = [
+            (intent, digest_of(intent, backends))
             for intent, backends in await self._orders.read_background()
             if not intent.cancel_wanted and missing_of(intent, backends, answered=self._is_shown_gone(intent)) is None
         ]
+        done = [
+            Result(intent, plan_next(intent, Observed(digest), draw=0.0, limits=self._limits.retry))
+            for intent, digest in shown
+            if not intent.verb.changes_version
+        ]
         if done and await self._orders.record(done):
             await self._on_change()
+        changing = [intent for intent, _ in shown if intent.verb.changes_version and intent.id not in self._running]
+        if changing and self._bus.connected:
+            for claim in await self._orders.claim_shown(self._token, changing, lease_s=LEASE_S):
+                self._start(tasks, claim, self._attempts.finish)
 
     def _is_shown_gone(self, intent: Intent) -> bool:
         """Of what is there, its own generation tells as much."""
@@ -228,31 +277,33 @@ class IntentController:
 
     # One order
 
-    async def _carry_out(self, running: Running) -> None:
+    async def _carry_out(self, running: Running, attempt: Attempt) -> None:
         intent = running.claim.intent
         self._progress.follow(intent.operation_id, intent.node_id)
         place = (str(intent.node_id), intent.backend)
         self._waiting[place] = running
         try:
-            outcome = await self._attempts.make(running, self.poke)
-        except CorralError as error:
-            outcome = StillRunning(str(error), UNKNOWN_AGAIN_S)
+            outcome = await attempt(running, self.poke)
         except Exception as error:
             log.exception("intent.crashed", intent=intent.id, backend=intent.backend, node=intent.node_id)
             outcome = Refused(f"unexpected {type(error).__name__} inside Corral; the frontend's log has the details")
         except BaseException:
-            self._running.pop(intent.id, None)
+            self._forget(running)
             raise
         finally:
             running.over = True
             if self._waiting.get(place) is running:
                 del self._waiting[place]
-            self._progress.leave(intent.operation_id, intent.node_id)
+                self._progress.leave(intent.operation_id, intent.node_id)
         try:
             await self._finish(running, outcome)
         finally:
-            self._running.pop(intent.id, None)
+            self._forget(running)
             self.poke()
+
+    def _forget(self, running: Running) -> None:
+        if self._running.get(running.claim.intent.id) is running:
+            del self._running[running.claim.intent.id]
 
     async def _finish(self, running: Running, outcome: Outcome) -> None:
         intent = running.claim.intent
@@ -294,7 +345,7 @@ class IntentController:
             except CorralError as error:
                 # Written twice does no harm: whose claim was given up, by us or by time, is passed over.
                 log.warning("intents.results_not_written", count=len(batch), error=str(error))
-                self._results = batch + self._results
+                self._results = (batch if error.retryable else await self._without_unfit(batch)) + self._results
                 self._have_results.set()
                 await asyncio.sleep(WRITE_AGAIN_S)
                 continue
@@ -302,3 +353,25 @@ class IntentController:
                 if not written.done():
                     written.set_result(result.intent.id in kept)
             await self._on_change()
+
+    async def _without_unfit(self, batch: list[Pending]) -> list[Pending]:
+        """What the store does not take, such as a worker's answer with a NUL in it, must hold up nobody else's result:
+        it is a failure of that order alone. What is left to be written."""
+        left: list[Pending] = []
+        for result, written in batch:
+            try:
+                kept = await self._orders.record([result])
+            except CorralError as error:
+                if error.retryable:
+                    left.append((result, written))
+                    continue
+                log.warning("intent.result_unfit", intent=result.intent.id, error=str(error))
+                failed = Refused("the worker's answer could not be stored; the frontend's log has the details")
+                step = plan_next(result.intent, failed, draw=self._ids.draw(), limits=self._limits.retry)
+                if step == result.step:
+                    written.set_result(False)  # nor this: the claim runs out, and the order is given anew
+                else:
+                    left.append((Result(result.intent, step), written))
+                continue
+            written.set_result(result.intent.id in kept)
+        return left

@@ -44,6 +44,8 @@ class LiveProgress:
         self._heard_s: dict[str, float] = {}
         self._ours: set[tuple[str, NodeId]] = set()
         self._unsaved: set[tuple[str, NodeId]] = set()
+        self._over: tuple[set[tuple[str, NodeId]], set[tuple[str, NodeId]]] = (set(), set())
+        """Runs that have ended, since the last look and before: by then whoever writes it down has done so."""
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -57,8 +59,10 @@ class LiveProgress:
         return self._operations.get(operation_id, {})
 
     def follow(self, operation_id: str, node_id: NodeId) -> None:
-        """This frontend carries the order out, so it is the one to write its progress down."""
+        """This frontend carries the order out, so it is the one to write its progress down. What was heard before is of
+        an earlier attempt, and in the store."""
         self._ours.add((operation_id, node_id))
+        self._drop(operation_id, node_id)
 
     def leave(self, operation_id: str, node_id: NodeId) -> None:
         self._ours.discard((operation_id, node_id))
@@ -75,6 +79,12 @@ class LiveProgress:
         if progress.op_id not in self._operations and len(self._operations) >= OPERATIONS_MOST:
             self._forget(room_for=1)
         key = (progress.op_id, NodeId(progress.node_id))
+        extras = progress.corral
+        if extras is not None and extras.last and extras.error:
+            self._drop(*key)  # how it ended is told by the answer; nothing of it is left to be shown
+            return
+        if extras is not None and extras.last:
+            self._over[0].add(key)
         nodes = self._operations.setdefault(progress.op_id, {})
         known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
         merged = merge_progress(known, news_of(progress))
@@ -87,16 +97,24 @@ class LiveProgress:
         for listener in self._listeners:
             listener()
 
+    def _drop(self, operation_id: str, node_id: NodeId) -> None:
+        self._operations.get(operation_id, {}).pop(node_id, None)
+        self._unsaved.discard((operation_id, node_id))
+
     async def run(self) -> None:
         while True:
             await asyncio.sleep(SAVE_EVERY_S)
             self._forget()
             with suppress(CorralError):  # lossy: the next one tells more
                 await self.save()
+            for key in self._over[1]:
+                self._drop(*key)
+            self._over = (set(), self._over[0])
 
     async def save(self) -> None:
         keys, self._unsaved = self._unsaved, set()
-        await self._save([(key[0], self._operations[key[0]][key[1]]) for key in keys if key[0] in self._operations])
+        heard = [(key[0], self._operations.get(key[0], {}).get(key[1])) for key in keys]
+        await self._save([(operation_id, node) for operation_id, node in heard if node is not None])
 
     async def _save(self, news: Sequence[tuple[str, NodeProgress]]) -> None:
         try:

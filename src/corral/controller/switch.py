@@ -33,7 +33,8 @@ class ReplicaSwitch(Protocol):
     """Moves what serves from one version to another, replica by replica, by the steps each change has."""
 
     async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        """Raises CorralError when the new version does not start; then the old one must still serve."""
+        """Raises VersionFailed when the new version does not start, with the old one still serving; any other error
+        says nothing of the version."""
         ...
 
 

@@ -4,13 +4,17 @@ waited for."""
 import asyncio
 from collections.abc import Callable, Sequence
 
-from corral.controller.switch import ReplicaSwitch
-from corral.core.errors import TimedOut, Unavailable
+import structlog
+
+from corral.controller.switch import ReplicaSwitch, VersionFailed
+from corral.core.errors import CorralError, TimedOut
 from corral.core.nodes import NodeId
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.rollout import ReplicaChange
 from corral.store.load_job_rows import LoadJob
 from corral.store.stores import Stores
+
+log = structlog.get_logger()
 
 LOOK_EVERY_S = 0.5
 WITHIN_S = 900.0
@@ -22,7 +26,8 @@ class ReplicaSwitcher:
         self._stores, self._poke, self._others = stores, poke, others
 
     async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        """Returns when a successor serves for each. Raises Unavailable with the cause when one does not start."""
+        """Returns when a successor serves for each. Raises VersionFailed with the cause when one does not start. A
+        store that does not answer for a while says nothing of the version: it is asked again."""
         ours = {replica.process_key for replica in await self._stores.replicas.read_of_node(node_id)}
         strangers = [change for change in changes if change.process.process_key not in ours]
         if strangers:
@@ -32,17 +37,30 @@ class ReplicaSwitcher:
         self._poke()
         try:
             async with asyncio.timeout(WITHIN_S):
-                while outdated := await self._outdated(node_id, digests):
-                    await self._check_failures(outdated, earlier)
+                while True:
+                    if await self._is_switched(node_id, digests, earlier):
+                        return
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError:
             raise TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s") from None
+
+    async def _is_switched(self, node_id: NodeId, digests: dict[str, str], earlier: set[str]) -> bool:
+        try:
+            outdated = await self._outdated(node_id, digests)
+            if outdated:
+                await self._check_failures(outdated, earlier)
+        except CorralError as error:
+            if not error.retryable:
+                raise
+            log.warning("switch.not_looked_at", node=node_id, error=str(error))
+            return False
+        return not outdated
 
     async def _outdated(self, node_id: NodeId, digests: dict[str, str]) -> list[Replica]:
         return [
             replica
             for replica in await self._stores.replicas.read_of_node(node_id)
-            if replica.state is ReplicaState.READY
+            if replica.state in (ReplicaState.READY, ReplicaState.DRAINING)
             and replica.backend_digest not in ("", digests.get(replica.process_key, replica.backend_digest))
         ]
 
@@ -53,7 +71,7 @@ class ReplicaSwitcher:
         failed = [job for job in jobs if job.replaces in replaced and not job.active]
         for job in failed:
             if job.id not in earlier:
-                raise Unavailable(await self._cause(job, next(one for one in outdated if one.id == job.replaces)))
+                raise VersionFailed(await self._cause(job, next(one for one in outdated if one.id == job.replaces)))
         if failed:
             await self._stores.load_jobs.forget_successors(outdated)
             earlier.difference_update(job.id for job in failed)

@@ -4,7 +4,7 @@ pending ──claim──> running ──┬─ observed ───────�
    ▲                         ├─ unreachable ────────────> pending        attempts kept
    │                         ├─ no answer in time ──────> in_background  attempts kept
    └──── back-off ───────────┼─ definite failure ───────> pending, or after the last attempt dead_lettered
-                             └─ cancelled ──────────────> cancelled
+                             └─ cancelled by a person ──> cancelled
 a newer order for the same backend on the same node: superseded, from wherever it is
 """
 
@@ -26,6 +26,11 @@ class Verb(StrEnum):
     @property
     def wants_presence(self) -> bool:
         return self is not Verb.DELETE
+
+    @property
+    def changes_version(self) -> bool:
+        """Of what may be serving."""
+        return self in (Verb.UPGRADE, Verb.ROLLBACK)
 
 
 class IntentState(StrEnum):
@@ -143,7 +148,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CalledOff:
+    """A person cancelled it, and the worker has nothing of it running any more."""
+
     reason: str
+    untold: bool = False
+    """Except that the worker could not be told: it is away, and is told when it is back."""
 
 
 Outcome = Observed | StillRunning | Unreached | Refused | CalledOff
@@ -169,6 +178,8 @@ class NextStep:
     """This attempt did, for good; what only did not get through has not."""
     higher_generation: bool = False
     node_unhealthy: bool = False
+    stop_wanted: bool = False
+    """The order has ended, but its worker has yet to be told to stop what it may have begun."""
 
 
 def retry_delay_s(attempt: int, *, draw: float, limits: RetryLimits) -> float:
@@ -182,8 +193,9 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
     match outcome:
         case Observed(digest=digest):
             return replace(step, state=IntentState.SUCCEEDED, digest=digest)
-        case CalledOff(reason=reason):
-            return replace(step, state=IntentState.CANCELLED, error=with_last_error(reason, intent))
+        case CalledOff(reason=reason, untold=untold):
+            error = with_last_error(reason, intent)
+            return replace(step, state=IntentState.CANCELLED, error=error, stop_wanted=untold)
         case StillRunning(reason=reason, again_after_s=wait_s):
             return replace(step, state=IntentState.IN_BACKGROUND, due_in_s=wait_s, error=reason)
         case Unreached(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):

@@ -1,8 +1,10 @@
-"""How far a node is, from one message to the next: nothing goes back, and nothing late counts."""
+"""How far a node is, from one message to the next: within one attempt nothing goes back, and nothing late counts."""
 
 from dataclasses import dataclass, replace
 
-from corral.core.operations import NodeProgress
+from corral.core.operations import NodeProgress, NodeProgressStatus
+
+_UNDER_WAY = frozenset((NodeProgressStatus.DOWNLOADING, NodeProgressStatus.RUNNING_ON_WORKER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,8 @@ class ProgressNews:
 
 
 def merge_progress(known: NodeProgress, news: ProgressNews) -> NodeProgress:
-    """`known` itself when the news is stale. A first message begins a new run: the worker was asked again."""
+    """`known` itself when the news is stale. A first message begins a new run, from nothing: the worker was asked
+    again."""
     if known.status.settled:
         return known
     sequence = known.sequence + 1 if news.sequence is None else news.sequence
@@ -30,7 +33,7 @@ def merge_progress(known: NodeProgress, news: ProgressNews) -> NodeProgress:
         sequence=sequence,
         phase=news.phase,
         file_name=news.file_name,
-        percentage=min(100.0, max(known.percentage, news.percentage)),
+        percentage=min(100.0, max(0.0 if news.sequence == 1 else known.percentage, news.percentage)),
         bytes_done=news.bytes_done,
         bytes_total=news.bytes_total,
         rate_bytes_per_s=news.rate_bytes_per_s,
@@ -39,8 +42,8 @@ def merge_progress(known: NodeProgress, news: ProgressNews) -> NodeProgress:
 
 
 def overlay(stored: NodeProgress, live: NodeProgress | None) -> NodeProgress:
-    """What is shown: the store knows how it ended, the live feed how far it is."""
-    if live is None or live.sequence == stored.sequence or stored.status.settled or live.percentage < stored.percentage:
+    """What is shown: the store knows how it ended, the live feed how far it is while it is under way."""
+    if live is None or live.sequence <= stored.sequence or stored.status not in _UNDER_WAY:
         return stored
     return NodeProgress(  # not `replace`, which costs three times as much: there may be a thousand of these
         node_id=stored.node_id,

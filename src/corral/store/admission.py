@@ -1,6 +1,6 @@
 """Admitting an operation: all its rows, or none. What was acknowledged is here from then on, for every frontend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.errors import Conflict, OutcomeUnknown
@@ -15,6 +15,7 @@ from corral.store.intent_rows import (
     decode_wish,
     encode_wish,
     finish_operations,
+    lock_intents,
     lock_operations,
     show_ended,
     touch_operations,
@@ -223,12 +224,12 @@ async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[Order]) -> lis
     healing = [order for order in orders if order.asked_generation is not None]
     if not healing:
         return list(orders)
-    rivals = await _find_rivals(tx, verb, healing, "newest")
+    rivals = await find_rivals(tx, verb, healing, "newest")
     newest = {order: max(row["generation"] for row in rows) for order, rows in rivals.items()}
     return [order for order in orders if newest.get(order, -1) <= (order.asked_generation or 0)]
 
 
-async def _find_rivals(tx: Tx, verb: Verb, orders: Sequence[Order], which: str) -> Mapping[Order, list[Row]]:
+async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[Order], which: str) -> Mapping[Order, list[Row]]:
     """By order: what is wanted of its node under other names and cannot be true beside it."""
     if not orders:
         return {}
@@ -275,27 +276,34 @@ def _by_backend(orders: Sequence[Order]) -> dict[str, list[NodeId]]:
 async def _supersede(tx: Tx, admission: Admission, orders: Sequence[Order]) -> list[str]:
     """Ends what these orders replace; the operations that lost an order by it."""
     because = f"replaced by operation {admission.id} ({admission.verb.value})"
-    live = [row for rows in (await _find_rivals(tx, admission.verb, orders, "live")).values() for row in rows]
+    rivals = await find_rivals(tx, admission.verb, orders, "live")
+    live = [row for rows in rivals.values() for row in rows]
+    older: list[Row] = []
     for backend, ids in _by_backend(orders).items():
-        where = f"backend = $1 AND node_id IN ({places(len(ids), first=2)})"
-        live += await tx.fetch(f"SELECT id, operation_id FROM intents WHERE live AND {where}", backend, *ids)  # noqa: S608
-    ends = await _end_live(tx, live, because)
-    for backend, ids in _by_backend(orders).items():
-        where = f"backend = $1 AND node_id IN ({places(len(ids), first=2)})"
-        await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND {where}", backend, *ids)  # noqa: S608
+        older += await tx.fetch(
+            "SELECT id, operation_id, live FROM intents"  # noqa: S608
+            f" WHERE (live OR newest) AND backend = $1 AND node_id IN ({places(len(ids), first=2)})",
+            backend,
+            *ids,
+        )
+    await lock_operations(tx, [row["operation_id"] for row in (*live, *older)])
+    await lock_intents(tx, [row["id"] for row in (*live, *older)])
+    ends = await _end_live(tx, [row["id"] for row in (*live, *older)], because)
+    if older:
+        ids = in_list(row["id"] for row in older)
+        await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND id IN ({places(len(ids))})", *ids)  # noqa: S608
     await show_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
     return sorted({operation_id for operation_id, _ in ends})
 
 
-async def _end_live(tx: Tx, live: Sequence[Row], because: str) -> list[tuple[str, str]]:
+async def _end_live(tx: Tx, locked: Iterable[str], because: str) -> list[tuple[str, str]]:
     """(operation, node) of those that had not ended meanwhile."""
-    if not live:
+    ids = in_list(locked)
+    if not ids:
         return []
-    await lock_operations(tx, [row["operation_id"] for row in live])
-    ids = in_list(row["id"] for row in live)
     gone = await tx.fetch(
-        "UPDATE intents SET state = 'superseded', live = false, claim_token = NULL, last_error = $1,"  # noqa: S608
-        " finished_at = now_ms(), changed_at = now_ms()"
+        "UPDATE intents SET stop_wanted = (state <> 'pending'), state = 'superseded', live = false,"  # noqa: S608
+        " claim_token = NULL, last_error = $1, finished_at = now_ms(), changed_at = now_ms()"
         f" WHERE live AND id IN ({places(len(ids), first=2)}) RETURNING operation_id, node_id",
         because,
         *ids,

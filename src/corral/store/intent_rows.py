@@ -49,13 +49,36 @@ def read_intent_row(row: Row) -> Intent:
 
 
 async def lock_operations(tx: Tx, ids: Iterable[str]) -> None:
-    """First in every transaction that may end one: of two that end its last two orders, one sees the other's."""
+    """First in every transaction that may end one: of two that end its last two orders, one sees the other's.
+
+    All transactions lock in one order, so that no two wait for each other: the fleet's generation, operations, intents,
+    nodes of operations; and of each table the rows by their ids."""
     ordered = sorted(set(ids))
     if ordered:
         await tx.fetch(
             f"SELECT id FROM operations WHERE id IN ({places(len(ordered))}) ORDER BY id FOR UPDATE",  # noqa: S608
             *ordered,
         )
+
+
+async def lock_intents(tx: Tx, ids: Iterable[str]) -> None:
+    ordered = sorted(set(ids))
+    if ordered:
+        await tx.fetch(
+            f"SELECT id FROM intents WHERE id IN ({places(len(ordered))}) ORDER BY id FOR UPDATE",  # noqa: S608
+            *ordered,
+        )
+
+
+async def hasten_background(tx: Tx, node_id: NodeId) -> None:
+    """The node's worker is a new process, which carries out nothing of what the one before was asked for."""
+    rows = await tx.fetch("SELECT id FROM intents WHERE state = 'in_background' AND node_id = $1", node_id)
+    await lock_intents(tx, [row["id"] for row in rows])
+    await tx.execute(
+        "UPDATE intents SET due_at = now_ms(), changed_at = now_ms()"
+        " WHERE state = 'in_background' AND due_at > now_ms() AND node_id = $1",
+        node_id,
+    )
 
 
 async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Claims and results of intents. A claim is a lease with a token and a fence: a late holder's results are void."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -11,6 +11,7 @@ from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import status_after
 from corral.core.policies import Ensure, Policy
+from corral.core.presence import Presence
 from corral.core.rivals import names_in
 from corral.store.admission import next_generation
 from corral.store.database import Database, Row, Tx
@@ -19,6 +20,7 @@ from corral.store.intent_rows import (
     SELECT_INTENT,
     decode_wish,
     finish_operations,
+    lock_intents,
     lock_operations,
     read_intent_row,
     touch_operations,
@@ -28,6 +30,8 @@ from corral.store.operation_rows import read_asker_rows
 from corral.store.prune import has_prunable, prune_intents
 from corral.store.rows import in_list, places
 
+FINISH_AGAIN_MS = 2000
+UNDER_WAY_MS = 3000
 _HEALTHY = (
     "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL AND nodes.approved"
     " AND nodes.node_type = 'backend' AND nodes.presence = 'live' AND NOT nodes.drain_wanted"
@@ -40,6 +44,18 @@ class Claim:
     intent: Intent
     node_name: str
     is_localai: bool
+    presence: Presence
+    epoch: int
+    """Of the node's worker: a higher one in a report is another process, which knows nothing of this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """An order that has ended, of which the worker may still have something running."""
+
+    intent_id: str
+    node_id: NodeId
+    operation_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +72,29 @@ class IntentStore:
     async def claim(self, token: str, *, lease_s: float, limit: int) -> list[Claim]:
         """Due orders of healthy nodes, and those to be called off wherever their node is; oldest first."""
 
+        due = f"live AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_wanted OR {_HEALTHY})"
+
         async def body(tx: Tx) -> list[Claim]:
-            due = await tx.fetch(
-                "SELECT id FROM intents WHERE live AND due_at <= now_ms() AND lease_until <= now_ms()"  # noqa: S608
-                f" AND (cancel_wanted OR {_HEALTHY}) ORDER BY due_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
+            first = await tx.fetch(
+                f"SELECT operation_id FROM intents WHERE {due} ORDER BY due_at, id LIMIT $1",  # noqa: S608
                 limit,
             )
-            if not due:
-                return []
-            ids = in_list(row["id"] for row in due)
-            rows = await tx.fetch(
-                "UPDATE intents SET state = CASE WHEN state = 'pending' THEN 'running' ELSE state END,"  # noqa: S608
-                " claim_token = $1, fence = fence + 1, lease_until = now_ms() + $2, changed_at = now_ms()"
-                f" WHERE live AND id IN ({places(len(ids), first=3)}) RETURNING {', '.join(COLUMNS)}",
-                token,
-                int(lease_s * 1000),
-                *ids,
-            )
-            intents = [read_intent_row(row) for row in rows]
-            await _show_started(tx, intents)
-            return await _with_nodes(tx, intents)
+            return await _take(tx, token, [row["operation_id"] for row in first], due, lease_s=lease_s, limit=limit)
+
+        return await self._database.write(body)
+
+    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[Claim]:
+        """Of these orders in the background, those that nobody holds, due or not: a report shows that the worker is
+        done. One that was just tried is left for a moment."""
+        ids = in_list(intent.id for intent in intents)
+        idle = (
+            f"state = 'in_background' AND lease_until <= now_ms() AND changed_at <= now_ms() - {FINISH_AGAIN_MS}"
+            f" AND NOT cancel_wanted AND {_HEALTHY} AND id IN ({places(len(ids), first=2)})"
+        )
+
+        async def body(tx: Tx) -> list[Claim]:
+            operations = [intent.operation_id for intent in intents]
+            return await _take(tx, token, operations, idle, *ids, lease_s=lease_s, limit=len(ids))
 
         return await self._database.write(body)
 
@@ -86,6 +105,7 @@ class IntentStore:
             return set()
 
         async def body(tx: Tx) -> set[str]:
+            await lock_intents(tx, ordered)
             rows = await tx.fetch(
                 "UPDATE intents SET lease_until = now_ms() + $2"  # noqa: S608
                 f" WHERE claim_token = $1 AND live AND id IN ({places(len(ordered), first=3)}) RETURNING id",
@@ -101,7 +121,38 @@ class IntentStore:
         """Whoever is next need not wait until these claims have run out."""
 
         async def body(tx: Tx) -> None:
+            rows = await tx.fetch("SELECT id FROM intents WHERE claim_token = $1 AND live", token)
+            await lock_intents(tx, [row["id"] for row in rows])
             await tx.execute("UPDATE intents SET lease_until = 0 WHERE claim_token = $1 AND live", token)
+
+        await self._database.write(body)
+
+    async def read_stops(self) -> list[Stop]:
+        """What workers have yet to be told to stop; of those that are there."""
+
+        async def body(tx: Tx) -> list[Stop]:
+            rows = await tx.fetch(
+                "SELECT intents.id, intents.node_id, intents.operation_id FROM intents"
+                " JOIN nodes ON nodes.id = intents.node_id WHERE intents.stop_wanted AND NOT intents.live"
+                " AND nodes.removed_at IS NULL AND nodes.presence = 'live' AND nodes.key_hash IS NOT NULL"
+            )
+            return [
+                Stop(intent_id=row["id"], node_id=NodeId(row["node_id"]), operation_id=row["operation_id"])
+                for row in rows
+            ]
+
+        return await self._database.read(body)
+
+    async def note_stopped(self, intent_id: str) -> None:
+        """The worker says that it has nothing of it running; an order that was under way to it when it ended has
+        arrived by then."""
+
+        async def body(tx: Tx) -> None:
+            await tx.execute(
+                "UPDATE intents SET stop_wanted = false WHERE id = $1 AND NOT live AND finished_at <= now_ms() - $2",
+                intent_id,
+                UNDER_WAY_MS,
+            )
 
         await self._database.write(body)
 
@@ -119,6 +170,9 @@ class IntentStore:
         by_id = {result.intent.id: result for result in results}
 
         async def body(tx: Tx) -> set[str]:
+            higher = {
+                result.intent.id: await next_generation(tx) for result in results if result.step.higher_generation
+            }
             await lock_operations(tx, [result.intent.operation_id for result in results])
             ids = in_list(by_id)
             held = await tx.fetch(
@@ -127,7 +181,7 @@ class IntentStore:
                 *ids,
             )
             valid = [by_id[row["id"]] for row in held if _is_held(row, by_id[row["id"]].intent)]
-            await _write_results(tx, valid)
+            await _write_results(tx, valid, higher)
             operations = [result.intent.operation_id for result in valid]
             await touch_operations(tx, operations)
             await finish_operations(tx, operations)
@@ -284,8 +338,9 @@ class IntentStore:
 
         async def body(tx: Tx) -> list[str]:
             if prunable:
-                await prune_intents(tx)
-            await lock_operations(tx, idle)
+                await prune_intents(tx, also=idle)
+            else:
+                await lock_operations(tx, idle)
             return await finish_operations(tx, idle)
 
         return await self._database.write(body)
@@ -316,13 +371,53 @@ async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequenc
     return [intent for intent in map(read_intent_row, rows) if intent.id not in known]
 
 
+async def _take(
+    tx: Tx, token: str, operations: Sequence[str], which: str, *args: object, lease_s: float, limit: int
+) -> list[Claim]:
+    """Claims intents of these operations. `which` of them is a condition with `args` from $2 on."""
+    if not operations:
+        return []
+    await lock_operations(tx, operations)
+    within = in_list(operations)
+    free = await tx.fetch(
+        f"SELECT id FROM intents WHERE {which} AND operation_id IN ({places(len(within), first=2 + len(args))})"  # noqa: S608
+        " ORDER BY due_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
+        limit,
+        *args,
+        *within,
+    )
+    if not free:
+        return []
+    ids = in_list(row["id"] for row in free)
+    rows = await tx.fetch(
+        "UPDATE intents SET state = CASE WHEN state = 'pending' THEN 'running' ELSE state END,"  # noqa: S608
+        " claim_token = $1, fence = fence + 1, lease_until = now_ms() + $2, changed_at = now_ms()"
+        f" WHERE live AND id IN ({places(len(ids), first=3)}) RETURNING {', '.join(COLUMNS)}",
+        token,
+        int(lease_s * 1000),
+        *ids,
+    )
+    intents = [read_intent_row(row) for row in rows]
+    await _show_started(tx, intents)
+    return await _with_nodes(tx, intents)
+
+
 async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
+    """A new attempt begins from nothing; one that is taken over, or asked for again, goes on where it was."""
     started: dict[str, list[str]] = {}
     for intent in intents:
         if not intent.cancel_wanted:
             started.setdefault(intent.operation_id, []).append(intent.node_id)
     for operation_id, nodes in started.items():
         ids = in_list(nodes)
+        await tx.execute(
+            "UPDATE operation_nodes SET sequence = 0, phase = '', file_name = '', bytes_done = NULL,"  # noqa: S608
+            " bytes_total = NULL, percentage = 0, rate_bytes_per_s = NULL, eta_s = NULL"
+            " WHERE status NOT IN ('downloading', 'running_on_worker') AND operation_id = $1"
+            f" AND node_id IN ({places(len(ids), first=2)})",
+            operation_id,
+            *ids,
+        )
         await tx.execute(
             "UPDATE operation_nodes SET sequence = 0, next_attempt_at = NULL, changed_at = now_ms(),"  # noqa: S608
             " status = CASE WHEN status = 'running_on_worker' THEN status ELSE 'downloading' END"
@@ -335,24 +430,28 @@ async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
 
 async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[Claim]:
     ids = in_list(intent.node_id for intent in intents)
-    rows = await tx.fetch(f"SELECT id, name, key_hash FROM nodes WHERE id IN ({places(len(ids))})", *ids)  # noqa: S608
+    rows = await tx.fetch(
+        f"SELECT id, name, key_hash, presence, epoch FROM nodes WHERE id IN ({places(len(ids))})",  # noqa: S608
+        *ids,
+    )
     nodes = {row["id"]: row for row in rows}
     return [
         Claim(
             intent=intent,
             node_name=nodes[intent.node_id]["name"],
             is_localai=nodes[intent.node_id]["key_hash"] is None,
+            presence=Presence(nodes[intent.node_id]["presence"]),
+            epoch=nodes[intent.node_id]["epoch"],
         )
         for intent in intents
     ]
 
 
-async def _write_results(tx: Tx, results: Sequence[Result]) -> None:
+async def _write_results(tx: Tx, results: Sequence[Result], higher: Mapping[str, int]) -> None:
     for result in results:
         if result.step.higher_generation:
-            await tx.execute(
-                "UPDATE intents SET generation = $2 WHERE id = $1", result.intent.id, await next_generation(tx)
-            )
+            generation = higher[result.intent.id]
+            await tx.execute("UPDATE intents SET generation = $2 WHERE id = $1", result.intent.id, generation)
     # A thousand nodes that did as they were told cost no more than one.
     alike: dict[tuple[NextStep, str], list[Intent]] = {}
     for result in results:
@@ -370,14 +469,15 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
         " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
-        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END"
-        f" WHERE id IN ({places(len(ids), first=7)})",
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_wanted = $7"
+        f" WHERE id IN ({places(len(ids), first=8)})",
         step.state.value,
         step.state.live,
         step.attempts,
         int(step.due_in_s * 1000),
         step.error,
         step.digest,
+        step.stop_wanted,
         *ids,
     )
 

@@ -1,13 +1,14 @@
 """Operations as people see and steer them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.intents import Intent, IntentState, with_last_error
 from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress, NodeProgressStatus, Operation
+from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, Order
+from corral.store.admission import find_rivals
 from corral.store.database import Database, Tx
 from corral.store.events import append_event, tell_nodes
 from corral.store.intent_rows import (
@@ -226,13 +227,15 @@ class OperationStore:
             operation = await _read_one(tx, operation_id)
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 ORDER BY id FOR UPDATE", operation_id)
             chosen = _retryable(operation, [read_intent_row(row) for row in rows], node_id)
+            chosen = await _without_excluded(tx, operation, chosen)
             await tx.execute_many(
                 "UPDATE intents SET state = 'pending', live = true, attempts = 0, due_at = now_ms(), last_error = '',"
-                " cancel_wanted = false, finished_at = NULL, changed_at = now_ms() WHERE id = $1",
+                " cancel_wanted = false, stop_wanted = false, finished_at = NULL, changed_at = now_ms() WHERE id = $1",
                 [(intent.id,) for intent in chosen],
             )
             await tx.execute_many(
                 "UPDATE operation_nodes SET status = 'queued', error = '', attempts = 0, next_attempt_at = NULL,"
+                " phase = '', file_name = '', bytes_done = NULL, bytes_total = NULL, percentage = 0, sequence = 0,"
                 " changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
                 [(operation_id, intent.node_id) for intent in chosen],
             )
@@ -270,10 +273,10 @@ class OperationStore:
             return
 
         async def body(tx: Tx) -> None:
+            await lock_operations(tx, [str(row[0]) for row in rows])
             await tx.execute_many(
                 "UPDATE operation_nodes SET sequence = $3, phase = $4, file_name = $5, bytes_done = $6,"
-                " bytes_total = $7, percentage = CASE WHEN percentage > $8 THEN percentage ELSE $8 END,"
-                " rate_bytes_per_s = $9, eta_s = $10, changed_at = now_ms()"
+                " bytes_total = $7, percentage = $8, rate_bytes_per_s = $9, eta_s = $10, changed_at = now_ms()"
                 " WHERE operation_id = $1 AND node_id = $2 AND sequence < $3"
                 " AND status IN ('downloading', 'running_on_worker')",
                 rows,
@@ -305,8 +308,27 @@ def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | N
     wanted = [intent for intent in failed if intent.newest]
     if not wanted:
         outdated = {intent.node_id for intent in failed}
-        names = ", ".join(node.node_name for node in operation.nodes if node.node_id in outdated)
-        raise Conflict(
-            f"a newer operation has replaced what operation {operation.id} wanted of {names}; ask anew instead"
-        )
+        raise _replaced(operation, outdated)
     return wanted
+
+
+async def _without_excluded(tx: Tx, operation: Operation, chosen: Sequence[Intent]) -> list[Intent]:
+    """Without those that a newer operation excludes under another name, as a delete of the family does a build."""
+    orders = {
+        Order(node_id=intent.node_id, node_name="", backend=intent.backend, wish=intent.wish): intent
+        for intent in chosen
+    }
+    rivals = await find_rivals(tx, operation.verb, list(orders), "newest")
+    wanted = [
+        intent
+        for order, intent in orders.items()
+        if all(row["generation"] < intent.generation for row in rivals.get(order, ()))
+    ]
+    if not wanted:
+        raise _replaced(operation, {intent.node_id for intent in chosen})
+    return wanted
+
+
+def _replaced(operation: Operation, nodes: Collection[NodeId]) -> Conflict:
+    names = ", ".join(node.node_name for node in operation.nodes if node.node_id in nodes)
+    return Conflict(f"a newer operation has replaced what operation {operation.id} wanted of {names}; ask anew instead")

@@ -1,9 +1,11 @@
 """At every start, under the migration lock: orders nobody can carry out any more are ended, with the reason."""
 
+from collections.abc import Iterable
+
 from corral.core.operations import NodeProgressStatus
-from corral.store.database import Tx
+from corral.store.database import Row, Tx
 from corral.store.events import append_event
-from corral.store.intent_rows import finish_operations, lock_operations, show_ended, touch_operations
+from corral.store.intent_rows import finish_operations, lock_intents, lock_operations, show_ended, touch_operations
 
 _UNKNOWN = "NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL)"
 _NOT_BACKEND = "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.node_type <> 'backend')"
@@ -23,15 +25,17 @@ async def has_prunable(tx: Tx) -> bool:
     return found is not None
 
 
-async def prune_intents(tx: Tx) -> int:
-    """How many were ended."""
-    ended = 0
+async def prune_intents(tx: Tx, *, also: Iterable[str] = ()) -> int:
+    """How many were ended. `also`: operations that the caller is going to end, locked together with these."""
+    found: dict[str, tuple[Row, str]] = {}
     for rule, reason in _RULES:
-        rows = await tx.fetch(f"SELECT id, operation_id, node_id FROM intents WHERE live AND {rule}")  # noqa: S608
-        if not rows:
-            continue
+        for row in await tx.fetch(f"SELECT id, operation_id, node_id FROM intents WHERE live AND {rule}"):  # noqa: S608
+            found.setdefault(row["id"], (row, reason))
+    await lock_operations(tx, [*also, *(row["operation_id"] for row, _ in found.values())])
+    await lock_intents(tx, found)
+    for reason in dict.fromkeys(reason for _, reason in found.values()):
+        rows = [row for row, why in found.values() if why == reason]
         operations = [row["operation_id"] for row in rows]
-        await lock_operations(tx, operations)
         await tx.execute_many(
             "UPDATE intents SET state = 'cancelled', live = false, claim_token = NULL, last_error = $2,"
             " finished_at = now_ms(), changed_at = now_ms() WHERE id = $1",
@@ -48,5 +52,4 @@ async def prune_intents(tx: Tx) -> int:
         )
         await touch_operations(tx, operations)
         await finish_operations(tx, operations)
-        ended += len(rows)
-    return ended
+    return len(found)

@@ -23,6 +23,7 @@ from corral.core.registration import (
 from corral.store.bus_credentials import record_bus_credential, revoke_bus_credentials
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
+from corral.store.intent_rows import hasten_background
 from corral.store.node_rows import (
     COLUMNS,
     SELECT_NODE,
@@ -220,6 +221,7 @@ class RegistrationStore:
             await revoke_bus_credentials(tx, node.id)
             detail = {"epoch": after.epoch, "address": after.http_address or after.address}
             await append_event(tx, actor=f"worker {claim.name}", action="node.returned", subject=node.id, detail=detail)
+            await hasten_background(tx, node.id)
         return Registered(await update_node(tx, node, after), new_process)
 
     async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:

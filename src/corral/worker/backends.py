@@ -188,7 +188,11 @@ class Backends:
             name = self._installed_name(request.backend, request.build)
             version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
-            await self._note_applied(request.backend, request.generation)
+            if request.undo:
+                await self._ledger.note_undone(plain_name(request.backend), request.generation)
+                self._changed()
+            else:
+                await self._note_applied(request.backend, request.generation)
             return version
 
     async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:

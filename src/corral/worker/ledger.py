@@ -60,6 +60,12 @@ class Ledger:
         await self._write()
         return is_news
 
+    async def note_undone(self, backend: str, generation: int | None) -> None:
+        """That order was taken back: nobody may read here that it was carried out."""
+        if generation is not None and self._entry(backend).applied == generation:
+            self._entry(backend).applied = None
+            await self._write()
+
     async def note_concrete(self, family: str, concrete: str) -> None:
         if family != concrete:
             self._entry(family).concrete = concrete

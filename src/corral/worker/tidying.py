@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 EVERY_S = 3600.0
 SPARE_S = 86400.0
-"""What an install that failed has brought is kept so long, for its next try."""
+"""What an install that failed or was cancelled has brought is kept so long, for its next try."""
 
 
 async def tidy_always(artifacts: Fetch, backends: Backends, supervisor: Supervisor, due: asyncio.Event) -> None:
@@ -28,6 +28,7 @@ async def tidy(artifacts: Fetch, backends: Backends, supervisor: Supervisor) -> 
     # Also of those that wait to be started again: no process of theirs would be found.
     in_use = [Path(view.spec.directory) for view in supervisor.list() if view.spec.directory is not None]
     freed = await artifacts.collect_garbage(in_use=in_use, spare_s=SPARE_S)
+    await artifacts.sweep_partials()
     if freed.versions:
         await backends.refresh()
     if freed.versions or freed.layers or freed.blobs:

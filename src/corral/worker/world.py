@@ -57,6 +57,8 @@ class Fetch(Protocol):
 
     async def collect_garbage(self, *, in_use: Collection[Path], spare_s: float) -> Freed: ...
 
+    async def sweep_partials(self) -> int: ...
+
     async def install_files(
         self,
         files: Sequence[ModelFile],

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from corral.core.errors import NotFound
 from corral.core.operations import Operation
 from corral.frontend.answers import MsgspecJson
-from corral.frontend.fleet.operation_view import describe, is_settled, view_operation, with_live
+from corral.frontend.fleet.operation_view import describe, is_in_background, is_settled, view_operation, with_live
 from corral.frontend.fleet.service import Progress
 from corral.store.operations import OperationStore
 
@@ -53,6 +53,8 @@ def job_routes(operations: OperationStore, live: Progress) -> APIRouter:
     return router
 
 
+IN_BACKGROUND = "worker still installing in background"
+"""As LocalAI says it of a job whose worker has not answered in time: the job has ended, the worker has not."""
 _UNKNOWN_JOB = {
     "progress": 0,
     "message": "",
@@ -68,11 +70,12 @@ def job_status(operation: Operation) -> dict[str, Any]:
     view = view_operation(operation)
     settled = is_settled(operation)
     failed = view.error
-    clean = settled and not failed and operation.state.value != "cancelled"
+    behind = is_in_background(operation) and not failed
+    clean = settled and not failed and not behind and operation.state.value != "cancelled"
     return {
         "deletion": view.isDeletion,
         "file_name": next((node.file_name for node in view.nodes if node.file_name), ""),
-        "message": "completed" if clean else describe(operation),
+        "message": "completed" if clean else IN_BACKGROUND if behind else describe(operation),
         "file_size": "",
         "downloaded_size": "",
         "gallery_element_name": view.name,

@@ -18,6 +18,7 @@ _TASKS = {
     Verb.ROLLBACK: "Installation",
     Verb.DELETE: "deletion",
 }
+_ANSWERED = frozenset((NodeProgressStatus.SUCCESS, NodeProgressStatus.ERROR, NodeProgressStatus.RUNNING_ON_WORKER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +149,18 @@ def _say(status: NodeProgressStatus, verb: Verb) -> str:
 
 
 def is_settled(operation: Operation) -> bool:
-    """Nothing is being done at this moment; what waits, waits for a machine or for its next attempt."""
-    busy = (NodeProgressStatus.DOWNLOADING, NodeProgressStatus.RUNNING_ON_WORKER)
+    """For LocalAI's clients: nobody waits for a worker's answer at this moment. What is left waits for a machine, for
+    its next attempt, or for a worker that goes on by itself."""
     if operation.finished_at is not None:
         return True
-    return not any(node.status in busy for node in operation.nodes) and any(
-        node.status in (NodeProgressStatus.SUCCESS, NodeProgressStatus.ERROR) for node in operation.nodes
+    statuses = {node.status for node in operation.nodes}
+    return NodeProgressStatus.DOWNLOADING not in statuses and not statuses.isdisjoint(_ANSWERED)
+
+
+def is_in_background(operation: Operation) -> bool:
+    """Some worker goes on by itself after its time-out, and nobody else is waited for."""
+    return is_settled(operation) and any(
+        node.status is NodeProgressStatus.RUNNING_ON_WORKER for node in operation.nodes
     )
 
 

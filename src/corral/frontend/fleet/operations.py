@@ -124,12 +124,13 @@ def _add_ending_routes(router: APIRouter, operations: OperationStore, hint: Call
 
     @router.post("/api/operations/{operation_id}/cancel")
     async def cancel_operation(operation_id: str, actor: Actor) -> Response:
-        """From any frontend; what workers have begun is stopped there."""
+        """From any frontend; what workers have begun is stopped there. What they have downloaded so far is kept for at
+        least a day, and a retry continues from it."""
         return await cancel(operation_id, actor)
 
     @router.post("/api/operations/{operation_id}/pause")
     async def pause_operation(operation_id: str, actor: Actor) -> Response:
-        """As cancel: a retry goes on with what was fetched so far."""
+        """As cancel; a retry within a day continues with what was downloaded so far."""
         return await cancel(operation_id, actor)
 
     @router.post("/api/operations/{operation_id}/dismiss")
@@ -145,7 +146,7 @@ def _add_ending_routes(router: APIRouter, operations: OperationStore, hint: Call
 def _say_cancelled(cancelled: Cancelled) -> str:
     state, told = cancelled.operation.state.value, len(cancelled.running)
     if cancelled.was_over:
-        return f"operation has already ended ({state}); nothing was called off"
+        return f"operation has already ended ({state}); nothing was cancelled"
     if cancelled.operation.finished_at is not None:
         return f"operation {state}"
     return f"operation is being cancelled; {told} {'node is' if told == 1 else 'nodes are'} told"

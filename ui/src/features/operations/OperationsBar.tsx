@@ -173,7 +173,7 @@ export function CancelButton({ operation }: { operation: SeenOperation }) {
           Nodes that have not begun are left as they are; those that have are told to stop. {done} of {total} are done, and stay so: nothing is
           undone.
         </p>
-        <p>What was fetched so far is kept, and used when it is tried again.</p>
+        <p>What was downloaded so far is kept for at least a day. A retry continues from there.</p>
       </ConfirmDialog>
     </>
   );
