@@ -19,6 +19,23 @@ def load(flags: dict[str, object] | None = None, environ: dict[str, str] | None 
     return load_settings(WorkerSettings, flags=flags or {}, environ=environ or {}, file=file)
 
 
+@pytest.mark.parametrize(
+    ("variable", "field"),
+    [
+        ("LOCALAI_NATS_BACKEND_INSTALL_TIMEOUT", "backend_install_timeout_s"),
+        ("LOCALAI_NATS_BACKEND_UPGRADE_TIMEOUT", "backend_upgrade_timeout_s"),
+    ],
+)
+def test_localais_time_outs_of_backends_are_read_by_their_names(variable: str, field: str) -> None:
+    def read(environ: dict[str, str]) -> object:
+        return getattr(load_settings(FrontendSettings, flags={}, environ=environ, file=None), field)
+
+    assert (read({}), read({variable: "5s"}), read({variable: "20m"})) == (900.0, 5.0, 1200.0)
+    for wrong in ("soon", "-1s"):
+        with pytest.raises(InvalidSetting, match=variable):
+            read({variable: wrong})
+
+
 def test_flags_go_before_environment_before_file_before_default(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     file.write_text('[worker]\nname = "file"\ndrain_timeout = "7s"\nhost = "file"\n')

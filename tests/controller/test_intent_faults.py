@@ -11,6 +11,7 @@ from controller.test_intents import LIMITS, Connect, Worker, controlling, only, 
 from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.attempts import OrderLimits
+from corral.controller.intents import IntentController
 from corral.controller.switch import VersionFailed
 from corral.core.errors import Unavailable
 from corral.core.intents import RetryLimits, Verb
@@ -97,17 +98,19 @@ async def test_a_frontend_that_lost_its_claim_leaves_its_successors_work_alone(
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "downloading")
         await wait_until_async(lambda: _count(worker, "backend.install", 1), what="the first one asks")
-        rig.run_sql("UPDATE intents SET lease_until = 0, claim_token = 'lost', fence = fence + 1")
-        first.poke()
-        async with controlling(Stores(await rig.open()), await connect("fe2"), PATIENT):
-            await wait_until_async(lambda: _count(worker, "backend.install", 2), what="another one asks")
-            for _ in range(20):  # passes of both
-                first.poke()
-                await asyncio.sleep(0.05)
-            slow.go.set()
-            done = await until(stores, job, "success")
+        rig.run_sql("UPDATE intents SET lease_until = 9999999999999, claim_token = 'another', fence = fence + 1")
+        await wait_until_async(lambda: _let_go(first), what="the first one has found out that it lost its claim")
+        rig.run_sql("UPDATE intents SET lease_until = 0")
+        await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the next holder asks")
+        slow.go.set()
+        done = await until(stores, job, "success")
     assert (only(done).attempts, done.state.value) == (0, "completed")
     assert "corral.cancel" not in worker.verbs()
+
+
+async def _let_go(controller: IntentController) -> bool:
+    controller.poke()
+    return not controller.holds_any
 
 
 async def _count(worker: Worker, verb: str, count: int) -> bool:

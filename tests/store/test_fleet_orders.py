@@ -20,7 +20,7 @@ from corral.core.intents import (
     plan_next,
 )
 from corral.core.nodes import Node
-from corral.core.operations import OperationState
+from corral.core.operations import NodeProgress, NodeProgressStatus, OperationState
 from corral.core.policies import Ensure, OnDrift, PolicyChange
 from corral.store.admission import AdmissionStore
 from corral.store.database import Database
@@ -30,7 +30,7 @@ from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
-from harness.machines import actions, judge
+from harness.machines import Machine, actions, join, judge
 
 LIMITS = RetryLimits(attempts=2, base_s=10, cap_s=10)
 
@@ -409,3 +409,59 @@ async def test_the_audit_log_tells_the_machines_of_an_operation_and_only_the_fir
     what = {"verb": "install", "backend": "beside"}
     assert (cancelled.action, cancelled.detail) == ("operation.cancelled", what | {"nodes": first[:2], "node_count": 2})
     assert (retried.action, retried.detail) == ("operation.retried", what | {"nodes": first[1:2], "node_count": 1})
+
+
+async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(admission(Verb.INSTALL, node))
+    (held,) = await claim(stores)
+    assert await end(stores, held, StillRunning("no answer within 900 s", 900))
+    machine = Machine(name="a", secret="secret-of-a", process="process-a")
+    await join(stores, machine)
+    assert await claim(stores) == [], "the same process registered again, and is asked when it is due"
+    await join(stores, machine.restarted())
+    (again,) = await claim(stores)
+    assert (again.intent.id, again.intent.attempts) == (held.intent.id, 0)
+    assert again.epoch == held.epoch + 1
+
+
+async def test_an_order_that_a_newer_one_excludes_under_another_name_is_not_retried(stores: Stores) -> None:
+    node, other = await healthy(stores, "a"), await healthy(stores, "b")
+    installed = await stores.admission.admit(admission(Verb.INSTALL, node, other, backend="cpu-echo", wish=BUILD))
+    for _ in range(LIMITS.attempts):
+        for one in await claim(stores):
+            step = plan_next(one.intent, Refused("disk full"), draw=0.0, limits=RetryLimits(attempts=1))
+            await stores.intents.record([Result(one.intent, step)])
+    await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    with pytest.raises(Conflict, match="a newer operation has replaced"):
+        await stores.operations.retry(installed.id, node_id=node.id, actor="me")
+    retried = await stores.operations.retry(installed.id, node_id=None, actor="me")
+    assert {shown.node_name: shown.status.value for shown in retried.nodes} == {"a": "error", "b": "queued"}
+
+
+async def test_a_new_attempt_begins_from_nothing_and_one_that_is_taken_over_goes_on(stores: Stores, rig: Rig) -> None:
+    node = await healthy(stores, "a")
+    job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+
+    async def far(sequence: int, percentage: float) -> None:
+        progress = NodeProgress(
+            node_id=node.id, node_name="", status=NodeProgressStatus.DOWNLOADING, phase="downloading",
+            file_name="layer", bytes_done=95, bytes_total=100, percentage=percentage, sequence=sequence,
+        )  # fmt: skip
+        await stores.operations.save_progress([(job, progress)])
+
+    async def shown() -> NodeProgress:
+        return (await stores.operations.read_one(job)).nodes[0]
+
+    await claim(stores)
+    await far(9, 95.0)
+    await rig.advance(16)
+    (taken_over,) = await claim(stores, "fe-2")
+    assert (await shown()).percentage == 95.0
+    await end(stores, taken_over, Refused("no space left"))
+    await rig.advance(16)
+    await claim(stores)
+    begun = await shown()
+    assert (begun.percentage, begun.bytes_done, begun.phase, begun.file_name) == (0.0, None, "", "")
+    await far(1, 3.0)
+    assert (await shown()).percentage == 3.0

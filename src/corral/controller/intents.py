@@ -122,6 +122,11 @@ class IntentController:
         """Something may be due, or called off."""
         self._poked.set()
 
+    @property
+    def holds_any(self) -> bool:
+        """Some order is being carried out from here."""
+        return bool(self._running)
+
     async def hear(self, report: NodeReport) -> None:
         """What a node has done is known from its report, also where the answer was lost."""
         self._applied[report.node] = report.applied

@@ -290,8 +290,8 @@ async def _supersede(tx: Tx, admission: Admission, orders: Sequence[Order]) -> l
     await lock_intents(tx, [row["id"] for row in (*live, *older)])
     ends = await _end_live(tx, [row["id"] for row in (*live, *older)], because)
     if older:
-        ids = in_list(row["id"] for row in older)
-        await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND id IN ({places(len(ids))})", *ids)  # noqa: S608
+        former = in_list(row["id"] for row in older)
+        await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND id IN ({places(len(former))})", *former)  # noqa: S608
     await show_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
     return sorted({operation_id for operation_id, _ in ends})
 

@@ -215,6 +215,12 @@ async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
         assert replaced["corral"]["digest"] == second
         back = await frontend.ask("corral.backend.rollback", backend="web")
         assert (back["success"], back["corral"]["digest"]) == (True, first)
+        numbered = {"backend": "web", "corral": {"strategy": "rolling", "generation": 7}}
+        assert (await frontend.ask("backend.upgrade", **numbered))["success"]
+        assert (await frontend.ask("corral.report.now"))["applied"] == {"web": 7}
+        undone = await frontend.ask("corral.backend.rollback", backend="web", to=first, generation=7, undo=True)
+        assert (undone["success"], undone["corral"]["digest"]) == (True, first)
+        assert "applied" not in await frontend.ask("corral.report.now"), "what was taken back was not carried out"
         assert set(await frontend.processes()) == {"m#0", "m#1"}
 
 

@@ -103,6 +103,34 @@ async def test_a_cancel_reaches_a_download_within_five_seconds_and_damages_nothi
         assert list(blobs.iterdir()) == []
 
 
+async def test_what_was_downloaded_is_kept_where_a_cancel_says_so_and_the_next_request_continues_from_there(
+    worker: FleetWorker, registry: OciRegistry, slow_line: Trickle
+) -> None:
+    uri = f"127.0.0.1:{slow_line.port}/demo:latest"
+    registry.push("demo", localai_files("1"), {"weights": os.urandom(4 << 20)})
+    partial = worker.data_dir / "blobs" / "partial"
+
+    async def kept() -> int:
+        return max((path.stat().st_size for path in partial.iterdir()), default=0)
+
+    async def has_begun() -> bool:
+        return await kept() > 500_000
+
+    async with worker.frontend() as frontend:
+        install = asyncio.create_task(frontend.ask("backend.install", backend="demo", uri=uri, op_id="op-1"))
+        await wait_until_async(has_begun, what="bytes arrive")
+        slow_line.bytes_per_s = 20_000  # minutes to go
+        assert (await frontend.ask("corral.cancel", op_id="op-1", keep=True)) == {"cancelled": 1}
+        assert (await install)["code"] == "cancelled"
+        left = await kept()
+        assert left > 500_000
+        slow_line.bytes_per_s = 50 << 20
+        slow_line.asked.clear()
+        assert (await frontend.ask("backend.install", backend="demo", uri=uri, op_id="op-1"))["success"]
+    asked = b"".join(slow_line.asked).lower()
+    assert f"range: bytes={left}-".encode() in asked, "only what was missing was fetched"
+
+
 async def test_reports_tell_of_every_change_with_epoch_generation_and_use(worker: FleetWorker, tmp_path: Path) -> None:
     source = write_http_backend(tmp_path / "source")
     async with worker.frontend() as frontend, frontend.listening("corral.report") as reports:
