@@ -152,3 +152,25 @@ def test_a_frontend_that_stood_still_in_the_middle_of_a_load_cancels_nothing_whe
     assert len(herd.ready("horse", other)) == 1
     assert log_of(herd, "w1").count("process.launched") == 1
     assert "cancel" not in log_of(herd, "w1")
+
+
+def test_a_restart_of_the_bus_ends_neither_a_load_nor_those_who_wait_for_it(
+    herd: Herd, web: GatedFiles, nats: Nats
+) -> None:
+    admins = [herd.start_frontend(name) for name in ("a", "b")]
+    start_echo_worker(herd, "w1")
+    add_horse(admins, f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
+    waiting = Waiting([admin.url for admin in admins], 20)
+    wait_until(lambda: web.under_way == ["weights"], what="its weights are on their way", within_s=60)
+    nats.stop()
+    away_s = time.monotonic()
+    wait_until(lambda: time.monotonic() - away_s > 3, what="the outage itself")
+    nats.start()
+    assert web.under_way == ["weights"], "the download goes on"
+    web.let_go("weights")
+    waiting.join()
+    assert waiting.all_answered(), waiting.fates
+    logs = log_of(herd, "a", "b")
+    for sign in ("never retrieved", "loop.crashed", "load.crashed", "load.failed"):
+        assert sign not in logs
+    assert log_of(herd, "w1").count("process.launched") == 1

@@ -8,12 +8,13 @@ state: a burst never floods a page. A page that comes back with the id of its la
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import structlog
 
 from corral.core.errors import CorralError, InvalidInput
-from corral.system.loops import until_poked
+from corral.system.loops import keep_running, until_poked
 
 log = structlog.get_logger()
 
@@ -187,7 +188,8 @@ class LiveFeed:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for watch in self._watches.values():
-                tasks.create_task(self._keep_looking(watch), name=f"feed {watch.kind.name}")
+                name = f"feed {watch.kind.name}"
+                tasks.create_task(keep_running(name, partial(self._keep_looking, watch)), name=name)
 
     async def _keep_looking(self, watch: _Watch) -> None:
         loop = asyncio.get_running_loop()
