@@ -51,6 +51,13 @@ class Galleries:
     async def refresh(self) -> None:
         return
 
+    async def look_again(self) -> None:
+        return
+
+    @property
+    def backends_edition(self) -> int:
+        return 1
+
 
 class Registry:
     def __init__(self, *, away: str = "") -> None:

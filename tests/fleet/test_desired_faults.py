@@ -42,10 +42,10 @@ def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_wa
     retries = ("--backend-attempts", "10", "--backend-retry-first", "0.1", "--backend-retry-longest", "0.5")
     for name in ("a", "b"):
         fleet.start_frontend(name, "--auto-approve", *retries)
+    fleet.start_worker("small", "--disk-headroom", "1MiB")
+    fleet.admin().wait_for_status("small", "healthy")
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * (100 << 20))
-    fleet.start_worker("small")
-    fleet.admin().wait_for_status("small", "healthy")
     asked = fleet.begin("/api/backends/install/echo")
     failed = fleet.wait_for_operation(asked, "failed", within_s=60)
     assert failed["nodes"][0]["attempts"] == 10

@@ -9,6 +9,7 @@ from corral.cli.client import Api, client_command, print_json, print_table, show
 from corral.cli.program import command
 from corral.core.durations import format_age
 from corral.core.errors import Conflict, NotFound
+from corral.core.intents import short_digest
 from corral.system import SystemClock
 
 EXCEPTIONS_TOLD = 5
@@ -44,7 +45,7 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
             (
                 policy["id"],
                 policy["backend"],
-                policy["ensure"],
+                policy["ensure"] + _say_held(policy),
                 " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "everywhere",
                 say_exceptions(policy, now_s) or "-",
                 policy["on_drift"],
@@ -54,6 +55,12 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
             for policy in policies
         ],
     )
+
+
+def _say_held(policy: dict[str, Any]) -> str:
+    held = policy.get("rolled_back_to") or []
+    versions = ", ".join(f"{one['variant']} {one['version'] or short_digest(one['digest'])}" for one in held)
+    return f" (rolled back to {versions})" if versions else ""
 
 
 def _find_policy(api: Api, wanted: str) -> str:

@@ -2157,6 +2157,20 @@ export interface components {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
         };
+        /**
+         * HeldVersionView
+         * @description What a rollback of the fleet has machines get that come later, until a newer version is asked for.
+         */
+        HeldVersionView: {
+            /** Variant */
+            variant: string;
+            /** Version */
+            version: string;
+            /** Digest */
+            digest: string;
+            /** Operation Id */
+            operation_id: string;
+        };
         /** History */
         History: {
             /** Operations */
@@ -2845,6 +2859,8 @@ export interface components {
             exceptions: components["schemas"]["ExceptionView"][];
             /** Exception Count */
             exception_count: number;
+            /** Rolled Back To */
+            rolled_back_to: components["schemas"]["HeldVersionView"][];
         };
         /** RefusedImport */
         RefusedImport: {

@@ -1,6 +1,6 @@
 """`/api/policies` and `/api/intents`: what holds, and every order that was ever given."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -12,6 +12,7 @@ from corral.core.errors import InvalidInput
 from corral.core.intents import Intent, IntentState
 from corral.core.policies import OnDrift, Policy
 from corral.core.policy_exceptions import ExceptionCause, PolicyException
+from corral.core.version_holds import VersionHold
 from corral.frontend.admin.principal import Actor
 from corral.frontend.answers import MsgspecJson
 from corral.frontend.fleet.listing import Exceptions, FleetListing
@@ -39,6 +40,16 @@ class ExceptionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldVersionView:
+    """What a rollback of the fleet has machines get that come later, until a newer version is asked for."""
+
+    variant: str
+    version: str
+    digest: str
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
     id: str
     backend: str
@@ -53,6 +64,7 @@ class PolicyView:
     exceptions: list[ExceptionView]
     """The first hundred, by name."""
     exception_count: int
+    rolled_back_to: list[HeldVersionView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +93,8 @@ def policy_routes(stores: Stores, listing: FleetListing, hint: Callable[[str], A
     router = APIRouter(tags=["backends"])
 
     async def show(*policies: Policy) -> list[PolicyView]:
-        excepted = await listing.read_exceptions()
-        return [_policy(policy, excepted.get(policy.id, Exceptions())) for policy in policies]
+        excepted, holds = await listing.read_exceptions(), await stores.version_holds.read_all()
+        return [_policy(policy, excepted.get(policy.id, Exceptions()), holds) for policy in policies]
 
     @router.get("/api/policies", response_model=list[PolicyView])
     async def list_policies() -> Response:
@@ -119,7 +131,7 @@ def policy_routes(stores: Stores, listing: FleetListing, hint: Callable[[str], A
     return router
 
 
-def _policy(policy: Policy, excepted: Exceptions) -> PolicyView:
+def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) -> PolicyView:
     return PolicyView(
         id=policy.id,
         backend=policy.backend,
@@ -133,6 +145,16 @@ def _policy(policy: Policy, excepted: Exceptions) -> PolicyView:
         created_at=time_of(policy.created_at),
         exceptions=[_exception(one, *excepted.askers.get(one.operation_id, ("", None))) for one in excepted.first],
         exception_count=excepted.count,
+        rolled_back_to=[
+            HeldVersionView(
+                variant=hold.wish.name,
+                version=hold.wish.version,
+                digest=hold.wish.digest,
+                operation_id=hold.operation_id,
+            )
+            for hold in holds
+            if hold.backend == policy.backend and hold.selector in ({}, policy.selector)
+        ],
     )
 
 

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { api } from "@/api/client";
-import type { Upgrades } from "@/api/types";
+import type { FleetBackend, Upgrades } from "@/api/types";
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { ConfirmDialog } from "@/components/ConfirmDialog";
@@ -146,6 +146,7 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
       ) : (
         <UpgradeNotice upgrades={upgrades.data ?? {}} />
       )}
+      <UncheckedNotice backends={fleet.data} />
       <Matrix nodes={nodes} backends={backends} upgrades={upgrades.data ?? {}} />
     </>
   );
@@ -192,6 +193,32 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
         <p>{names.join(", ")}: every node that has them fetches what the galleries offer now, except where an administrator went back from it.</p>
         <p>Running models are restarted on the new version, one after the other. The versions before stay on disk for a rollback.</p>
       </ConfirmDialog>
+    </section>
+  );
+}
+
+/** Where nobody can tell whether there is something newer, and why. */
+function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
+  const reasons = backends.flatMap(({ name, nodes }) => {
+    const byReason = new Map<string, string[]>();
+    for (const { node_name, unchecked } of nodes) {
+      if (unchecked !== "") byReason.set(unchecked, [...(byReason.get(unchecked) ?? []), node_name]);
+    }
+    return [...byReason].map(([reason, on]) => ({ name, reason, on }));
+  });
+  if (reasons.length === 0) return null;
+  return (
+    <section className={styles.notice} aria-label="Upgrades that cannot be checked">
+      <div>
+        <strong>{plural(new Set(reasons.map(({ name }) => name)).size, "backend")} cannot be checked for upgrades</strong>
+        <ul>
+          {reasons.map(({ name, reason, on }) => (
+            <li key={`${name} ${reason}`}>
+              {name} on {on.length > 3 ? plural(on.length, "node") : on.join(", ")}: {reason}
+            </li>
+          ))}
+        </ul>
+      </div>
     </section>
   );
 }

@@ -174,6 +174,13 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
           </Tooltip>
         ))}
         {place?.rolled_back === true ? <Pill tone="grey">Rolled back</Pill> : null}
+        {place === undefined || place.unchecked === "" ? null : (
+          <Tooltip text={sentence(`Whether there is something newer cannot be checked: ${place.unchecked}`)}>
+            <button type="button" className={styles.mark} aria-label={`Cannot be checked: ${place.unchecked}`}>
+              <Pill tone="grey">Cannot be checked</Pill>
+            </button>
+          </Tooltip>
+        )}
         {available === null ? null : <Pill tone="blue">{available}</Pill>}
       </span>
       <CellMenu backend={backend} node={node} place={place} available={available} />
