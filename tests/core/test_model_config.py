@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corral.core.config_fields import FIELDS, PARAMETERS
+from corral.core.config_fields import FIELDS, PARAMETERS, refuse_unknown, suggest
 from corral.core.errors import InvalidInput
 from corral.core.localai_messages import MODEL_OPTIONS
 from corral.core.model_config import (
@@ -150,3 +150,68 @@ def test_no_document_does_anything_but_be_understood_or_refused(
         return
     assert parse_model_config(config.document) == config
     MODEL_OPTIONS.encode(model_options(config, StagedModel()))
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        ("context_sizee", ["context_size"]),
+        ("contextsize", ["context_size"]),
+        ("temperature", ["parameters.temperature"]),
+        ("parameters.temprature", ["parameters.temperature"]),
+        ("template.use_tokeniser_template", ["template.use_tokenizer_template"]),
+        ("pipeline_type", ["diffusers.pipeline_type"]),
+        ("zzzzzz", []),
+    ],
+)
+def test_of_an_unknown_field_it_is_told_what_may_have_been_meant(field: str, meant: list[str]) -> None:
+    assert suggest(field) == meant
+
+
+def test_unknown_fields_are_refused_unless_they_were_there_before() -> None:
+    document = {"name": "m", "context_sizee": 1, "parameters": {"modell": "x"}}
+    with pytest.raises(
+        InvalidInput, match=r"2 unknown fields: context_sizee \(did you mean context_size\?\), parameters"
+    ):
+        refuse_unknown(document)
+    refuse_unknown(document, known={"context_sizee": 2, "parameters": {"modell": "y"}})
+    with pytest.raises(InvalidInput, match="an unknown field: parameters.modell"):
+        refuse_unknown(document, known={"context_sizee": 2})
+    with pytest.raises(InvalidInput, match="45 more"):
+        refuse_unknown({f"{number}unknown": 1 for number in range(50)})
+
+
+LOCALAI = """
+name: m
+artifacts: []
+known_input_modalities: [image]
+known_output_modalities: [text]
+compression: {enabled: true}
+reasoning_effort: low
+chat_template_kwargs: {enable_thinking: false}
+feature_flags: {x: true}
+mcp: {remote: '', stdio: ''}
+agent: {max_attempts: 3}
+pii: {enabled: true}
+pii_detection: {min_score: 0.5}
+router: {classifier: score}
+proxy: {mode: passthrough}
+mitm: {hosts: [a]}
+limits: {max_concurrent: 2, retry_after_seconds: 5}
+grpc: {attempts: 3, attempts_sleep_time: 1}
+tts: {voice: v, audio_path: a.wav, voice_cloning: true}
+pipeline: {llm: a, tts: b}
+grammar: "root ::= x"
+n_draft: 4
+mirostat: 1
+mirostat_eta: 0.1
+mirostat_tau: 5
+prompt_cache_path: cache
+disable_log_stats: true
+parameters: {model: a, max_completion_tokens: 9, encoding_format: float, pooling: mean, pooling_half_life_tokens: 3}
+"""
+"""Fields of LocalAI's that stand in neither its documentation's example nor Corral's own."""
+
+
+def test_every_field_of_localais_configuration_is_known() -> None:
+    assert parse(LOCALAI).unknown_fields == ()

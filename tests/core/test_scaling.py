@@ -271,3 +271,44 @@ def test_of_very_many_that_are_wanted_only_so_many_wait_for_a_place() -> None:
     assert len(plan_scaling(view(low=3000)).add) == LOADS_WITHOUT_PLACE_MOST
     assert plan_scaling(view(ready("1"), low=3000, loads=loads(LOADS_WITHOUT_PLACE_MOST))).add == ()
     assert len(plan_scaling(view(ready("1"), low=3000, loads=loads(LOADS_WITHOUT_PLACE_MOST - 3))).add) == 3
+
+
+OUTDATED = {"why_not": "its model was changed"}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "low", "released"),
+    [
+        pytest.param([ready("1", **OUTDATED)], 0, [], id="nothing-else-serves"),
+        pytest.param([ready("1", outdated_ms=1, **OUTDATED), ready("2")], 0, [], id="its-successor-may-find-a-place"),
+        pytest.param(
+            [ready("1", outdated_ms=PLACED_WITHIN_MS, **OUTDATED), ready("2")], 0, ["1"], id="it-has-found-none"
+        ),
+        pytest.param(
+            [ready("1", outdated_ms=PLACED_WITHIN_MS, **OUTDATED), ready("2"), ready("3", state="loading")],
+            0, [], id="it-is-coming",
+        ),
+        pytest.param(
+            [ready("1", outdated_ms=DRAIN_WITHIN_MS, **OUTDATED), ready("2"), ready("3", state="loading")],
+            0, ["1"], id="it-comes-for-too-long",
+        ),
+        pytest.param(
+            [ready("1", outdated_ms=DRAIN_WITHIN_MS, **OUTDATED), ready("2")], 2, [], id="two-are-wanted-and-one-is-new"
+        ),
+    ],
+)  # fmt: skip
+def test_one_of_an_older_revision_serves_until_enough_of_the_newer_do(
+    replicas: list[ReplicaView], low: int, released: list[str]
+) -> None:
+    found = release_leaving(replicas, Scheduling(model="m", min_replicas=low))
+    assert [replica.id for replica in found if not replica.routed] == released
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_pending_revision_is_loaded_beside_one_replica_that_serves_on(spread: bool) -> None:
+    beside = ready("1", trial=True, **OUTDATED)
+    where = {"matching_nodes": ("n1", "n2")} if spread else {}
+    plan = plan_scaling(view(beside, ready("2"), spread=spread, low=0 if spread else 2, **where))
+    [add] = plan.add
+    assert (add.replaces, add.trial) == ("1", True)
+    assert (plan.drain, plan.stop) == ((), ())

@@ -88,14 +88,22 @@ async def test_one_that_cannot_be_loaded_stays_pending_with_the_reason(stores: S
     assert await stores.load_jobs.read_all() == [], "the next one does not wait for what failed"
 
 
+@pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("ending", ["fail", "fail_here"])
-async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(stores: Stores, ending: str) -> None:
-    await add_nodes(stores, make_node("a"))
+async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
+    stores: Stores, ending: str, others: int
+) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
     before = await serve(stores)
+    if others:
+        await stores.load_jobs.ask_more("tiny", before.revision, [Add(why="more are wanted")], ids=IDS)
+        [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
+        await reserve(stores, job, Need(model="tiny", variant_problems={before.node_id: "not here"}))
+        await stores.load_claims.finish(job, loaded())
     await stores.models.save(NEW, "bob")
     job = await begin_trial(stores, before)
     await stores.replicas.want_stopped([before.id], why="it makes room")
-    await stores.replicas.stopped((await stores.replicas.read_all())[0])
+    await stores.replicas.stopped(before)
     await reserve(stores, job)
     if ending == "fail":
         await stores.load_claims.fail(job, "it did not start", again_in_s=60, stop=False)
@@ -108,7 +116,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(stores:
     assert (again.id, again.revision, again.replaces) == (job.id, before.revision, None)
     await reserve(stores, again)
     await stores.load_claims.finish(again, loaded())
-    assert await served(stores) == [before.revision]
+    assert await served(stores) == [before.revision] * (1 + others)
     assert (await stores.models.read("tiny")).pending is not None, "finishing the one before proves nothing of the new"
     await stores.load_jobs.forgive("tiny")
     asked_for = (await stores.models.read("tiny")).pending

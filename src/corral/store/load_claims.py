@@ -418,14 +418,15 @@ async def _lock_trial(tx: Tx, job: LoadJob) -> bool:
 
 
 async def _goes_back(tx: Tx, held: LoadJob, model: StoredModel, error: str) -> bool:
-    """Of a pending revision it is noted why it does not serve yet. Where nothing serves beside it, because the replica
-    before had to make room, the load goes on with the revision that did."""
+    """Of a pending revision it is noted why it does not serve yet. Where the replica before does not serve either,
+    because it had to make room, the load goes on with the revision that did."""
     if model.pending is None or model.pending.revision != held.revision:
         return False
-    serving = await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model.name)
-    await note_pending_failed(tx, model.name, held.revision, brief_cause(error), held=not serving)
+    ready = {row.id for row in await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model.name)}
+    serves_on = held.replaces in ready if held.replaces is not None else bool(ready)
+    await note_pending_failed(tx, model.name, held.revision, brief_cause(error), held=not serves_on)
     await bump_version(tx, MODELS)
-    if serving:
+    if serves_on:
         return False
     await tx.execute(
         "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, replaces = NULL, replica_id = NULL,"
