@@ -68,7 +68,11 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
       {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
         <InlineError error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`} />
       )}
-      {model.pending === null ? null : <PendingNotice pending={model.pending} />}
+      {model.pending === null ? null : (
+        <div className={styles.notice}>
+          <PendingNotice pending={model.pending} />
+        </div>
+      )}
       <PanelActions>
         {model.pending === null ? null : (
           <Button

@@ -156,7 +156,7 @@ function ModelCard({ model, replicas: told, loads: toldLoads, scheduling, isOpen
         <span className={styles.failure} title={failed}>
           {failed}
         </span>
-      ) : problem === "" ? null : (
+      ) : problem === "" || model.pending !== null ? null : (
         <span className={styles.problem}>{problem}</span>
       )}
       <span className={styles.soft}>
