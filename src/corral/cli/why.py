@@ -50,6 +50,9 @@ def tell_model(api: Api, model: str) -> None:
         reason = f" ({clean(replica['reason'])})" if replica.get("reason") else ""
         where = f"{clean(replica['node'])}, slot {replica['replica_index']}"
         click.echo(f"{where}: {replica['corral_state']}{reason}")
+    if answer.get("pending"):
+        why = clean(answer["pending"]["reason"]) or "it is being loaded"
+        click.echo(f"Revision {answer['pending']['revision'][:12]} is pending: {why}")
     if answer.get("unsatisfiable"):
         click.echo(f"Cannot be given what is wanted: {clean(answer['unsatisfiable'])}")
     for line in _load_lines(answer["loads"]):
