@@ -22,6 +22,8 @@ NODE = {
     "id": "0d8f8a52-6a0b-4b0f-9d3f-6a6f0d1c2b3a",
     "name": "a-machine-with-a-rather-long-name.example.internal",
     "status": "unhealthy",
+    "state": "unhealthy",
+    "conditions": [],
     "node_type": "backend",
     "capability": "nvidia-cuda-12",
     "available_vram": 4 * GIB,

@@ -17,9 +17,9 @@ Held = Mapping[str, str]
 
 def how_held(node: Mapping[str, Any]) -> str | None:
     """Of a node as the API tells it; None where it takes orders."""
-    if node["status"] == "healthy":
+    if node["state"] == "healthy" or (node["state"] == "unhealthy" and node["conditions"]):
         return None
-    if node["status"] != "draining":
+    if node["state"] != "draining":
         return AWAY
     return DRAINED if node.get("drain_wanted", True) else LEAVING
 

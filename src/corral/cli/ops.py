@@ -18,6 +18,7 @@ from corral.system import SystemClock
 
 JOB_ID = re.compile(r"[0-9a-fA-F-]{32,}")
 CHOICE_MOST = 10
+_OPEN = ("queued", "downloading", "running_on_worker")
 
 
 @click.group("ops")
@@ -65,7 +66,7 @@ def _asked_at(row: dict[str, Any]) -> str:
 
 
 def _state(row: dict[str, Any]) -> str:
-    return "failed, tried again" if row.get("retrying") else str(row.get("state") or row.get("outcome") or "")
+    return "retrying" if row.get("retrying") else str(row.get("state") or row.get("outcome") or "")
 
 
 def _finish(api: Api, answer: Any, outcome: Outcome) -> None:
@@ -89,7 +90,7 @@ def list_operations(api: Api) -> None:
     if not rows:
         click.echo(f"Nothing is under way. `{command('ops history')}` shows what was.")
         return
-    held = _read_held(api) if any(row.get("retrying") for row in rows) else {}
+    held = _read_held(api)
     print_table(
         ("OPERATION", "WHAT", "PROGRESS", "NODES", "NOTE"),
         [
@@ -115,14 +116,26 @@ def _note(row: dict[str, Any], held: Held) -> str:
         return f"failed, {say_retry(operation, held)}: {operation.error}"
     if operation.error or not operation.nodes or not row["cancellable"]:
         return operation.error or row.get("message") or ""
-    return count_words(operation)
+    waits_for = awaited(operation, held)
+    return f"waiting for {_named(waits_for, held)}" if waits_for else count_words(operation)
+
+
+def awaited(operation: OperationPart, held: Held) -> list[NodePart]:
+    """The nodes that all that is left of it waits for; none while something else is left."""
+    open_nodes = [node for node in operation.nodes if node.status in _OPEN or node.next_attempt_at is not None]
+    waits = all(node.node_id in held and node.status != "downloading" for node in open_nodes)
+    return open_nodes if waits else []
+
+
+def _named(nodes: list[NodePart], held: Held) -> str:
+    return ", ".join(clean(f"{node.node_name} ({held[node.node_id]})") for node in nodes)
 
 
 def say_retry(operation: OperationPart, held: Held) -> str:
     """Machines that get no orders are not tried again, whatever was planned: they are waited for."""
     failing = [node for node in operation.nodes if node.next_attempt_at is not None]
     if failing and all(node.node_id in held for node in failing):
-        return f"waits for {', '.join(clean(f'{node.node_name} ({held[node.node_id]})') for node in failing)}"
+        return f"waiting for {_named(failing, held)}"
     return _next_attempt(operation.next_attempt_at)
 
 

@@ -13,7 +13,7 @@ import { SearchField } from "@/components/SearchField";
 import { Tabs } from "@/components/Tabs";
 import { useAnnounce } from "@/components/Toasts";
 import { cx } from "@/components/cx";
-import { useNodeNames } from "@/data/nodes";
+import { useHeldNodes, useNodeNames } from "@/data/nodes";
 import { operationQueries, useClearHistory, useRetry, type SeenOperation } from "@/data/operations";
 import { plural, sentence } from "@/format/text";
 import { formatDateTime, formatDuration } from "@/format/time";
@@ -132,7 +132,7 @@ function Section<T>({ query, what, items, text, textOf, isShown = () => true, on
 const SHOWN_STATES: Record<ActivityTab, readonly ActivityState[]> = { running: ["running", "failed"], finished: ["completed", "failed", "cancelled"], "gave-up": [] };
 
 /** One that has failed somewhere is looked for among the failed, also while it is tried again. */
-const openState = (operation: SeenOperation): ActivityState => (stateOf(operation).tone === "red" ? "failed" : "running");
+const openState = (operation: SeenOperation): ActivityState => (operation.retrying || operation.nodes.some(({ status }) => status === "error") ? "failed" : "running");
 
 const operationText = (each: SeenOperation) => `${titleOf(each)} ${each.state} ${each.actor} ${each.cause} ${each.nodes.map(({ node_name }) => node_name).join(" ")}`;
 const historyText = (each: HistoryEntry) => `${verbWord(each.verb)} ${each.name} ${each.outcome} ${each.actor} ${each.error}`;
@@ -153,11 +153,12 @@ function Meta({ actor, cause, at }: { actor: string; cause: string; at: string |
 
 function RunningCard({ operation }: { operation: SeenOperation }) {
   const retry = useRetry();
+  const state = stateOf(operation, useHeldNodes());
   return (
     <Card
       title={
         <span className={styles.title}>
-          {titleOf(operation)} <Pill tone={stateOf(operation).tone}>{stateOf(operation).word}</Pill>
+          {titleOf(operation)} <Pill tone={state.tone}>{state.word}</Pill>
         </span>
       }
       actions={

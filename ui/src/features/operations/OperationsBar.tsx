@@ -15,6 +15,7 @@ import { plural } from "@/format/text";
 import { NodeRows } from "./NodeRows";
 import styles from "./OperationsBar.module.css";
 import { stateOf, summaryOf, titleOf } from "./words";
+import { useHeldNodes } from "@/data/nodes";
 
 /** More than this would push away the page they stand on; the rest is one click away. */
 const MOST_SHOWN = 3;
@@ -88,12 +89,13 @@ interface OperationRowProps {
 const OperationRow = memo(function OperationRow({ operation, isOpen, onToggle, onHide }: OperationRowProps) {
   const { failed } = tally(operation);
   const isOver = operation.finished_at !== null;
+  const state = stateOf(operation, useHeldNodes());
   const barTone = operation.state === "completed" ? "green" : failed > 0 ? "red" : operation.state === "cancelled" ? "grey" : "blue";
   return (
     <article className={cx(!isOpen && (failed > 0 || operation.state === "failed") && styles.folded)} aria-label={titleOf(operation)}>
       <div className={styles.head}>
         <span className={styles.title}>{titleOf(operation)}</span>
-        <Pill tone={stateOf(operation).tone}>{stateOf(operation).word}</Pill>
+        <Pill tone={state.tone}>{state.word}</Pill>
         <span className={styles.summary}>{summaryOf(operation)}</span>
         <button type="button" className={styles.chevron} aria-expanded={isOpen} onClick={onToggle}>
           <span className={cx(styles.turn, isOpen && styles.turned)}>

@@ -3,7 +3,7 @@ import type { Operation, OperationNode } from "@/api/types";
 import { pillOf, progressWords, stateOf, summaryOf, titleOf, waitingWords } from "./words";
 
 const node = (fields: Partial<OperationNode>) =>
-  ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, ...fields }) as OperationNode;
+  ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, next_attempt_at: null, ...fields }) as OperationNode;
 const operation = (nodes: OperationNode[], fields: Partial<Operation> = {}) =>
   ({ verb: "install", name: "llama-cpp", state: "running", cancellable: true, nodes, ...fields }) as Operation;
 
@@ -14,15 +14,28 @@ test("counts the nodes that take part", () => {
   expect(titleOf(operation([]))).toBe("Install llama-cpp");
 });
 
-test("does not call a failure that is tried again running", () => {
-  expect(stateOf(operation([], { retrying: true }))).toEqual({ word: "Failed, tried again", tone: "red" });
-  expect(stateOf(operation([], { isQueued: true }))).toEqual({ word: "Waiting", tone: "blue" });
-  expect(stateOf(operation([]))).toEqual({ word: "Running", tone: "blue" });
+const NONE = new Map<string, "away" | "drained">();
+
+test("does not call a failure that is retried running", () => {
+  expect(stateOf(operation([], { retrying: true }), NONE)).toEqual({ word: "Retrying", tone: "red" });
+  expect(stateOf(operation([], { isQueued: true }), NONE)).toEqual({ word: "Queued", tone: "blue" });
+  expect(stateOf(operation([]), NONE)).toEqual({ word: "Running", tone: "blue" });
 });
 
 test("does not call an operation running without a word of those that failed", () => {
-  expect(stateOf(operation([node({ status: "error" }), node({ status: "error" }), node({})]))).toEqual({ word: "Failed in part", tone: "red" });
-  expect(stateOf(operation([node({ status: "error" })], { state: "cancelled" }))).toEqual({ word: "Cancelled", tone: "grey" });
+  expect(stateOf(operation([node({ status: "error" }), node({ status: "error" }), node({})]), NONE)).toEqual({ word: "Partially failed", tone: "red" });
+  expect(stateOf(operation([node({ status: "error" })], { state: "cancelled" }), NONE)).toEqual({ word: "Cancelled", tone: "grey" });
+});
+
+test("names the nodes that all the rest waits for", () => {
+  const held = new Map([["barn", "away"], ["shed", "drained"], ["loft", "away"]] as const);
+  const at = (name: string, fields: Partial<OperationNode> = {}) => node({ node_id: name, node_name: name, ...fields });
+  const done = at("home", { status: "success" });
+  expect(stateOf(operation([done, at("barn")]), held)).toEqual({ word: "Waiting for barn", tone: "grey" });
+  expect(stateOf(operation([at("barn"), at("shed"), at("loft")], { isQueued: true }), held).word).toBe("Waiting for barn, shed and 1 more");
+  expect(stateOf(operation([at("barn"), at("home")]), held).word).toBe("Running");
+  expect(stateOf(operation([at("barn", { status: "error", next_attempt_at: "2026-01-01T00:00:00Z" })], { retrying: true }), held)).toEqual({ word: "Waiting for barn", tone: "red" });
+  expect(stateOf(operation([at("barn")], { state: "cancelled" }), held).word).toBe("Cancelled");
 });
 
 test("tells what a node waits for", () => {
@@ -30,10 +43,10 @@ test("tells what a node waits for", () => {
   const due = (next_attempt_at: string | null, fields: Partial<OperationNode> = {}) => node({ attempts: 1, next_attempt_at, ...fields });
   expect(waitingWords(due("2026-01-01T00:00:30Z"), null, now)).toBe("Attempt 2 in 30 s.");
   expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), null, now)).toBe("Asked again at any moment.");
-  expect(waitingWords(due("2025-12-31T23:59:30Z"), "away", now)).toBe("The machine is away; this goes on when it is back.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z"), "away", now)).toBe("The node is offline; this continues when it returns.");
   expect(waitingWords(due(null, { status: "error" }), "away", now)).toBe("");
   expect(waitingWords(due(null), null, now)).toBe("");
-  expect(waitingWords(due(null), "drained", now)).toBe("The machine is drained; this goes on when it is resumed.");
+  expect(waitingWords(due(null), "drained", now)).toBe("The node is drained; this continues when it is resumed.");
 });
 
 test("tells only what is known of a node's progress", () => {

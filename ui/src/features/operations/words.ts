@@ -75,8 +75,8 @@ export function progressWords(node: OperationNode): string {
 }
 
 const HELD_WORDS: Record<Held, string> = {
-  away: "The machine is away; this goes on when it is back.",
-  drained: "The machine is drained; this goes on when it is resumed.",
+  away: "The node is offline; this continues when it returns.",
+  drained: "The node is drained; this continues when it is resumed.",
 };
 
 /** What a node of an operation that is not over waits for. */
@@ -87,11 +87,28 @@ export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "
   return `${node.attempts === 0 ? "Asked again" : `Attempt ${node.attempts + 1}`} ${seconds > 0 ? `in ${formatDuration(seconds)}` : "at any moment"}.`;
 }
 
-/** A failure that is tried again by itself, or of some nodes only, is still a failure to whoever looks. */
-export function stateOf(operation: Pick<Operation, "state" | "isQueued" | "retrying" | "nodes">): { word: string; tone: Tone } {
-  if (operation.retrying) return { word: "Failed, tried again", tone: "red" };
-  if (operation.state === "running" && operation.nodes.some(({ status }) => status === "error")) return { word: "Failed in part", tone: "red" };
-  return { word: operation.isQueued ? "Waiting" : (STATE_WORDS[operation.state] ?? operation.state), tone: stateTone(operation.state) };
+/** Names of the nodes that all that is left of an operation waits for; none while something else is left. */
+function awaited(operation: Pick<Operation, "state" | "nodes">, held: ReadonlyMap<string, Held>): string[] {
+  if (operation.state !== "running") return [];
+  const open = operation.nodes.filter(({ status, next_attempt_at }) => status === "queued" || status === "downloading" || status === "running_on_worker" || next_attempt_at !== null);
+  return open.every(({ node_id, status }) => held.has(node_id) && status !== "downloading") ? open.map(({ node_name }) => node_name) : [];
+}
+
+const MOST_NAMED = 2;
+
+function named(names: readonly string[]): string {
+  const rest = names.length - MOST_NAMED;
+  return rest > 0 ? `${names.slice(0, MOST_NAMED).join(", ")} and ${rest} more` : names.join(" and ");
+}
+
+/** A failure that is retried, or of some nodes only, is still a failure to whoever looks. `held`: nodes that get no orders now. */
+export function stateOf(operation: Pick<Operation, "state" | "isQueued" | "retrying" | "nodes">, held: ReadonlyMap<string, Held>): { word: string; tone: Tone } {
+  const waitsFor = awaited(operation, held);
+  const failed = operation.nodes.some(({ status }) => status === "error");
+  if (waitsFor.length > 0) return { word: `Waiting for ${named(waitsFor)}`, tone: failed ? "red" : "grey" };
+  if (operation.retrying) return { word: "Retrying", tone: "red" };
+  if (operation.state === "running" && failed) return { word: "Partially failed", tone: "red" };
+  return { word: operation.isQueued ? "Queued" : (STATE_WORDS[operation.state] ?? operation.state), tone: stateTone(operation.state) };
 }
 
 export function stateTone(state: string): Tone {

@@ -21,8 +21,8 @@ test("a failure is told node by node, and not of a whole herd", () => {
   expect(failureDetail({ jobID: "a", error: "a: no room", nodes: [failed("a"), node("2", "success")] })).toBe("a: no room.");
   expect(failureDetail({ jobID: "a", error: "", nodes: ["a", "b", "c", "d", "e"].map(failed) })).toBe("a: no room. b: no room. c: no room. And 2 more.");
   expect(failureDetail({ jobID: "a", error: "no node fits", nodes: [] })).toBe("No node fits.");
-  expect(failureWord({ finished_at: null, retrying: true })).toBe("failed, and is tried again");
-  expect(failureWord({ finished_at: null, retrying: false })).toBe("failed in part");
+  expect(failureWord({ finished_at: null, retrying: true })).toBe("failed and is retried");
+  expect(failureWord({ finished_at: null, retrying: false })).toBe("partially failed");
   expect(failureWord({ finished_at: "2026-01-01T00:00:00Z", retrying: false })).toBe("failed");
 });
 

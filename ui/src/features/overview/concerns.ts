@@ -22,7 +22,7 @@ function failedNodes<T extends Pick<OperationNode, "node_id" | "status">>({ jobI
 
 export function failureWord({ finished_at, retrying }: Pick<Operation, "finished_at" | "retrying">): string {
   if (finished_at !== null) return "failed";
-  return retrying ? "failed, and is tried again" : "failed in part";
+  return retrying ? "failed and is retried" : "partially failed";
 }
 
 const MOST_NODES = 3;
