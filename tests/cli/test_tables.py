@@ -36,6 +36,7 @@ NODE = {
     "last_seen_age_s": 4.2,
     "status_reason": "it does not answer on the message bus; it may have died, or lost its way to the bus",
     "conflict": None,
+    "refused": None,
 }
 
 

@@ -17,6 +17,7 @@ from corral.system import Clock, SystemClock
 from corral.system.clock import pause
 from corral.system.http_events import EventStream, ServerEvent
 from corral.system.http_json import Unreachable
+from corral.system.interrupts import EXIT_INTERRUPTED, ignore_interrupts
 
 ASK_EVERY_S = 5.0
 """A stream that tells nothing is checked this often against the store's word."""
@@ -26,7 +27,6 @@ GIVE_UP_S = 120.0
 """How long a frontend may be gone before waiting for it makes no sense."""
 
 EXIT_FAILED, EXIT_UNFINISHED = 1, 4
-EXIT_INTERRUPTED = 130
 
 
 class Follower:
@@ -172,6 +172,7 @@ def _leaving_it_running(display: Display, operation_id: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        ignore_interrupts()
         display.close()
         click.echo(f"\nThe operation goes on. {how_to_follow(operation_id)}", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None

@@ -16,6 +16,7 @@ from corral import __version__
 from corral.cli.program import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.system.http_json import Declined
+from corral.system.interrupts import EXIT_INTERRUPTED, ignore_interrupts
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("corral.cli.up", "up_command"),
@@ -114,27 +115,36 @@ def _first_of_ours(error: BaseException) -> CorralError | None:
 
 def main() -> None:
     try:
+        code = _run()
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    finally:
+        ignore_interrupts()
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
         # A command's own exit code comes back as its result; commands themselves return nothing.
         code = cli.main(prog_name=program_name(), standalone_mode=False)
-        if isinstance(code, int) and code:
-            sys.exit(code)
+        return code if isinstance(code, int) else 0
     except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        return done.exit_code
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.Abort:
-        sys.exit(130)
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`corral nodes list | head`): nobody is left to tell.
         sys.stderr.close()
-        sys.exit(0)
+        return 0
     except (CorralError, BaseExceptionGroup) as error:
         ours = _first_of_ours(error)
         if ours is None:
             raise
         click.echo(f"corral: {as_called(str(ours))}", err=True)
-        sys.exit(exit_code(ours))
+        return exit_code(ours)
 
 
 def exit_code(error: CorralError) -> int:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import queue
+import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class EventStream:
         self._bearer = bearer
         self._events: queue.Queue[ServerEvent | Exception] = queue.Queue(QUEUE_MOST)
         self._closed = False
+        self._socket: socket.socket | None = None
 
     def __enter__(self) -> Self:
         parts = urlsplit(self._url)
@@ -42,10 +44,12 @@ class EventStream:
         )
         try:
             self._connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
+            line: socket.socket = self._connection.sock
+            self._socket = line  # the connection lets go of it where the answer says `Connection: close`
             response = self._connection.getresponse()
             if response.status != 200:
                 raise error_from(self._url, response.status, response.read())
-            self._connection.sock.settimeout(SILENCE_S)
+            line.settimeout(SILENCE_S)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise Unreachable(f"cannot follow {parts.scheme}://{parts.netloc}: {error}") from error
@@ -57,8 +61,8 @@ class EventStream:
     ) -> None:
         self._closed = True
         with suppress(OSError):
-            if self._connection.sock is not None:
-                self._connection.sock.shutdown(2)
+            if self._socket is not None:
+                self._socket.shutdown(2)
         self._connection.close()
 
     def get(self, *, within_s: float) -> ServerEvent | None:

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from corral.system.ending import end_tasks
+from corral.system.interrupts import ignore_interrupts
 
 log = structlog.get_logger()
 
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
-    """SIGINT and SIGTERM cancel `main`, whose `finally` blocks are the orderly stop. A second one is not needed."""
+    """SIGINT and SIGTERM cancel `main`, whose `finally` blocks are the orderly stop. A second one changes nothing, also
+    while the interpreter itself ends."""
     asyncio.run(_run(main)) if sys.platform == "win32" else _run_uvloop(main)
 
 
@@ -49,3 +51,6 @@ async def _run(main: Callable[[], Awaitable[None]]) -> None:
     finally:
         # What a library left behind must not keep the process from ending.
         await end_tasks(asyncio.all_tasks() - {asyncio.current_task()})
+        if asked:
+            loop.remove_signal_handler(signal.SIGINT)
+            ignore_interrupts()

@@ -1,0 +1,87 @@
+"""Ctrl-C, and Ctrl-C again: it ends, quietly, and says once what goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from harness.programs import clean_environment
+from harness.up import Up
+from harness.waiting import wait_until
+
+ID = "0d8f8a52-6a0b-4b0f-9d3f-6a6f0d1c2b3a"
+OPERATION = {
+    "jobID": ID, "verb": "install", "name": "greet", "state": "running", "cancellable": True, "progress": 0,
+    "nodes": [{"node_id": "1", "node_name": "one", "status": "downloading", "percentage": 1.0}],
+}  # fmt: skip
+GAPS_S = (0.0, 0.003, 0.01, 0.03, 0.1)
+
+
+class _Frontend(BaseHTTPRequestHandler):
+    """One operation that does not end."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/api/events"):
+            self.send_response(200)
+            self.end_headers()
+            threading.Event().wait(60)
+            return
+        body = json.dumps([] if self.path == "/api/nodes" else OPERATION).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Frontend)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def interrupt_twice(process: int, gap_s: float) -> None:
+    os.kill(process, signal.SIGINT)
+    time.sleep(gap_s)  # this is the person's finger, not a wait for something
+    try:
+        os.kill(process, signal.SIGINT)
+    except ProcessLookupError:
+        return
+
+
+@pytest.mark.parametrize("gap_s", GAPS_S)
+def test_a_command_that_watches_ends_quietly(url: str, gap_s: float, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        watching = subprocess.Popen(
+            [sys.executable, "-m", "corral", "ops", "watch", ID],
+            stdout=file, stderr=subprocess.STDOUT, env=clean_environment(CORRAL_URL=url, CORRAL_API_KEY="k"),
+        )  # fmt: skip
+    wait_until(lambda: "one" in out.read_text(), what="it watches")
+    interrupt_twice(watching.pid, gap_s)
+    assert watching.wait(timeout=30) == 130
+    assert "Traceback" not in out.read_text()
+    assert "KeyboardInterrupt" not in out.read_text()
+
+
+def test_up_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+    up = Up(tmp_path)
+    up.wait_ready()
+    for _ in range(5):
+        interrupt_twice(up.program.pid, 0.05)
+    assert up.program.process.wait(timeout=60) == 0
+    assert "Traceback" not in up.program.output()
+    assert up.processes() == []
