@@ -28,6 +28,30 @@ def test_the_page_recovers_by_itself_when_the_frontend_restarts(open_page, corra
     assert page.evaluate("window.neverReloaded") is True
 
 
+def test_a_page_opened_while_the_frontend_is_away_opens_when_it_is_back(open_page, corral, complaints) -> None:
+    """Its code has not been fetched yet: the test keeps it away."""
+    for text in (
+        "ERR_CONNECTION_REFUSED",
+        "ERR_INCOMPLETE_CHUNKED_ENCODING",
+        "ERR_CONNECTION_RESET",
+        "503",
+        "ERR_FAILED",
+    ):
+        complaints.expect(text)
+    page = open_page()
+    page.route(re.compile(r"/assets/(ActivityPage|BackendsPage)"), lambda route: route.abort())
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    corral.stop()
+    expect(page.get_by_role("alert")).to_contain_text("Not connected since")
+    page.get_by_role("link", name="Activity").first.click()
+    expect(page.get_by_text("Corral does not answer")).to_be_visible()
+    page.unroute_all()
+    corral.start()
+    expect(page.get_by_role("heading", name="Activity")).to_be_visible()
+    page.get_by_role("link", name="Backends").first.click()
+    expect(page.get_by_role("heading", name="Backends")).to_be_visible()
+
+
 def test_a_page_out_of_sight_gives_its_connection_back_and_is_live_again_when_looked_at(open_page) -> None:
     page = open_page("#/system")
     state = page.locator("[data-connection]")

@@ -14,10 +14,12 @@ import { useSignOut } from "@/features/session/queries";
 import { ConnectionBanner, ConnectionState } from "./ConnectionState";
 import styles from "./Shell.module.css";
 import { setTheme, useTheme } from "./theme";
+import { useAllCode } from "./lateCode";
 import { useLive } from "./useLive";
 
 export function Shell({ session }: { session: Session }) {
   useLive();
+  useAllCode();
   const main = useRef<HTMLElement>(null);
   return (
     <div className={styles.shell}>

@@ -8,6 +8,7 @@ import {
   type ErrorComponentProps,
 } from "@tanstack/react-router";
 import { Empty, Loading, Problem } from "@/components/Answers";
+import { CodeNotLoaded, late } from "@/components/lateCode";
 import { Page } from "@/components/Page";
 import { validateChatSearch } from "@/features/chat/search";
 import { validateModelsSearch } from "@/features/models/search";
@@ -16,13 +17,14 @@ import { validateAccessSearch } from "@/features/access/search";
 import { validateBackendsSearch } from "@/features/backends/search";
 import { validateActivitySearch } from "@/features/operations/activitySearch";
 import { Gate } from "./Gate";
+import { WaitForFrontend } from "./lateCode";
 
 const root = createRootRoute({ component: Gate });
 
 const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
-  component: lazyRouteComponent(() => import("@/features/overview/OverviewPage"), "OverviewPage"),
+  component: lazyRouteComponent(late(() => import("@/features/overview/OverviewPage")), "OverviewPage"),
 });
 
 const nodes = createRoute({ getParentRoute: () => root, path: "/nodes", component: NodesPage, validateSearch: validateNodesSearch });
@@ -33,41 +35,41 @@ const activity = createRoute({
   getParentRoute: () => root,
   path: "/activity",
   validateSearch: validateActivitySearch,
-  component: lazyRouteComponent(() => import("@/features/operations/ActivityPage"), "ActivityPage"),
+  component: lazyRouteComponent(late(() => import("@/features/operations/ActivityPage")), "ActivityPage"),
 });
 
 const backends = createRoute({
   getParentRoute: () => root,
   path: "/backends",
   validateSearch: validateBackendsSearch,
-  component: lazyRouteComponent(() => import("@/features/backends/BackendsPage"), "BackendsPage"),
+  component: lazyRouteComponent(late(() => import("@/features/backends/BackendsPage")), "BackendsPage"),
 });
 
 const models = createRoute({
   getParentRoute: () => root,
   path: "/models",
   validateSearch: validateModelsSearch,
-  component: lazyRouteComponent(() => import("@/features/models/ModelsPage"), "ModelsPage"),
+  component: lazyRouteComponent(late(() => import("@/features/models/ModelsPage")), "ModelsPage"),
 });
 
 const chat = createRoute({
   getParentRoute: () => root,
   path: "/chat",
   validateSearch: validateChatSearch,
-  component: lazyRouteComponent(() => import("@/features/chat/ChatPage"), "ChatPage"),
+  component: lazyRouteComponent(late(() => import("@/features/chat/ChatPage")), "ChatPage"),
 });
 
 const access = createRoute({
   getParentRoute: () => root,
   path: "/access",
   validateSearch: validateAccessSearch,
-  component: lazyRouteComponent(() => import("@/features/access/AccessPage"), "AccessPage"),
+  component: lazyRouteComponent(late(() => import("@/features/access/AccessPage")), "AccessPage"),
 });
 
 const system = createRoute({
   getParentRoute: () => root,
   path: "/system",
-  component: lazyRouteComponent(() => import("@/features/system/SystemPage"), "SystemPage"),
+  component: lazyRouteComponent(late(() => import("@/features/system/SystemPage")), "SystemPage"),
 });
 
 function readSearch(text: string): Record<string, string> {
@@ -91,7 +93,7 @@ function NoSuchPage() {
 }
 
 function BrokenPage({ error, reset }: ErrorComponentProps) {
-  return <Problem title="This page failed" error={error} onRetry={reset} />;
+  return error instanceof CodeNotLoaded ? <WaitForFrontend /> : <Problem title="This page failed" error={error} onRetry={reset} />;
 }
 
 export const router = createRouter({

@@ -15,10 +15,11 @@ import { DiskMeter, MemoryMeters } from "./NodeMeters";
 import styles from "./NodePanel.module.css";
 import type { SeenNode } from "@/data/nodes";
 import { actionsFor, reasonFor } from "./status";
+import { late } from "@/components/lateCode";
 import { StatusPill } from "@/components/StatusPill";
 
 /** Not needed to see the herd, so not among what the first page loads. */
-const NodeInside = lazy(() => import("./NodeInside").then((module) => ({ default: module.NodeInside })));
+const NodeInside = lazy(late(() => import("./NodeInside").then((module) => ({ default: module.NodeInside }))));
 
 export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => void }) {
   const ask = useAsk();

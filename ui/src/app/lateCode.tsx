@@ -1,0 +1,30 @@
+import { useEffect } from "react";
+import { Empty } from "@/components/Answers";
+import { fetchAllLateCode } from "@/components/lateCode";
+
+const FIRST_PAGE_IS_THERE_MS = 5000;
+
+export function useAllCode(): void {
+  useEffect(() => {
+    const timer = setTimeout(() => void fetchAllLateCode(), FIRST_PAGE_IS_THERE_MS);
+    return () => clearTimeout(timer);
+  }, []);
+}
+
+const ASK_EVERY_MS = 1000;
+
+/** Browsers remember that a module could not be fetched, so the whole UI starts again as soon as there is an answer. */
+export function WaitForFrontend() {
+  useEffect(() => {
+    const timer = setInterval(() => {
+      fetch("healthz", { cache: "no-store" }).then(
+        ({ ok }) => {
+          if (ok) location.reload();
+        },
+        () => undefined,
+      );
+    }, ASK_EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return <Empty icon="warning" title="Corral does not answer" hint="This page has not been loaded yet. It opens when the frontend is back." />;
+}
