@@ -211,6 +211,9 @@ def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFl
     assert "here: done" in told
     assert "away: away; it is done when it is back" in told
     assert "The rest follows by itself. Follow it: corral ops watch" in told
+    assert "waiting for away (away)" in shell.run("ops", "list")
+    listed = [line.split() for line in shell.run("backends", "list").splitlines()]
+    assert ["echo", "away", "-", "-", "install", "pending;"] in [line[:6] for line in listed]
     (open_one,) = shell.json("ops", "list")["operations"]
     watching = shell.start("ops", "watch", open_one["jobID"][:8])
     fleet.start_worker("away")

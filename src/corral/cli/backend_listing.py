@@ -119,9 +119,10 @@ def _short(digest: str | None) -> str:
 def _drift(node: dict[str, Any]) -> str:
     drifts = [f"{drift['cause'].replace('_', ' ')}: {drift['detail']}" for drift in node["drift"]]
     away = [f"the node is {node['node_status']}"] if node["node_status"] not in ("healthy", "draining") else []
-    newer = ["there is something newer"] if not node["current"] and not drifts else []
+    pending = [f"{node['pending']} pending"] if node["pending"] else []
+    newer = ["there is something newer"] if not node["current"] and not drifts and node["digest"] else []
     held = ["rolled back"] if node.get("rolled_back") else []
-    return "; ".join(drifts + newer + held + away)
+    return "; ".join(pending + drifts + newer + held + away)
 
 
 @click.command("upgrades")

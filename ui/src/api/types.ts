@@ -70,6 +70,8 @@ export interface FleetPlace {
   digest: string;
   variant: string;
   current: boolean;
+  /** The change that has been asked for and is not done: install, upgrade ...; empty when there is none. */
+  pending: string;
   drift: Drift[];
   /** Digests on the node's disk, newest first. */
   versions: string[];

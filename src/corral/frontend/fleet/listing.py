@@ -110,6 +110,7 @@ def view_fleet(states: Sequence[NodeState], drifts: Sequence[Drift], offers: Off
         holders = places.setdefault(backend, [])
         if node_id in by_id and all(state.node.id != node_id for state in holders):
             holders.append(by_id[node_id])
+    _add_awaited(places, states)
     return [
         {
             "name": name,
@@ -121,6 +122,22 @@ def view_fleet(states: Sequence[NodeState], drifts: Sequence[Drift], offers: Off
         }
         for name, holders in sorted(places.items())
     ]
+
+
+def _add_awaited(places: dict[str, list[NodeState]], states: Sequence[NodeState]) -> None:
+    """Nodes that are to get a backend and do not have it yet, such as one that is away."""
+    for state in states:
+        for name, intent in state.newest.items():
+            if intent.state.live and intent.verb.wants_presence and state.find(name) is None:
+                holders = places.setdefault(name, [])
+                if all(holder.node.id != state.node.id for holder in holders):
+                    holders.append(state)
+
+
+def _open_order(state: NodeState, name: str) -> str:
+    """Which change of it has been asked for and is not done."""
+    intent = state.newest.get(state.key_of(name))
+    return intent.verb.value if intent is not None and intent.state.live else ""
 
 
 def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> dict[str, Any]:
@@ -135,6 +152,7 @@ def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> d
         "current": found is not None and not lagging and not drifts,
         "drift": [{"cause": one.cause.value, "detail": one.detail, "process_key": one.process_key} for one in drifts],
         "versions": list(found.versions) if found is not None else [],
+        "pending": _open_order(state, name),
     }
 
 

@@ -160,7 +160,7 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
     <div role="cell" className={styles.cell} data-current={place?.current ?? null}>
       <span className={styles.words}>
         {version === "" ? (
-          drifts.length > 0 ? null : <span className={styles.none}>not installed</span>
+          drifts.length > 0 || (place?.pending ?? "") !== "" ? null : <span className={styles.none}>not installed</span>
         ) : (
           <span className={styles.version} title={place === undefined ? undefined : `${place.variant} ${shortDigest(place.digest)}`}>
             {version}
@@ -173,6 +173,7 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
             </button>
           </Tooltip>
         ))}
+        {place === undefined || place.pending === "" ? null : <Pill tone="grey">{sentence(`${place.pending} pending`)}</Pill>}
         {place?.rolled_back === true ? <Pill tone="grey">Rolled back</Pill> : null}
         {place === undefined || place.unchecked === "" ? null : (
           <Tooltip text={sentence(`Whether there is something newer cannot be checked: ${place.unchecked}`)}>
