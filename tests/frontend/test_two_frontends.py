@@ -7,7 +7,9 @@ import pytest
 
 from harness.herd import Herd
 from harness.nats import Nats
+from harness.postgres import Postgres
 from harness.programs import Admin, call
+from harness.proxy import Proxy, ProxyThread
 from harness.waiting import wait_until
 from harness.yardstick import promised
 
@@ -45,6 +47,39 @@ def test_a_key_made_held_and_revoked_on_one_frontend_is_so_on_the_other(two: tup
             lambda: (models_at(one, made["key"])[0], models_at(other, made["key"])[0]) == dead or None,
             what="the key is dead",
         )
+
+
+@pytest.mark.postgres
+def test_a_revoked_key_dies_also_at_a_frontend_that_lost_the_store_or_everything(
+    tmp_path: Path, nats: Nats, postgres: Postgres
+) -> None:
+    herd = Herd(tmp_path, nats, postgres.create("cut_off_keys"))
+    bus_line = ProxyThread(nats.port)
+    try:
+        one = herd.start_frontend("a")
+        store_line = herd.put_line_before_store()
+        assert store_line is not None
+        cut_off = herd.start_frontend("b", "--bus", f"nats://127.0.0.1:{bus_line.port}")
+        keys = {name: one.call("POST", "/api/keys", body={"name": name}).json()["key"] for name in ("x", "y")}
+
+        def status(name: str) -> int:
+            return call("GET", f"{cut_off.url}/v1/models", key=keys[name]).status
+
+        wait_until(lambda: status("x") == status("y") == 200, what="both are known")
+        # The store is away for this frontend only: another one tells which keys are in force.
+        store_line.do(Proxy.refuse)
+        assert one.call("DELETE", "/api/keys/x").status == 200
+        with promised("the end of a revoked key without the store", within_s=20):
+            wait_until(lambda: status("x") != 200, what="the revoked key is dead", within_s=60)
+        assert status("y") == 200
+        # And now it hears nobody at all.
+        bus_line.do(Proxy.refuse)
+        assert one.call("DELETE", "/api/keys/y").status == 200
+        with promised("the end of a revoked key without anything", within_s=60):
+            wait_until(lambda: status("y") != 200, what="the revoked key is dead", within_s=90)
+        assert call("GET", f"{cut_off.url}/healthz").status == 200
+    finally:
+        herd.stop()
 
 
 def test_a_model_added_on_one_frontend_is_there_on_the_other_within_a_second(two: tuple[Admin, Admin]) -> None:

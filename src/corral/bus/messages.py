@@ -12,6 +12,7 @@ import msgspec
 from corral.bus.bounds import (
     BACKENDS_MOST,
     BUCKETS_MOST,
+    ENTRIES_MOST,
     FILES_MOST,
     INT_MOST,
     NODES_MOST,
@@ -467,6 +468,20 @@ class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     """For replicas used lately: how long ago."""
     queues: Counts = {}
     """Requests that wait for a replica, by model."""
+
+
+class KeysQuestion(msgspec.Struct, frozen=True):
+    """Corral's own. Which API keys are in force? From a frontend that cannot ask the store."""
+
+    frontend: Name
+
+
+class KeysInForce(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. The answer: every key in force and a mark of what it may do; nothing secret."""
+
+    from_store: bool
+    """False where who answers has lost the store too; it then knows no more than who asks."""
+    keys: Annotated[dict[Name, Name], msgspec.Meta(max_length=ENTRIES_MOST)] = {}
 
 
 class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):

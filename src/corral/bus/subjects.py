@@ -87,6 +87,9 @@ INFLIGHT = "corral.inflight"
 PULSE = "corral.pulse"
 """Corral's own, frontend to frontends: what it answered lately, so that each can show the whole fleet's pulse."""
 
+KEYS_IN_FORCE = "corral.keys.in_force"
+"""Corral's own, frontend to frontends: asked by one that has lost the store, answered by those that still read it."""
+
 WHY_REQUEST = "corral.request.why"
 """Corral's own, frontend to frontends: answered by the one that served the request, by nobody else."""
 

@@ -26,6 +26,7 @@ from corral.core.errors import CorralError, Unavailable
 from corral.core.routing import LOCALAI_GRPC
 from corral.core.scaling import ScalingPace
 from corral.frontend.access import Gate
+from corral.frontend.admin.access import KEYS
 from corral.frontend.admin.status import Self
 from corral.frontend.app import Parts, build_app
 from corral.frontend.bus_authority import BusAuthority
@@ -117,7 +118,7 @@ class FrontendRole:
         )
         guesses = Guesses(clock)
         public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
-        gate = Gate(
+        gate = self._gate = Gate(
             stores.access, guesses, clock=clock, auth=settings.auth, public=public, public_url=settings.public_url or ""
         )
         self._serving = ServingParts(
@@ -225,6 +226,10 @@ class FrontendRole:
 
     def _poke(self, kind: str) -> None:
         self._feed.poke(*(("models", "replicas") if kind == "routes" else (kind,)))
+        if kind == KEYS:
+            self._gate.forget()
+            self._serving.poke_keys()
+            return
         if kind == "nodes":
             self._watch.poke()
             self._replication.poke()

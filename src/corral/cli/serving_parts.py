@@ -10,6 +10,7 @@ from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import OpenRequests, PulseBeat, decode, encode
 from corral.bus.request_notes import RequestNote, WhyRequest
 from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED, WHY_REQUEST
+from corral.cli.key_peers import KeyPeers
 from corral.cli.processes import Place
 from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.node_history import memory_use
@@ -78,7 +79,8 @@ class ServingParts:
         self._counted_before = self._read_counts(place)
         self._stores = stores
         self._inflight = inflight
-        self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth)
+        self._key_peers = KeyPeers(bus, stores.frontends, me.id)
+        self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth, peers=self._key_peers)
         self._upstream = HttpUpstream()
         self.registry = registry
         self.lane = Lane(
@@ -123,7 +125,12 @@ class ServingParts:
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
         await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
         await self._bus.serve(WHY_REQUEST, self._on_why, concurrency=8)
+        await self._key_peers.serve(self._keys.tell)
         await self.lane.table.catch_up()
+
+    def poke_keys(self) -> None:
+        """Some key changed, on this frontend or another."""
+        self._keys.poke()
 
     def _read_counts(self, place: Place) -> list[Metric]:
         return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []

@@ -134,7 +134,7 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
     yield log_routes(stores, parts.logs)
     yield log_socket_routes(stores, parts.logs)
     yield node_routes(stores, parts.authority, parts.in_flight, parts.hint, silent_after_s=settings.suspect_after_s)
-    yield key_routes(stores, parts.gate, parts.ids)
+    yield key_routes(stores, parts.gate, parts.ids, parts.hint_of)
     yield session_routes(stores, parts.gate, parts.ids)
     yield audit_routes(stores)
     yield usage_routes(stores)

@@ -1,15 +1,17 @@
 """Keys in memory, and the store they follow."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
-from corral.core.errors import Forbidden, Unavailable
+from corral.bus.messages import KeysInForce
+from corral.core.errors import Forbidden, TimedOut, Unavailable
 from corral.frontend.access import Gate
 from corral.frontend.guesses import Guesses
-from corral.frontend.serving.keys import StoredKeys
+from corral.frontend.serving.keys import StoredKeys, lane_key
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.system import SystemClock
 from sim.loop import run_virtually
@@ -24,11 +26,12 @@ KEY = ApiKey(
 class Store:
     def __init__(self) -> None:
         self.is_away = False
+        self.ring = {hash_secret(SECRET): KEY}
 
     async def read_ring(self) -> Mapping[str, ApiKey]:
         if self.is_away:
             raise Unavailable("the store is away")
-        return {hash_secret(SECRET): KEY}
+        return dict(self.ring)
 
     async def find_key(self, key_hash: str) -> ApiKey | None:
         return (await self.read_ring()).get(key_hash)
@@ -87,3 +90,109 @@ async def test_without_keys_only_this_machines_own_pages_and_programs_are_served
 def test_keys_stay_good_while_the_store_is_away_for_ten_minutes_and_not_for_ever() -> None:
     """F-14: what is loaded serves on."""
     assert run_virtually(1, keys_through_an_outage()) == (True, False)
+
+
+class Neighbour:
+    """Another frontend, as this one meets it on the bus."""
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.silent = False
+        self.asks: Callable[[], KeysInForce] = lambda: KeysInForce(from_store=False)
+
+    async def are_there(self) -> bool:
+        return True
+
+    async def ask(self) -> KeysInForce:
+        if self.silent or not self.connected:
+            raise TimedOut("no answer")
+        return self.asks()
+
+
+OTHER_SECRET = "corral-other"
+OTHER_HEADER = f"Bearer {OTHER_SECRET}".encode()
+OTHER_KEY = replace(KEY, id="other", name="two")
+
+
+async def _follow(neighbour: Neighbour) -> tuple[Store, StoredKeys, "asyncio.Future[None]"]:
+    store, clock = Store(), SystemClock()
+    store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True, peers=neighbour)
+    following = asyncio.ensure_future(keys.follow())
+    await asyncio.sleep(5)
+    assert keys.find(HEADER) is not None
+    return store, keys, following
+
+
+async def cut_off_from_all() -> list[bool]:
+    """Whether a key in use is good some seconds into an isolation from the store and the other frontends."""
+    neighbour = Neighbour()
+    store, keys, _ = await _follow(neighbour)
+    store.is_away, neighbour.silent = True, True
+    good = []
+    for wait_s in (20, 40, 3600):
+        await asyncio.sleep(wait_s)
+        good.append(keys.find(HEADER) is not None)
+    store.is_away = False
+    await asyncio.sleep(5)
+    return [*good, keys.find(HEADER) is not None]
+
+
+def test_a_frontend_that_can_ask_nobody_honours_no_key_after_a_minute() -> None:
+    assert run_virtually(1, cut_off_from_all()) == [True, False, False, True]
+
+
+async def cut_off_from_the_store_alone() -> tuple[bool, bool, bool, bool]:
+    neighbour = Neighbour()
+    store, keys, _ = await _follow(neighbour)
+    in_force = {key.id: lane_key(key).mark for key in (KEY, OTHER_KEY)}
+    neighbour.asks = lambda: KeysInForce(from_store=True, keys=dict(in_force))
+    store.is_away = True
+    await asyncio.sleep(7200)
+    both = (keys.find(HEADER) is not None, keys.find(OTHER_HEADER) is not None)
+    del in_force["other"]
+    keys.poke()
+    await asyncio.sleep(5)
+    return (*both, keys.find(HEADER) is not None, keys.find(OTHER_HEADER) is not None)
+
+
+def test_a_frontend_that_lost_the_store_learns_of_revoked_keys_from_the_others() -> None:
+    assert run_virtually(1, cut_off_from_the_store_alone()) == (True, True, True, False)
+
+
+async def a_key_is_held_to_fewer_models() -> bool:
+    neighbour = Neighbour()
+    store, keys, _ = await _follow(neighbour)
+    changed = lane_key(replace(KEY, models=("tiny",)))
+    neighbour.asks = lambda: KeysInForce(from_store=True, keys={"k": changed.mark, "other": lane_key(OTHER_KEY).mark})
+    store.is_away = True
+    await asyncio.sleep(10)
+    return keys.find(HEADER) is not None
+
+
+def test_what_a_key_may_no_longer_do_is_not_done_from_memory() -> None:
+    assert run_virtually(1, a_key_is_held_to_fewer_models()) is False
+
+
+async def the_store_is_away_for_all() -> tuple[bool, bool]:
+    neighbour = Neighbour()
+    store, keys, _ = await _follow(neighbour)
+    store.is_away = True
+    await asyncio.sleep(600)
+    good = keys.find(HEADER) is not None
+    await asyncio.sleep(3000)
+    return good, keys.find(HEADER) is not None
+
+
+def test_several_frontends_serve_on_while_the_store_is_away_for_all_of_them() -> None:
+    assert run_virtually(1, the_store_is_away_for_all()) == (True, False)
+
+
+async def test_what_others_are_told_is_only_what_the_store_said_lately() -> None:
+    store, clock = Store(), SystemClock()
+    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    assert keys.tell() == KeysInForce(from_store=False)
+    await keys.refresh()
+    assert keys.tell() == KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})
+    assert SECRET not in str(keys.tell())
+    assert hash_secret(SECRET) not in str(keys.tell())

@@ -1,6 +1,6 @@
 """`/api/keys`, `/api/session`, `/api/audit`: who may do what, and who did what."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from corral.system import Ids
 
 SESSION_TTL_S = 12 * 3600.0
 KEY_PREFIX = "corral-"
+KEYS = "keys"
 SIGNED_IN_COOKIE = "corral_signed_in"
 """Says to the page that there is a session, which it cannot see: it then asks for what it shows without delay."""
 ID_LENGTH = 36
@@ -104,7 +105,8 @@ async def _own_names(stores: Stores, names: list[str] | None) -> list[str] | Non
     return own
 
 
-def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
+def key_routes(stores: Stores, gate: Gate, ids: Ids, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+    """`hint`: tells all frontends that rows of a kind changed."""
     router = APIRouter(prefix="/api/keys", tags=["access"])
 
     @router.get("")
@@ -127,13 +129,16 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
         models = await _own_names(stores, wanted.models)
         key = await stores.access.set_key_models(id_or_name, models, actor=actor)
         gate.note_changed(key)
+        await hint(KEYS)
         return KeyView(**_view(key))
 
     @router.delete("/{id_or_name}")
     async def revoke_key(id_or_name: str, actor: Actor) -> KeyView:
-        """Refused by this frontend from the answer on, by every other within five seconds."""
+        """Refused by this frontend from the answer on, by every other within five seconds; within a minute by one that
+        has lost the store and the message bus."""
         key = await stores.access.revoke_key(id_or_name, actor=actor)
         gate.note_changed(key)
+        await hint(KEYS)
         return KeyView(**_view(key))
 
     return router

@@ -6,18 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import structlog
 
+from corral.bus.messages import KeysInForce
 from corral.core.errors import CorralError, Forbidden, Unavailable
 from corral.frontend.access import CLIENT_HEADER, Gate
 from corral.store.access import ApiKey, Scope
+from corral.system.loops import until_poked
 
 log = structlog.get_logger()
 
 REFRESH_EVERY_S = 1.5
 REFRESH_WITHIN_S = 2.0
-# How long keys stay good while the store cannot be asked. Nothing can be revoked there meanwhile, and what is loaded
-# shall serve on through an outage of ten minutes.
+FRESH_S = 4.0
+"""What the store said within this time is told to other frontends as its word."""
+UNCONFIRMED_S = 45.0
+"""How long keys stay good while neither the store nor another frontend can say whether they are in force."""
+# How long keys stay good while the store is away for every frontend. Nothing can be revoked there meanwhile, and what
+# is loaded shall serve on through an outage of ten minutes.
 GRACE_S = 900.0
 
 
@@ -31,6 +38,12 @@ class LaneKey:
 
     def may_use(self, model: str) -> bool:
         return self.models is None or model in self.models
+
+    @property
+    def mark(self) -> str:
+        """Differs where what it may do differs."""
+        what = [self.admin, None if self.models is None else sorted(self.models)]
+        return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:16]
 
 
 NO_AUTH = LaneKey(None, "anyone (no-auth)", admin=True)
@@ -55,14 +68,48 @@ class KeySource(Protocol):
         ...
 
 
+class Peers(Protocol):
+    """Other frontends."""
+
+    @property
+    def connected(self) -> bool:
+        """To the bus, where they are."""
+        ...
+
+    async def are_there(self) -> bool:
+        """By the store's word, now."""
+        ...
+
+    async def ask(self) -> KeysInForce:
+        """The first that answers, those that have the store first. Raises Unavailable or TimedOut."""
+        ...
+
+
+class NoPeers:
+    connected = True
+
+    async def are_there(self) -> bool:
+        return False
+
+    async def ask(self) -> KeysInForce:
+        raise Unavailable("there is no other frontend")
+
+
 def lane_key(key: ApiKey) -> LaneKey:
     models = None if key.models is None else frozenset(key.models)
     return LaneKey(key.id, key.name, models, admin=key.scope is Scope.ADMIN)
 
 
 class StoredKeys:
-    def __init__(self, source: KeySource, gate: Gate, *, auth: bool) -> None:
+    """The keys in force, kept current from the store; while that cannot be asked, from other frontends that can."""
+
+    def __init__(self, source: KeySource, gate: Gate, *, auth: bool, peers: Peers | None = None) -> None:
         self._source = source
+        self._peers = peers or NoPeers()
+        self._had_peers = False
+        self._poked = asyncio.Event()
+        self._read_s: float | None = None
+        """When what is in force was last known."""
         self._gate = gate
         self._auth = auth
         self._ring: dict[str, LaneKey] = {}
@@ -75,10 +122,12 @@ class StoredKeys:
         self._loop = asyncio.get_running_loop()
 
     def find(self, authorization: bytes) -> LaneKey | None:
+        if self._loop.time() > self._fresh_until_s:
+            return None
         key = self._seen.get(authorization)
         if key is not None:
             return key
-        if authorization[:7].lower() != b"bearer " or self._loop.time() > self._fresh_until_s:
+        if authorization[:7].lower() != b"bearer ":
             return None
         key = self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
         if key is not None:
@@ -110,10 +159,40 @@ class StoredKeys:
         try:
             async with asyncio.timeout(REFRESH_WITHIN_S):
                 keys = await self._read_ring()
+                self._had_peers = await self._peers.are_there()
         except TimeoutError:
             raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
         self._keep({key_hash: lane_key(key) for key_hash, key in keys.items()})
-        self._fresh_until_s = self._loop.time() + GRACE_S
+        self._confirm(known=True)
+
+    def _confirm(self, *, known: bool) -> None:
+        """`known`: what is in force was told by who reads the store; else that nobody can have changed it."""
+        now_s = self._loop.time()
+        if known:
+            self._read_s = now_s
+        if self._read_s is not None:
+            self._fresh_until_s = min(now_s + UNCONFIRMED_S, self._read_s + GRACE_S)
+
+    def poke(self) -> None:
+        """Some key changed, on this frontend or another."""
+        self._poked.set()
+
+    def tell(self) -> KeysInForce:
+        """What another frontend is told that has lost the store."""
+        if self._read_s is None or self._loop.time() - self._read_s > FRESH_S:
+            return KeysInForce(from_store=False)
+        return KeysInForce(from_store=True, keys={key_id: key.mark for key_id, key in self._by_id.items()})
+
+    async def _ask_peers(self) -> None:
+        try:
+            told = await self._peers.ask()
+        except CorralError:
+            if self._peers.connected and not self._had_peers:
+                self._confirm(known=False)  # nobody else is there who could have revoked one
+            return
+        if told.from_store:
+            self._keep({h: key for h, key in self._ring.items() if key.id is None or told.keys.get(key.id) == key.mark})
+        self._confirm(known=told.from_store)
 
     async def _read_ring(self) -> Mapping[str, ApiKey]:
         """Again where a key changed meanwhile: what was read may be older than that."""
@@ -147,6 +226,5 @@ class StoredKeys:
                 if not failing:
                     log.warning("keys.refresh_failed", error=str(error))
                 failing = True
-                if self._loop.time() > self._fresh_until_s:
-                    self._seen = {}
-            await asyncio.sleep(REFRESH_EVERY_S)
+                await self._ask_peers()
+            await until_poked(self._poked, within_s=REFRESH_EVERY_S)
