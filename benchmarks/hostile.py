@@ -1,6 +1,6 @@
 """60 s of hostile traffic beside 200 requests/s and an install on five nodes: who fails, and what it costs in memory.
 
-    python benchmarks/hostile.py [--seconds 60] [--idle 10000]
+python benchmarks/hostile.py [--seconds 60] [--idle 10000]
 """
 
 import argparse
