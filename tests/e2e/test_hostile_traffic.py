@@ -1,4 +1,4 @@
-"""Hostile traffic beside everybody else's: nobody fails who did nothing wrong. The full minute: benchmarks/hostile.py."""
+"""Hostile traffic beside everybody else's: nobody fails who did nothing wrong. In full: benchmarks/hostile.py."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -148,8 +148,8 @@ class Witness:
     def told(self) -> str:
         return (
             f"{self.requests} requests, {len(self.failures)} failed, longest {self.longest_s * 1000:.0f} ms; memory"
-            f" +{self.grown_mb:.0f} MB; up to {self.connections_most} descriptors; {self.reports_sent} poisoned reports;"
-            f" unhealthy {self.unhealthy[:3]}"
+            f" +{self.grown_mb:.0f} MB; up to {self.connections_most} descriptors; {self.reports_sent} poisoned"
+            f" reports; unhealthy {self.unhealthy[:3]}"
         )
 
 
@@ -231,7 +231,9 @@ async def _everybody_else(fleet: OperationFleet, admin: Admin, witness: Witness,
     until_s = time.monotonic() + for_s
     callers = [
         _Caller(admin, path, witness, keeps=number % 4 != 0, every_s=20 / per_s)
-        for number, path in zip(range(20), ["/v1/models", "/v1/models", "/v1/models", "/v1/models", "/api/nodes"] * 4)
+        for number, path in zip(
+            range(20), ["/v1/models", "/v1/models", "/v1/models", "/v1/models", "/api/nodes"] * 4, strict=True
+        )
     ]
     mad = next(iter(admin.nodes().values()))["id"]
     await asyncio.gather(
