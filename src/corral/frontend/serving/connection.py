@@ -1,7 +1,6 @@
 """A client's connection: what begins with `/v1/` is ours, everything else goes to the ASGI app, request by request."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -49,6 +48,10 @@ def is_ours(data: bytes) -> bool | None:
     return None if PREFIX.startswith(path) else False
 
 
+def _has_whole_head(data: bytes) -> bool:
+    return b"\n\r\n" in data or b"\n\n" in data
+
+
 def _write_to_nobody(data: bytes) -> None:
     """The client is gone."""
 
@@ -70,6 +73,15 @@ class _Hooks:
 class LaneConnection(asyncio.Protocol):
     """States: between requests, reading one, answering one, discarding."""
 
+    # There may be ten thousand of them that never ask anything.
+    __slots__ = (
+        "_ahead", "_asgi", "_asking", "_between", "_body_bytes", "_buffered_bytes", "_chunked_headers",
+        "_closing_s", "_connected", "_discarding", "_exchange", "_framing_bytes", "_head_checked",
+        "_is_first_piece", "_lane", "_limits", "_now_s", "_parser", "_parts_seen", "_paused_s", "_repeated",
+        "_since_s", "_stopping", "_transport", "_unparsed", "_waiting", "headers", "in_head", "is_known",
+        "is_slow", "parts", "urls", "write",
+    )  # fmt: skip
+
     def __init__(self, lane: "Lane", asgi: AsgiSide) -> None:
         self._lane = lane
         self._asgi = asgi
@@ -87,7 +99,7 @@ class LaneConnection(asyncio.Protocol):
         self.parts: list[bytes] = []
         self.in_head = [True]
         """Emptied by the end of a head."""
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: list[Exchange] = []
         self._parser: httptools.HttpRequestParser | None = None
         """Made with the first request: many connections never send one."""
         self._framing_bytes = 0
@@ -159,12 +171,15 @@ class LaneConnection(asyncio.Protocol):
                 exchange = self._exchange = Exchange(self._lane, self, self._repeated.value, body)
                 exchange.start()
                 return
-            if self._ahead:
+            has_begun = bool(self._ahead)
+            if has_begun:
                 data, self._ahead = self._ahead + data, b""
             ours = True if data.startswith(_USUAL) else is_ours(data)
             if not ours:
-                if ours is None:
-                    self._ahead = data
+                if not has_begun:
+                    self._since_s = self._now_s()
+                if ours is None or (len(data) < self._limits.head_bytes and not _has_whole_head(data)):
+                    self._ahead = data  # the app's connections cost more: they are for those who ask something
                 else:
                     self._hand_over(data)
                 return
@@ -337,7 +352,7 @@ class LaneConnection(asyncio.Protocol):
     def _start_next(self) -> None:
         """One at a time, in order, also for clients that send several requests without waiting."""
         while self._exchange is None and self._waiting and self._transport is not None:
-            self._exchange = self._waiting.popleft()
+            self._exchange = self._waiting.pop(0)
             self._exchange.start()
 
     def _hand_over(self, data: bytes) -> None:
