@@ -26,7 +26,7 @@ from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
-from corral.system.secret_files import ensure_secret
+from corral.system.secret_files import ensure_secret, keep_data_to_owner
 from corral.telemetry.logs import configure_logs
 
 log = structlog.get_logger()
@@ -81,6 +81,7 @@ async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock
         authority = BusAuthority(settings, bus_keys, clock=clock, ids=ids)
         bus = await opened.enter_async_context(connect_bus(authority.bus_options(frontend_id)))
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
+        keep_data_to_owner(settings.data_dir)
         url = public_url(settings.public_url, settings.listen)
         me = Self(frontend_id, settings, bus, url, program=program_name())
         role = FrontendRole(

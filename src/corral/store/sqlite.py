@@ -4,6 +4,7 @@ Writes are committed with `synchronous=FULL`: what was acknowledged survives a p
 """
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from corral.store.database import CONFLICT_TRIES, Body, Row, StoreConflict, conf
 from corral.store.migrations import apply_migrations
 from corral.store.prune import prune_intents
 from corral.system import Clock, Ids
+from corral.system.secret_files import keep_to_owner
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -109,6 +111,13 @@ def _advice(error: sqlite3.Error) -> str:
     return ". Make room on its disk; Corral goes on by itself" if _code(error) == sqlite3.SQLITE_FULL else ""
 
 
+def _keep_to_owner(path: Path) -> None:
+    """Who may read it reads nodes, the audit log and tokens of processes. SQLite gives the files beside it its mode."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        keep_to_owner(file)
+
+
 class SqliteDatabase:
     dialect = "sqlite"
 
@@ -119,6 +128,7 @@ class SqliteDatabase:
         self._locked_within_s = locked_within_s
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _keep_to_owner(path)
             self._writer = self._connect(path)
             self._writer.execute("PRAGMA journal_mode=WAL")
             self._writer.execute("PRAGMA synchronous=FULL")

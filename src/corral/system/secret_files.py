@@ -1,10 +1,19 @@
 """Secrets on disk: one file each, readable by its owner only, made once and whole."""
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
 from corral.core.errors import Unavailable
 from corral.system.disk import Disk
+
+log = structlog.get_logger()
+
+PRIVATE = ("keys", "artifacts")
+"""What a data directory holds that concerns nobody else."""
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_secret(disk: Disk, path: Path) -> str | None:
@@ -29,3 +38,28 @@ def ensure_secret(disk: Disk, path: Path, make: Callable[[], str]) -> str:
         secret = make()
         write_secret(disk, path, secret)
     return secret
+
+
+def keep_to_owner(path: Path) -> None:
+    """Takes other users' rights away; what is not there, or is another user's, is left."""
+    try:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & OTHERS and not path.is_symlink():
+            path.chmod(mode & ~OTHERS)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("data.readable_by_others", path=str(path), error=error.strerror)
+
+
+def keep_data_to_owner(data_dir: Path) -> None:
+    """A data directory that existed may be open to everyone, and is an administrator's choice; what is secret in it is
+    not."""
+    for name in PRIVATE:
+        keep_to_owner(data_dir / name)
+    try:
+        mode = stat.S_IMODE(data_dir.stat().st_mode)
+    except FileNotFoundError:
+        return
+    if mode & OTHERS:
+        log.warning("data.readable_by_others", path=str(data_dir), mode=f"{mode:o}", help=f"chmod 700 {data_dir}")
