@@ -12,6 +12,7 @@ from corral.core.observed import ObservedBackend
 from corral.core.operations import Order
 from corral.core.orders import (
     NodeState,
+    as_known,
     complete_digest,
     find_holds,
     pick_upgrades,
@@ -264,6 +265,11 @@ def test_the_beginning_of_a_digest_will_do(wanted: str, expected: str) -> None:
 
 
 def test_names_are_found_in_any_case() -> None:
+    node = state(FAMILY, replace(HAS_NEW, alias="Speech"))
+    assert [as_known(name, [node]) for name in ("ECHO", "ours@Cpu-Echo", "speech", "Other")] == [
+        "echo", "ours@cpu-echo", "Speech", "Other",
+    ]  # fmt: skip
+    assert as_known("LLAMA", [], [policy(backend="llama")]) == "llama"
     assert find_node(ALL, "FAST") is FAST
     assert find_node([*ALL, named("Fast")], "fast") is FAST, "the very name goes before"
 

@@ -65,7 +65,7 @@ def _say_held(policy: dict[str, Any]) -> str:
 
 def _find_policy(api: Api, wanted: str) -> str:
     policies = api.call("GET", "api", "policies")
-    named = [policy["id"] for policy in policies if wanted in (policy["id"], policy["backend"])]
+    named = [policy["id"] for policy in policies if wanted.lower() in (policy["id"], policy["backend"].lower())]
     found = named or [policy["id"] for policy in policies if policy["id"].startswith(wanted)]
     if len(found) > 1:
         raise Conflict(f"{wanted!r} fits {len(found)} policies; give the id of the one you mean")

@@ -16,6 +16,7 @@ from corral.core.observed import ObservedBackend
 from corral.core.operations import Admission, Order
 from corral.core.orders import (
     NodeState,
+    as_known,
     complete_digest,
     find_holds,
     newest_by_node,
@@ -167,7 +168,7 @@ class Fleet:
 
     async def _plan_upgrade(self, wanted: UpgradeWanted) -> _Plan:
         targeted = await self.read_targeted(wanted.target)
-        element = _as_known(wanted.element, targeted)
+        element = as_known(wanted.element, targeted)
         backend = plain_name(element)
         states = pick_upgrades(targeted, backend)
         if not states:
@@ -186,7 +187,7 @@ class Fleet:
 
     async def _plan_delete(self, wanted: DeleteWanted) -> _Plan:
         states, policies = await self.read_targeted(wanted.target), await self._policies.read_all()
-        backend = plain_name(_as_known(wanted.element, states, policies))
+        backend = plain_name(as_known(wanted.element, states, policies))
         known = any(policy.backend == backend for policy in policies) or any(
             state.find(backend) or state.newest.get(state.key_of(backend)) or state.told_to_have(backend)
             for state in states
@@ -202,7 +203,7 @@ class Fleet:
 
     async def _plan_rollback(self, wanted: RollbackWanted) -> _Plan:
         targeted = await self.read_targeted(wanted.target)
-        backend = plain_name(_as_known(wanted.element, targeted))
+        backend = plain_name(as_known(wanted.element, targeted))
         states = pick_holders(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to go back from")
@@ -337,19 +338,6 @@ def _by_source(element: str, states: Iterable[NodeState]) -> Mapping[Wish, list[
             source = Wish(element=element if key == plain else key)
         groups.setdefault(source, []).append(state)
     return groups
-
-
-def _as_known(element: str, states: Sequence[NodeState], policies: Sequence[Policy] = ()) -> str:
-    """As the fleet writes it, in whichever case it was asked for."""
-    gallery, at, name = element.rpartition("@")
-    known = {policy.backend for policy in policies}
-    for state in states:
-        known |= {*state.newest, *(backend.name for backend in state.backends or ())}
-        known |= {backend.alias for backend in state.backends or ()} - {""}
-    if name in known:
-        return element
-    alike = sorted(one for one in known if one.lower() == name.lower())
-    return f"{gallery}{at}{alike[0]}" if alike else element
 
 
 def plain_name(element: str) -> str:

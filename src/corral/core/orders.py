@@ -204,6 +204,19 @@ def find_holds(orders: Iterable[Order]) -> list[Wish]:
     return holds
 
 
+def as_known(element: str, states: Sequence[NodeState], policies: Sequence[Policy] = ()) -> str:
+    """As the fleet writes it, in whichever case it was asked for."""
+    gallery, at, name = element.rpartition("@")
+    known = {policy.backend for policy in policies}
+    for state in states:
+        known |= {*state.newest, *(backend.name for backend in state.backends or ())}
+        known |= {backend.alias for backend in state.backends or ()} - {""}
+    if name in known:
+        return element
+    alike = sorted(one for one in known if one.lower() == name.lower())
+    return f"{gallery}{at}{alike[0]}" if alike else element
+
+
 def complete_digest(wanted: str, states: Iterable[NodeState], backend: str) -> str:
     """The version that this digest, or the beginning of one, means on these nodes. One that none of them has is left as
     it is."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from corral.core.errors import InvalidInput
 from corral.core.load_plan import backend_of
+from corral.core.orders import as_known
 from corral.core.targets import Target
 from corral.core.uses import Use, describe_uses, find_uses
 from corral.frontend.fleet.service import FleetService
@@ -18,9 +19,10 @@ class BackendUses:
     async def read(self, element: str, target: Target) -> dict[str, Any]:
         """`models` with the replicas of each that stop, and the same in words."""
         models = {model.name: _backend(model) for model in await self._stores.models.read_all() if model.served}
+        states = await self._fleet.read_targeted(target)
         uses: list[Use] = find_uses(
-            await self._fleet.read_targeted(target),
-            element.rpartition("@")[2],
+            states,
+            as_known(element, states).rpartition("@")[2],
             models,
             await self._stores.replicas.read_all(),
         )

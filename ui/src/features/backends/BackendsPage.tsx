@@ -208,7 +208,7 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
   });
   if (reasons.length === 0) return null;
   return (
-    <section className={styles.notice} aria-label="Upgrades that cannot be checked">
+    <section className={styles.notice} aria-label="Versions that cannot be checked">
       <div>
         <strong>{plural(new Set(reasons.map(({ name }) => name)).size, "backend")} cannot be checked for upgrades</strong>
         <ul>
