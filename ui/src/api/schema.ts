@@ -689,7 +689,8 @@ export interface paths {
         post?: never;
         /**
          * Revoke Key
-         * @description Refused by this frontend from the answer on, by every other within five seconds.
+         * @description Refused by this frontend from the answer on, by every other within five seconds; within a minute by one that
+         *     has lost the store and the message bus.
          */
         delete: operations["revoke_key_api_keys__id_or_name__delete"];
         options?: never;
@@ -964,7 +965,8 @@ export interface paths {
         put?: never;
         /**
          * Cancel Operation
-         * @description From any frontend; what workers have begun is stopped there.
+         * @description From any frontend; what workers have begun is stopped there. What they have downloaded so far is kept for at
+         *     least a day, and a retry continues from it.
          */
         post: operations["cancel_operation_api_operations__operation_id__cancel_post"];
         delete?: never;
@@ -984,7 +986,7 @@ export interface paths {
         put?: never;
         /**
          * Pause Operation
-         * @description As cancel: a retry goes on with what was fetched so far.
+         * @description As cancel; a retry within a day continues with what was downloaded so far.
          */
         post: operations["pause_operation_api_operations__operation_id__pause_post"];
         delete?: never;
