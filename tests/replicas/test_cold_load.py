@@ -11,6 +11,9 @@ def test_a_question_to_a_cold_model_is_answered(herd: Herd) -> None:
     assert said.strip()
     [replica] = herd.ready("smollm2")
     assert (replica["state"], replica["replica_index"]) == ("loaded", 0)
+    [install] = admin.call("GET", "/api/operations/history").json()["operations"]
+    told = [install[field] for field in ("verb", "name", "actor", "cause", "outcome")]
+    assert told == ["install", "llama-cpp", "corral", "load of smollm2", "completed"], "nobody asked, so it is said"
 
 
 def test_loading_by_hand_and_unloading(herd: Herd) -> None:

@@ -79,3 +79,20 @@ def test_a_list_of_ids_has_few_lengths_and_no_id_too_many() -> None:
         assert set(padded) == ids
         assert len(padded) < 32_766, "more than a statement takes"
         assert count > 8192 or len(padded).bit_count() == 1
+
+
+async def test_an_install_that_a_load_needed_joins_the_history_once(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    for _ in range(2):
+        await stores.operations.note_install(
+            "o",
+            backend="echo",
+            node_id=node.id,
+            node_name="a",
+            variant="cpu-echo",
+            digest="sha256:1",
+            cause="load of m",
+        )
+    [noted] = await stores.operations.read_history()
+    assert (noted.verb, noted.backend, noted.cause, noted.state) == (Verb.INSTALL, "echo", "load of m", "completed")
+    assert [(one.node_name, one.status) for one in (await stores.operations.read_one("o")).nodes] == [("a", "success")]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from corral.bus.messages import (
     BlobPeer,
@@ -35,6 +36,8 @@ from corral.store.load_claims import Loaded
 from corral.store.models import StoredModel
 from corral.system.reach import seen_from_here
 
+log = structlog.get_logger()
+
 
 class Starting:
     def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
@@ -60,6 +63,8 @@ class Starting:
             await self._refuse_deleted(backend, node)
             raise LoadFailed(f"{node.name} could not start {model.name}: {reply.error}")
         process = reply.corral or StartedProcess(backend=backend)
+        if not isinstance(build, ObservedBackend):
+            await self._note_install(model.name, backend, build, node)
         protocol = process.protocol or LOCALAI_GRPC
         if reply.address:
             _check_own_address(reply.address, node)
@@ -81,6 +86,21 @@ class Starting:
             load_ms=int((self._tools.clock.monotonic_s() - began_s) * 1000),
             device=device_class(node),
         )
+
+    async def _note_install(self, model: str, backend: str, build: Build, node: Node) -> None:
+        """Nobody asked for it by name, and whoever looks at what was changed on the node should find it."""
+        try:
+            await self._tools.stores.operations.note_install(
+                self._tools.ids.uuid(),
+                backend=backend,
+                node_id=node.id,
+                node_name=node.name,
+                variant=build.variant,
+                digest=build.digest,
+                cause=f"load of {model}",
+            )
+        except CorralError as error:  # the load has done its part, and goes on
+            log.warning("load.install_not_noted", model=model, backend=backend, node=node.name, error=str(error))
 
     async def _load_grpc(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> None:
         if self._tools.grpc is None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
-from corral.core.intents import Intent, IntentState, with_last_error
+from corral.core.intents import Intent, IntentState, Verb, with_last_error
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, Order
+from corral.core.targets import Target
 from corral.store.admission import find_rivals
 from corral.store.database import Database, Tx
 from corral.store.events import append_event, tell_nodes
@@ -19,7 +20,13 @@ from corral.store.intent_rows import (
     show_ended,
     touch_operations,
 )
-from corral.store.operation_rows import SELECT_OPERATION, read_asker_rows, read_operation_row, read_progress_rows
+from corral.store.operation_rows import (
+    SELECT_OPERATION,
+    encode_target,
+    read_asker_rows,
+    read_operation_row,
+    read_progress_rows,
+)
 from corral.store.policies import bring_policy_back, take_policy_back
 from corral.store.rows import places
 from corral.store.version_holds import bring_holds_back, take_holds_back
@@ -79,6 +86,40 @@ class OperationStore:
             return [read_operation_row(row, progress.get(row["id"], ())) for row in rows]
 
         return await self._database.read(body)
+
+    async def note_install(
+        self, operation_id: str, *, backend: str, node_id: str, node_name: str, variant: str, digest: str, cause: str
+    ) -> None:
+        """An install that nobody asked for and a load needed. It is done, so it only joins the history. Once for each
+        id."""
+
+        async def body(tx: Tx) -> None:
+            if await tx.fetch_one("SELECT id FROM operations WHERE id = $1", operation_id) is not None:
+                return
+            await tx.execute(
+                "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
+                " request_hash, state, cancel_wanted, error, created_at, changed_at, finished_at)"
+                " VALUES ($1, $2, $3, $3, $4, $5, 0, 'corral', $6, '', '', 'completed', false, '', now_ms(), now_ms(),"
+                " now_ms())",
+                operation_id,
+                Verb.INSTALL.value,
+                backend,
+                node_id,
+                encode_target(Target(nodes=(node_id,))),
+                cause,
+            )
+            await tx.execute(
+                "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
+                " file_name, percentage, sequence, attempts, changed_at)"
+                " VALUES ($1, $2, $3, 'success', '', $4, $5, '', '', 100, 0, 0, now_ms())",
+                operation_id,
+                node_id,
+                node_name,
+                variant,
+                digest,
+            )
+
+        await self._database.write(body)
 
     async def read_history(self, *, limit: int = HISTORY_MOST) -> list[Operation]:
         """Ended ones, newest first, without their nodes."""
