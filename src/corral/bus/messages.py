@@ -53,6 +53,9 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Refused by a backend that does not know them."""
     wishes: Options = {}
     """Passed over by a backend that does not know them: of what is installed only the worker knows the options."""
+    files: Texts | None = None
+    """What the process may read in the worker's models directory: files and directories, by name. None, as from a
+    LocalAI frontend, means all that is kept under the model's own name."""
     generation: Count | None = None
     """Of the row that wants the process: what `given_away` in a heartbeat's answer is compared with."""
 

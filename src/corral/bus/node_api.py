@@ -42,6 +42,9 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu_flags: Words | None = None
     gpus: Annotated[list[GpuFacts], msgspec.Meta(max_length=64)] = []
     capability_reason: LongText | None = None
+    isolation: ShortText | None = None
+    """How far its backends are contained: `full`, `partial` or `none`."""
+    isolation_reason: LongText | None = None
     problems: Problems = []
 
 

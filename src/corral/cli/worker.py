@@ -58,6 +58,7 @@ def _real_world() -> "World":
     from corral.worker.areas import Area
     from corral.worker.hardware import Roots
     from corral.worker.processes.groups import find_groups
+    from corral.worker.processes.isolation import find_isolation
     from corral.worker.processes.local import LocalProcesses
     from corral.worker.world import World
 
@@ -73,6 +74,7 @@ def _real_world() -> "World":
         open_processes=lambda settings, nvml: LocalProcesses(
             settings, groups=find_groups(), clock=clock, ids=ids, nvml=nvml
         ),
+        find_isolation=find_isolation,
         hardware=lambda models: Roots(disk=models),
         environment=dict(os.environ),
     )

@@ -25,7 +25,7 @@ from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
 from corral.core.addresses import check_address
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.load_jobs import LoadState
-from corral.core.load_plan import EngineStart, backend_of, capacity_of, plan_engine
+from corral.core.load_plan import EngineStart, backend_of, capacity_of, plan_engine, plan_weights
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import Replica
@@ -56,7 +56,7 @@ class Starting:
             model_id=model.name,
             replica_index=replica.slot,
             op_id=self._op_id,
-            corral=_extras(build, engine, peers, generation=replica.generation),
+            corral=_extras(build, engine, peers, files=_files_of(model), generation=replica.generation),
         )
         reply = decode(await self._line.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
@@ -143,13 +143,19 @@ def _check_own_address(address: str, node: Node) -> None:
         raise LoadFailed(f"{node.name} started it at an address that cannot be its own: {error}") from error
 
 
+def _files_of(model: StoredModel) -> list[str]:
+    """All that the process may read of the models directory."""
+    plan = plan_weights(model.config)
+    return sorted({*plan.names, *(file.filename for file in plan.files)})
+
+
 def _known_options(build: Build) -> frozenset[str]:
     manifest: Any = msgspec.json.decode(build.manifest) if build.manifest else {}
     return frozenset(manifest.get("options") or ())
 
 
 def _extras(
-    build: Build | ObservedBackend, engine: EngineStart, peers: list[BlobPeer], *, generation: int
+    build: Build | ObservedBackend, engine: EngineStart, peers: list[BlobPeer], *, files: list[str], generation: int
 ) -> CommandExtras:
     start = StartOptions(
         model=engine.model,
@@ -157,6 +163,7 @@ def _extras(
         context=engine.context,
         slots=engine.slots,
         embeddings=engine.embeddings,
+        files=files,
         generation=generation,
     )
     if isinstance(build, ObservedBackend):

@@ -52,6 +52,8 @@ class ProcessSpec:
     directory: str | None = None  # where it starts; None means a private, empty one
     host: str = "127.0.0.1"  # where it is told to listen
     user: str | None = None  # run as this user; needs root
+    reads: tuple[str, ...] = ()  # files and directories of its model
+    exchange: tuple[str, ...] = ()  # directories with files it is told the names of, to read or to write
     labels: Mapping[str, str] = field(default_factory=dict)  # facts the caller wants back after a restart
     generation: int | None = field(default=None, compare=False)  # of the last order that wanted exactly this process
 
@@ -84,6 +86,7 @@ class ProcessRecord:
     launched_ms: int
     group: str | None = None  # the directory of its control group
     directory_id: tuple[int, int] | None = None  # device and inode of the directory it was started from
+    reads_ids: tuple[tuple[int, int] | None, ...] | None = None  # the same of what its spec lets it read
     wanted: Literal["running", "stopped"] = "running"
     reason: str = ""
     was_ready: bool = False

@@ -1,7 +1,7 @@
 """What each role can be told."""
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -22,6 +22,7 @@ from corral.settings.values import (
     MirrorMap,
     NameList,
     NetworkList,
+    PathGrants,
     PortRange,
     Secret,
     StoreUrl,
@@ -300,7 +301,14 @@ class WorkerSettings(StorageSettings, SourceSettings):
     """Ports backends may listen on. Those this machine hands out to outgoing connections are left out."""
     backend_user: BackendUser | None = None
     """Run backends as this user of the system, or each as a user of its own from a range of numbers nobody else has
-    (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root."""
+    (`200000-203999`, at least as many as there are backend ports). Needs a worker that runs as root. Default: a worker
+    that runs as root gives each backend a user of its own; another one runs them as itself."""
+    backend_isolation: Literal["auto", "required", "off"] = "auto"
+    """Whether backends are kept to their own files, away from keys, other models and other backends: as well as this
+    machine can (auto), or they are not started where it cannot (required), or not at all (off)."""
+    backend_paths: PathGrants = ()
+    """Further files and directories of this machine that backends may read, separated by commas; with `:rw` behind a
+    path they may write there too: `/srv/voices,/srv/scratch:rw`."""
     backend_environment: NameList = ()
     """Further environment variables of this worker that backends get to see, separated by commas."""
     backend_restarts: Annotated[int, Field(ge=0, le=1000)] = 5

@@ -243,6 +243,17 @@ VramBudget = Annotated[str, AfterValidator(_check_budget)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 
 
+def _check_path_grants(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not value.startswith("/") or value.removesuffix(WRITABLE) in ("", "/"):
+            raise ValueError(f"{value!r} is not an absolute path of a file or directory below /")
+    return values
+
+
+WRITABLE = ":rw"
+PathGrants = Annotated[NameList, AfterValidator(_check_path_grants)]
+
+
 def _check_scheme(value: str, *schemes: str) -> None:
     scheme, _, rest = value.partition("://")
     if scheme not in schemes or not rest:

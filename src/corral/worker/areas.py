@@ -16,6 +16,8 @@ from corral.core.errors import InvalidInput, NotFound
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
+_SHARED_DIRECTORY = stat.S_ISGID | stat.S_ISVTX | 0o730  # a group may put and open files there, and list none
+_SHARED_FILE = 0o660
 MOST_LISTED = 100_000
 
 
@@ -44,6 +46,12 @@ class Area:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def share_with(self, group: int) -> None:
+        """Backends that run as users of their own have this group: they may read and write the files they are told the
+        names of. What is made below inherits it."""
+        os.fchown(self._fd, -1, group)
+        os.fchmod(self._fd, _SHARED_DIRECTORY)
 
     def path(self, key: str) -> Path:
         """For telling where a file is, never for opening it."""
@@ -136,6 +144,8 @@ def open_regular(directory: int, name: str, flags: int) -> FileIO:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OutsideArea(f"{name!r} is not a file")
+    if flags & os.O_CREAT and _is_shared(directory):
+        os.fchmod(fd, _SHARED_FILE)
     return FileIO(fd, "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r")
 
 
@@ -144,11 +154,23 @@ def _open_directory(name: str, inside: int, *, create: bool) -> int:
         if create:
             with contextlib.suppress(FileExistsError):  # a directory, or something the next line refuses
                 os.mkdir(name, 0o755, dir_fd=inside)
-        return os.open(name, _DIRECTORY, dir_fd=inside)
+        fd = os.open(name, _DIRECTORY, dir_fd=inside)
+        if create and _is_shared(inside) and not _is_shared(fd, as_in=inside):
+            os.fchown(fd, -1, os.fstat(inside).st_gid)
+            os.fchmod(fd, _SHARED_DIRECTORY)
+        return fd
     except FileNotFoundError:
         raise NotFound(f"there is no directory {name!r}") from None
     except OSError as error:
         raise _refused(name, error) from error
+
+
+def _is_shared(directory: int, *, as_in: int | None = None) -> bool:
+    """`as_in`: with the same group as that directory, and by the same rights."""
+    status = os.fstat(directory)
+    if as_in is None:
+        return bool(status.st_mode & stat.S_ISGID)
+    return (stat.S_IMODE(status.st_mode), status.st_gid) == (_SHARED_DIRECTORY, os.fstat(as_in).st_gid)
 
 
 def _refused(name: str, error: OSError) -> Exception:

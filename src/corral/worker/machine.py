@@ -12,6 +12,7 @@ from corral.core.errors import Unavailable
 from corral.core.hardware import Hardware
 from corral.settings.roles import WorkerSettings
 from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
+from corral.worker.processes.isolation import Isolation
 from corral.worker.world import World
 
 
@@ -20,6 +21,7 @@ class Machine:
     roots: Roots
     hardware: Hardware
     capability: Capability
+    isolation: Isolation
 
     def facts(self) -> NodeFacts:
         return NodeFacts(
@@ -41,6 +43,8 @@ class Machine:
                 for gpu in self.hardware.gpus
             ],
             capability_reason=self.capability.reason,
+            isolation=self.isolation.level,
+            isolation_reason=self.isolation.describe(),
             problems=[problem[:1000] for problem in self.hardware.problems[:64]],
         )
 
@@ -80,4 +84,5 @@ async def read_machine(settings: WorkerSettings, world: World) -> Machine:
     if settings.capability:
         environment["LOCALAI_FORCE_META_BACKEND_CAPABILITY"] = settings.capability
     facts = await asyncio.to_thread(read_capability_facts, roots, hardware, environment)
-    return Machine(roots, hardware, pick_capability(facts))
+    isolation = await asyncio.to_thread(world.find_isolation, settings.backend_isolation)
+    return Machine(roots, hardware, pick_capability(facts), isolation)

@@ -22,6 +22,7 @@ from corral.worker.frontend_client import FrontendClient
 from corral.worker.identity import read_identity, settle_identity
 from corral.worker.machine import read_machine
 from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
+from corral.worker.processes.isolation import Isolation
 from corral.worker.replicas import Replicas
 from corral.worker.reports import Reporting
 from corral.worker.starting import StartSettings
@@ -91,7 +92,10 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
         machine = await read_machine(settings, world)
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
-        async with open_workshop(settings, world, capability=machine.capability.token, nvml=nvml) as workshop:
+        tell_isolation(machine.isolation)
+        async with open_workshop(
+            settings, world, capability=machine.capability.token, nvml=nvml, isolation=machine.isolation
+        ) as workshop:
             membership = Membership(
                 settings,
                 FrontendClient(identity.join, world.call_frontend),
@@ -107,6 +111,11 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
             )
             worker = Worker(settings, world, membership, workshop, listen_on=host, advertise=advertise)
             await worker.run(listener)
+
+
+def tell_isolation(isolation: Isolation) -> None:
+    tell = log.info if isolation.level == "full" else log.warning
+    tell("worker.backend_isolation", level=isolation.level, reason=isolation.describe())
 
 
 UNKNOWN_THERE = "the fleet no longer knows this machine (it was removed, or the records were lost)"
@@ -239,6 +248,7 @@ class Worker:
         workshop = self._workshop
         starting = StartSettings(
             host=self._listen_on,
+            files=self._workshop.model_paths,
             user=self._settings.backend_user,
             shared_token=self._shared_token() if localai else None,
         )

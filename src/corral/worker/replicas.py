@@ -13,7 +13,14 @@ from corral.worker.backends import Stopped as StoppedKeys
 from corral.worker.grpc_backend import free_model
 from corral.worker.processes.supervisor import Running, Supervisor
 from corral.worker.progress import ProgressFeed
-from corral.worker.starting import StartSettings, plan_process, prepare_directory, process_key, version_id
+from corral.worker.starting import (
+    StartSettings,
+    plan_process,
+    prepare_directory,
+    prepare_places,
+    process_key,
+    version_id,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +45,9 @@ class Replicas:
         start = request.corral.start if request.corral is not None else None
         if start is not None and pin in (None, version_id(version)):
             wanted = self._plan(version, request)
-            if wanted.command != running.spec.command:
+            if (wanted.command, wanted.reads) != (running.spec.command, running.spec.reads):
                 return None
-        return running
+        return running if self.supervisor.reads_current_files(running.spec.key) else None
 
     async def ensure(self, request: InstallRequest, *, feed: ProgressFeed | None = None) -> Running:
         """Installs what is missing, clears away what does not fit, starts, and answers when it is ready."""
@@ -59,6 +66,7 @@ class Replicas:
                 raise Unavailable(f"{version.name} was removed before it could be started; ask again")
             vulkan = await asyncio.to_thread(prepare_directory, current, self.disk)
             spec = self._plan(current, request, vulkan)
+            await asyncio.to_thread(prepare_places, spec, self.settings, self.disk)
             await self._clear(spec, reason="it is started anew" if request.force else "it does not fit any more")
             life = await self.supervisor.begin(spec)
         return await self.supervisor.until_ready(life)
@@ -68,7 +76,8 @@ class Replicas:
         view = self.supervisor.get(spec.key)
         if view is None or isinstance(view.state, Failed | Stopped):
             return
-        if view.spec != spec or self.supervisor.is_outdated(spec.key):
+        outdated = self.supervisor.is_outdated(spec.key) or not self.supervisor.reads_current_files(spec.key)
+        if view.spec != spec or outdated:
             await self.supervisor.stop(spec.key, reason=reason, before=free_model)
 
     def _plan(self, version: InstalledVersion, request: InstallRequest, vulkan: tuple[str, ...] = ()) -> ProcessSpec:

@@ -1,7 +1,10 @@
 """From an installed version and a request to the process the supervisor is to run."""
 
+import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartRequest, plan_start
 from corral.bus.messages import StartOptions
@@ -9,6 +12,7 @@ from corral.core.errors import InvalidInput
 from corral.core.processes import Fill, ProcessKey, ProcessSpec, Readiness
 from corral.settings.values import is_loopback_host
 from corral.system import Disk
+from corral.worker.areas import OutsideArea, split_key
 from corral.worker.grpc_backend import TOKEN_VARIABLE
 from corral.worker.system_backends import SYSTEM
 
@@ -20,9 +24,42 @@ _FIELDS = ("{port}", "{host}", "{token}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPaths:
+    """Where files lie that backends are told of. Pure: whether they are there is seen at the start."""
+
+    models: str
+    own_name: tuple[str, ...] = ()
+    """Directories in which what belongs to a model may be kept under its name."""
+    exchange: tuple[str, ...] = ()
+    """Directories of files that belong to one request, with names nobody guesses."""
+    private: tuple[str, ...] = ()
+    """Of Corral's: nothing in them is a model's, except below `models`."""
+
+    def of_model(self, model: str, start: StartOptions | None) -> tuple[str, ...]:
+        options = start or StartOptions()
+        names = [os.path.join(self.models, name) for name in options.files or () if _is_name(name)]
+        if options.files is None and _is_name(model):
+            names += [os.path.join(place, model) for place in self.own_name]
+        told = [options.model, *options.options.values(), *options.wishes.values()]
+        names += [os.path.normpath(path) for path in told if path.startswith("/")]
+        return tuple(sorted({name for name in names if self._may_be_read(name)}))
+
+    def _may_be_read(self, path: str) -> bool:
+        in_models = path.startswith(f"{self.models}/")
+        return in_models or not any(path == one or path.startswith(f"{one}/") for one in (*self.private, self.models))
+
+
+def _is_name(name: str) -> bool:
+    with contextlib.suppress(OutsideArea):
+        return not name.startswith("/") and bool(split_key(name))
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
     host: str
     """Where backends listen."""
+    files: ModelPaths = ModelPaths(models="/nonexistent")
     user: str | None = None
     shared_token: str | None = field(default=None, repr=False)
     """LocalAI's frontends know one token for every process of the fleet; None gives each process its own."""
@@ -98,6 +135,8 @@ def plan_process(
         directory=str(command.working_dir),
         host=settings.host,
         user=settings.user,
+        reads=settings.files.of_model(model, start),
+        exchange=settings.files.exchange if manifest.protocol == "localai-grpc" else (),
         labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
         generation=generation,
     )
@@ -121,6 +160,14 @@ def _refuse_fields(options: StartOptions) -> None:
     values = (options.model, options.model_name, *options.options.values(), *options.wishes.values())
     if any(name in value for name in _FIELDS for value in values):
         raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
+
+
+def prepare_places(spec: ProcessSpec, settings: StartSettings, disk: Disk) -> None:
+    """Blocking. A LocalAI frontend sends a model's files when its process runs already; what a process may read is
+    settled when it starts, so the directory has to be there before."""
+    own = {os.path.join(place, spec.labels["model"]) for place in settings.files.own_name}
+    for path in (*spec.exchange, *(path for path in spec.reads if path in own)):
+        disk.make_directory(Path(path), private=False)
 
 
 def prepare_directory(version: InstalledVersion, disk: Disk) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from corral.core.ports import PortSpan
 from corral.core.processes import ProcessView
 from corral.core.restarts import RestartPolicy
 from corral.settings.roles import WorkerSettings
+from corral.settings.values import WRITABLE
 from corral.system import Clock, Ids
 from corral.system.buckets import BucketSettings, open_bucket
 from corral.system.http_put import put_file
@@ -32,15 +33,18 @@ from corral.worker.jobs import Jobs
 from corral.worker.leases import Leases
 from corral.worker.ledger import Ledger
 from corral.worker.models import ModelFiles
+from corral.worker.processes.confinement import shared_group
+from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.local import LocalSettings
 from corral.worker.processes.ports import Ports, read_port_pool
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.reports import Reporter
 from corral.worker.requests import RequestReader
-from corral.worker.storage import STALL_S, SharedStorage
+from corral.worker.starting import ModelPaths
+from corral.worker.storage import STALL_S, TEMPORARY, SharedStorage
 from corral.worker.system_backends import read_system_backends
 from corral.worker.tidying import tidy_always
-from corral.worker.web.files import FileAreas
+from corral.worker.web.files import EPHEMERAL, FileAreas
 from corral.worker.world import Fetch, World
 
 log = structlog.get_logger()
@@ -57,6 +61,7 @@ class Workshop:
     models: ModelFiles
     files: FileAreas
     cache: Area
+    model_paths: ModelPaths
     storage: SharedStorage | None
     http_token: str = field(repr=False)
     blob_token: str = field(repr=False)
@@ -64,12 +69,12 @@ class Workshop:
 
 @asynccontextmanager
 async def open_workshop(
-    settings: WorkerSettings, world: World, *, capability: str, nvml: Nvml | None
+    settings: WorkerSettings, world: World, *, capability: str, nvml: Nvml | None, isolation: Isolation
 ) -> AsyncIterator[Workshop]:
     """Leaving the block leaves the processes running; `Supervisor.stop_all` ends them."""
     try:
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as tasks:
-            yield await _open(settings, world, opened, tasks, capability=capability, nvml=nvml)
+            yield await _open(settings, world, opened, tasks, capability=capability, nvml=nvml, isolation=isolation)
             raise _Leaving
     except* _Leaving:
         log.debug("worker.workshop_left")
@@ -87,11 +92,12 @@ async def _open(
     *,
     capability: str,
     nvml: Nvml | None,
+    isolation: Isolation,
 ) -> Workshop:
     data_dir = settings.data_dir
     artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings, world.environment)))
     news, untidy = asyncio.Event(), asyncio.Event()
-    supervisor = _supervisor(settings, world, tasks, news, nvml)
+    supervisor = _supervisor(settings, world, tasks, news, nvml, isolation)
     backends = Backends(
         artifacts,
         supervisor,
@@ -112,6 +118,9 @@ async def _open(
     areas = _areas(opened, data_dir, world, settings.files_quota_bytes)
     cache = world.open_area(data_dir / "cache")
     opened.callback(cache.close)
+    group = shared_group(isolation, settings.backend_user)
+    if group is not None:
+        _share(areas, cache, world, group)
     return Workshop(
         artifacts=artifacts,
         supervisor=supervisor,
@@ -128,20 +137,66 @@ async def _open(
         models=ModelFiles(areas.models, artifacts, Jobs(tasks), untidy.set),
         files=areas,
         cache=cache,
+        model_paths=_model_paths(settings, areas, cache),
         storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
         http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
         blob_token=ensure_secret(world.disk, data_dir / "blob.token", world.ids.token),
     )
 
 
+def _model_paths(settings: WorkerSettings, areas: FileAreas, cache: Area) -> ModelPaths:
+    return ModelPaths(
+        models=str(areas.models.root),
+        own_name=(str(areas.models.root), str(cache.root / "models")),
+        exchange=(
+            *(str(area.root) for area in (areas.staging, areas.data)),
+            *(str(cache.root / name) for name in _IN_CACHE),
+        ),
+        private=tuple(str(path.resolve()) for path in _private(settings)),
+    )
+
+
+_IN_CACHE = (EPHEMERAL, TEMPORARY, "data")
+"""Where shared storage keeps what is no model's."""
+
+
+def _share(areas: FileAreas, cache: Area, world: World, group: int) -> None:
+    areas.data.share_with(group)
+    areas.staging.share_with(group)
+    for name in _IN_CACHE:
+        part = world.open_area(cache.root / name)
+        part.share_with(group)
+        part.close()
+
+
+def _private(settings: WorkerSettings) -> tuple[Path, ...]:
+    """With a `corral up` around it, its keys and store as well."""
+    above = settings.data_dir.parent
+    return (above,) if (above / "keys").is_dir() else (settings.data_dir,)
+
+
 def _supervisor(
-    settings: WorkerSettings, world: World, tasks: asyncio.TaskGroup, news: asyncio.Event, nvml: Nvml | None
+    settings: WorkerSettings,
+    world: World,
+    tasks: asyncio.TaskGroup,
+    news: asyncio.Event,
+    nvml: Nvml | None,
+    isolation: Isolation,
 ) -> Supervisor:
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
-    if settings.backend_user is not None:
+    if shared_group(isolation, settings.backend_user) is not None and not isolation.mounts:
         world.disk.let_through(settings.data_dir)  # backends walk to their version
-    local = LocalSettings(state=state, environment=world.environment, pass_on=settings.backend_environment)
+    paths = settings.backend_paths
+    local = LocalSettings(
+        state=state,
+        environment=world.environment,
+        pass_on=settings.backend_environment,
+        isolation=isolation,
+        private=_private(settings),
+        readable=tuple(path for path in paths if not path.endswith(WRITABLE)),
+        writable=tuple(path.removesuffix(WRITABLE) for path in paths if path.endswith(WRITABLE)),
+    )
     processes = world.open_processes(local, nvml)
     ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
 

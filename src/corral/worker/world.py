@@ -17,6 +17,7 @@ from corral.system import Clock, Disk, Ids
 from corral.system.http_call import HttpCall
 from corral.worker.areas import Area
 from corral.worker.hardware import Nvml, Roots
+from corral.worker.processes.isolation import Isolation, IsolationSetting
 from corral.worker.processes.local import LocalSettings
 from corral.worker.processes.port import Processes
 
@@ -83,6 +84,8 @@ class World:
     """A directory that strangers name files in."""
     open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]
     open_processes: Callable[[LocalSettings, Nvml | None], Processes]
+    find_isolation: Callable[[IsolationSetting], Isolation]
+    """Blocking: what this machine can do to keep backends to their own files."""
     hardware: Callable[[Path], Roots]
     """Where to look for what the machine is made of; the path is on the file system that models lie on."""
     environment: Mapping[str, str] = field(repr=False)

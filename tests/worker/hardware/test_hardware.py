@@ -20,6 +20,7 @@ from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.machine import read_memory
 from corral.worker.hardware.nvml import GpuMemory
 from corral.worker.machine import Machine as WorkerMachine
+from corral.worker.processes.isolation import Isolation
 
 GIB = 1 << 30
 MEMINFO_64_GIB = "MemTotal:       67108864 kB\nMemFree:         1000000 kB\nMemAvailable:   50331648 kB\n"
@@ -246,7 +247,8 @@ def test_a_machine_without_gpu_has_no_problem_to_report(machine: Machine) -> Non
 async def test_who_registers_again_tells_what_is_free_now(machine: Machine) -> None:
     roots = machine({})
     hardware = read_hardware(roots)
-    worker = WorkerMachine(roots, hardware, pick_capability(read_capability_facts(roots, hardware, {})))
+    capability = pick_capability(read_capability_facts(roots, hardware, {}))
+    worker = WorkerMachine(roots, hardware, capability, Isolation())
     machine({"/proc/meminfo": MEMINFO_64_GIB.replace("50331648", "1048576")})
     again = await worker.read_again()
     assert (hardware.memory.available_bytes, again.hardware.memory.available_bytes) == (48 * GIB, GIB)

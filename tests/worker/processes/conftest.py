@@ -17,6 +17,7 @@ from corral.core.processes import Fill, ProcessKey, ProcessSpec, ProcessView, Re
 from corral.core.restarts import RestartPolicy
 from corral.system import SystemClock, SystemIds
 from corral.worker.processes.groups import Groups, GroupsV1, GroupsV2, find_groups
+from corral.worker.processes.isolation import IsolationSetting, find_isolation
 from corral.worker.processes.local import LocalProcesses, LocalSettings
 from corral.worker.processes.logs import LogLimits
 from corral.worker.processes.ports import Ports
@@ -59,9 +60,17 @@ class Bench:
     grace_s: float = 1.0
     stop_within_s: float = 20.0
     ports: Ports | None = None
+    isolation: IsolationSetting = "auto"
 
     def processes(self) -> LocalProcesses:
-        settings = LocalSettings(state=self.state, environment=self.environment, log_limits=self.log_limits)
+        settings = LocalSettings(
+            state=self.state,
+            environment=self.environment,
+            isolation=find_isolation(self.isolation),
+            private=(self.state,),
+            readable=(str(SERVER.parent),),
+            log_limits=self.log_limits,
+        )
         return LocalProcesses(settings, groups=self.groups, clock=SystemClock(), ids=SystemIds())
 
     @contextlib.asynccontextmanager

@@ -51,6 +51,9 @@ class LocalProcess:
     def is_current(self) -> bool:
         return self.record.directory_id == read_directory_id(self.record.spec)
 
+    def reads_current_files(self) -> bool:
+        return self.record.reads_ids is None or self.record.reads_ids == read_file_ids(self.record.spec)
+
     async def wait(self) -> Exit:
         """Until the keeper is gone, which is a moment after the main process."""
         await self._keeper_gone()
@@ -150,8 +153,17 @@ def read_directory_id(spec: ProcessSpec) -> tuple[int, int] | None:
     """None for a process with a private directory, and for one whose directory is gone."""
     if spec.directory is None:
         return None
+    return _id_of(spec.directory)
+
+
+def read_file_ids(spec: ProcessSpec) -> tuple[tuple[int, int] | None, ...]:
+    """Rules are about files, not about names: one that takes the place of another is a stranger."""
+    return tuple(_id_of(path) for path in spec.reads)
+
+
+def _id_of(path: str) -> tuple[int, int] | None:
     try:
-        status = os.stat(spec.directory)
+        status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino

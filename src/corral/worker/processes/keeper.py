@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # typing alone would double the time it takes to start
     from collections.abc import Callable
     from typing import NoReturn
 
-ORDER_NAMES = ("run_dir", "log_dir", "directory", "user", "groups", "oom_score", "rotate_bytes", "rotate_count")
+ORDER_NAMES = ("run_dir", "log_dir", "directory", "groups", "oom_score", "rotate_bytes", "rotate_count")
 ORDERS_END = "end of orders"
 LINE_BYTES = 8192  # a longer line is broken, so that no backend makes us hold more
 PIPE_BYTES = 1 << 20
@@ -56,13 +56,14 @@ class Orders:
             sys.exit("the worker was killed while it gave its orders; nothing is started")
         named = dict(zip(ORDER_NAMES, fields, strict=False))
         self.run_dir, self.log_dir, self.directory = named["run_dir"], named["log_dir"], named["directory"]
-        self.user = [int(part) for part in named["user"].split(",") if part]  # uid, gid, other gids
         self.groups = [part for part in named["groups"].split("\n") if part]
         self.oom_score = named["oom_score"]
         self.rotate_bytes, self.rotate_count = int(named["rotate_bytes"]), max(1, int(named["rotate_count"]))
         rest = fields[len(ORDER_NAMES) :]
         count = int(rest[0])
-        self.command = rest[1 : 1 + count]
+        self.command, rest = rest[1 : 1 + count], rest[1 + count :]
+        count = int(rest[0])
+        self.confinement = rest[1 : 1 + count]  # how it is kept to its own files: see confine.py
         self.environment = dict(part.partition("=")[::2] for part in rest[1 + count :])
 
 
@@ -264,6 +265,17 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def load_confine() -> Callable[[list[str]], None]:
+    """From the file beside this one, which no path leads to: we run isolated."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    try:
+        import confine  # type: ignore[import-not-found]
+    finally:
+        del sys.path[0]
+    found: Callable[[list[str]], None] = confine.confine
+    return found
+
+
 def run_child(orders: Orders, go: int, status: int, outputs: tuple[int, int]) -> NoReturn:
     """In the child: everything up to the backend's first instruction. Never returns."""
     try:
@@ -283,11 +295,8 @@ def run_child(orders: Orders, go: int, status: int, outputs: tuple[int, int]) ->
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)
         os.umask(0o077)
-        if orders.user:
-            uid, gid, *others = orders.user
-            os.setgroups(others)
-            os.setgid(gid)
-            os.setuid(uid)
+        if orders.confinement:
+            load_confine()(orders.confinement)
         os.chdir(orders.directory)
         os.closerange(3, status)  # the lock above all: it must end with the keeper
         os.closerange(status + 1, 1 << 16)

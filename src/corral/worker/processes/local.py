@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import grp
 import os
-import pwd
 import select
 import shutil
 import signal
@@ -17,13 +15,15 @@ import structlog
 
 from corral.core.errors import InvalidInput, Unavailable
 from corral.core.processes import Fill, ProcessRecord, ProcessSpec, TreeUsage
-from corral.settings.values import span_of
 from corral.system import Clock, Ids
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.processes import keeper as keeper_program
+from corral.worker.processes.confinement import plan_confinement
 from corral.worker.processes.environment import plan_environment
+from corral.worker.processes.grants import Reach
 from corral.worker.processes.groups import Group, Groups, open_group
-from corral.worker.processes.handle import LocalProcess, read_directory_id
+from corral.worker.processes.handle import LocalProcess, read_directory_id, read_file_ids
+from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.logs import LogLimits, ProcessLogs
 from corral.worker.processes.port import Process
 from corral.worker.processes.records import RecordDirectory, Records, Started, read_boot_id
@@ -41,6 +41,10 @@ class LocalSettings:
     state: Path
     environment: Mapping[str, str] = field(repr=False)  # the worker's own; a few names of it are passed on
     pass_on: tuple[str, ...] = ()  # further names the administrator lets through
+    isolation: Isolation
+    private: tuple[Path, ...] = ()  # directories of Corral's, of which a backend reaches only what is its own
+    readable: tuple[str, ...] = ()  # what the administrator lets backends reach besides
+    writable: tuple[str, ...] = ()
     log_limits: LogLimits = field(default_factory=LogLimits)
     oom_score: int = 500  # when memory runs out, a backend goes before the worker
 
@@ -53,6 +57,12 @@ class LocalProcesses:
         self._records = Records(settings.state / "processes")
         self._boot_id = read_boot_id()
         self.logs = ProcessLogs(settings.state / "logs", settings.log_limits)
+        self._reach = Reach(
+            private=tuple(os.path.realpath(path) for path in (settings.state, *settings.private)),
+            readable=settings.readable,
+            writable=settings.writable,
+            environment=settings.environment,
+        )
 
     async def launch(self, spec: ProcessSpec, *, port: int, restarts: int, crashes_s: Sequence[float]) -> LocalProcess:
         record = ProcessRecord(
@@ -62,6 +72,7 @@ class LocalProcesses:
             port=port,
             boot_id=self._boot_id,
             directory_id=read_directory_id(spec),
+            reads_ids=read_file_ids(spec),
             launched_ms=self._clock.now_ms(),
             restarts=restarts,
             crashes_s=tuple(crashes_s),
@@ -83,14 +94,13 @@ class LocalProcesses:
         return await asyncio.to_thread(read)
 
     def _launch(self, record: ProcessRecord) -> LocalProcess:
-        user = _find_user(record.spec, record.port)
         directory = self._records.make(record.marker)
         group = self._make_group(record.marker)
         try:
             if group is not None:
                 record = replace(record, group=str(group.directory))
             directory.write(record)
-            orders = self._orders(record, directory, user, group)
+            orders = self._orders(record, directory, group)
             _start_keeper(directory, record.marker, orders, self._settings.environment)
         except BaseException:
             self._abandon(directory, group)
@@ -116,14 +126,11 @@ class LocalProcesses:
             log.warning("process.group_refused", error=str(problem))
             return None
 
-    def _orders(
-        self, record: ProcessRecord, directory: RecordDirectory, user: "_User | None", group: Group | None
-    ) -> bytes:
+    def _orders(self, record: ProcessRecord, directory: RecordDirectory, group: Group | None) -> bytes:
         spec = record.spec
-        home = directory.path / "home"
-        home.mkdir(mode=0o700)
-        if user is not None:
-            os.chown(home, user.uid, user.gid)
+        home, tmp = directory.path / "home", directory.path / "tmp"
+        for own in (home, tmp):
+            own.mkdir(mode=0o700)
         environment = plan_environment(
             spec,
             self._settings.environment,
@@ -133,23 +140,28 @@ class LocalProcesses:
             home=str(home),
             also=self._settings.pass_on,
         )
+        command = _command(record, environment["PATH"])
+        confinement = plan_confinement(
+            spec, record.port, self._settings.isolation, self._reach, program=command[0], home=home, tmp=tmp
+        )
+        if confinement.user is not None:
+            for own in (home, tmp):
+                os.chown(own, confinement.user.uid, confinement.user.gid)
         limits = self._settings.log_limits
         fields = {
             "run_dir": str(directory.path),
             "log_dir": str(self.logs.make(spec.key).directory),
             "directory": spec.directory or str(home),
-            "user": ",".join(map(str, (user.uid, user.gid, *user.groups))) if user is not None else "",
             "groups": str(group.directory / "cgroup.procs") if group is not None else "",
             "oom_score": str(self._settings.oom_score),
             "rotate_bytes": str(limits.rotate_bytes),
             "rotate_count": str(limits.rotate_count),
         }
-        command = _command(record, environment["PATH"])
         pairs = [f"{name}={value}" for name, value in environment.items()]
         named = [fields[name] for name in keeper_program.ORDER_NAMES]
-        return b"\0".join(
-            os.fsencode(part) for part in (*named, str(len(command)), *command, *pairs, keeper_program.ORDERS_END)
-        )
+        steps = confinement.steps
+        counted = (*named, str(len(command)), *command, str(len(steps)), *steps)
+        return b"\0".join(os.fsencode(part) for part in (*counted, *pairs, keeper_program.ORDERS_END))
 
     def _handle(
         self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
@@ -206,38 +218,6 @@ class LocalProcesses:
             select.select([], [], [], 0.02)
         while group is not None and not group.remove() and self._clock.monotonic_s() < until_s:
             select.select([], [], [], 0.02)  # the dead leave their group a moment after they died
-
-
-@dataclass(frozen=True, slots=True)
-class _User:
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
-
-
-# Where a GPU's device files belong to one of these, a process without it cannot use the GPU.
-_DEVICE_GROUPS = ("video", "render")
-
-
-def _find_user(spec: ProcessSpec, port: int) -> _User | None:
-    """From a range, the one that belongs to the port: no other process has the port, so none has the user."""
-    if spec.user is None:
-        return None
-    span = span_of(spec.user)
-    if span is not None:
-        if os.geteuid() != 0:
-            raise InvalidInput(f"{spec.key}: only a worker that runs as root can start processes as other users.")
-        own = span[port % len(span)]
-        return _User(own, own, tuple(entry.gr_gid for entry in grp.getgrall() if entry.gr_name in _DEVICE_GROUPS))
-    try:
-        entry = pwd.getpwnam(spec.user)
-    except KeyError:
-        raise InvalidInput(f"{spec.key}: this machine has no user {spec.user!r}.") from None
-    if os.geteuid() not in (0, entry.pw_uid):
-        raise InvalidInput(f"{spec.key}: only a worker that runs as root can start a process as {spec.user!r}.")
-    if os.geteuid() == entry.pw_uid:
-        return None
-    return _User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(spec.user, entry.pw_gid)))
 
 
 def _command(record: ProcessRecord, path: str) -> list[str]:

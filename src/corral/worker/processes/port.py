@@ -36,6 +36,10 @@ class Process(Protocol):
         """False when the directory it was started from has been replaced since."""
         ...
 
+    def reads_current_files(self) -> bool:
+        """False when a file it may read has come or been replaced since."""
+        ...
+
     async def wait(self) -> Exit: ...
     async def update(self, record: ProcessRecord) -> None:
         """Durable on return, so that it can be acted upon."""

@@ -111,6 +111,11 @@ class Supervisor:
         life = self._lives.get(key)
         return life is not None and life.process is not None and not life.process.is_current()
 
+    def reads_current_files(self, key: ProcessKey) -> bool:
+        """False when a file it may read has come or been replaced since it was started: it may not read the new one."""
+        life = self._lives.get(key)
+        return life is None or life.process is None or life.process.reads_current_files()
+
     async def start(self, spec: ProcessSpec) -> Running:
         """Idempotent: the same spec joins what is starting or running. A caller who leaves does not stop it."""
         return await self.until_ready(await self.begin(spec))

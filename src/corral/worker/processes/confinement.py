@@ -1,0 +1,130 @@
+"""How one process is confined: under which user, with which view of the disk, behind which rules."""
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.core.errors import InvalidInput
+from corral.core.processes import ProcessSpec
+from corral.settings.values import span_of
+from corral.worker.processes.grants import Grant, Reach, gpu_devices, plan_grants
+from corral.worker.processes.isolation import Isolation
+from corral.worker.processes.views import User, View, open_to_read, plan_view
+
+_DEVICE_GROUPS = ("video", "render")
+_TMP = "/tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    user: User | None
+    steps: tuple[str, ...]
+    """For `confine.py`, in the process itself."""
+
+
+def plan_confinement(
+    spec: ProcessSpec, port: int, isolation: Isolation, reach: Reach, *, program: str, home: Path, tmp: Path
+) -> Confinement:
+    """Blocking. `home` and `tmp` are the process's own."""
+    given = find_user(spec, port)
+    if isolation.wanted == "off":
+        return Confinement(given, _user_steps(given))
+    if isolation.wanted == "required" and isolation.level == "none":
+        raise InvalidInput(
+            f"{spec.key} is not started: --backend-isolation is `required`, and this machine cannot contain backends."
+            f" {isolation.describe()}"
+        )
+    grants = plan_grants(spec, reach, program=program, own=(str(home), str(tmp)))
+    user = given or _own_user(isolation, port)
+    view = View()
+    if user is not None:
+        user, view = _settle_user(spec, user, given, isolation, grants)
+    if user is not None:
+        _open_files(spec, user, reach)
+    rules = [f"rule {one.rights} {one.path}" for one in grants] if isolation.landlock_abi else []
+    alone = ["bare"] if user is None and rules and os.geteuid() == 0 else []
+    own_tmp = [f"tmp {tmp}"] if user is not None and isolation.mounts and not _uses_tmp(grants) else []
+    return Confinement(user, (*_user_steps(user), *alone, *rules, *view.steps(), *own_tmp))
+
+
+def shared_group(isolation: Isolation, backend_user: str | None) -> int | None:
+    """The group of every backend with a user other than the worker's, for files that frontends name to backends."""
+    if os.geteuid() != 0 or (backend_user is None and isolation.users is None):
+        return None
+    span = span_of(backend_user or isolation.users or "")
+    return span[0] if span is not None else pwd.getpwnam(backend_user or "").pw_gid
+
+
+def find_user(spec: ProcessSpec, port: int) -> User | None:
+    """By the administrator's word. From a range, the one that belongs to the port: no other process has the port, so
+    none has the user."""
+    if spec.user is None:
+        return None
+    span = span_of(spec.user)
+    if span is not None:
+        if os.geteuid() != 0:
+            raise InvalidInput(f"{spec.key}: only a worker that runs as root can start processes as other users.")
+        return _user_of_port(span, port)
+    try:
+        entry = pwd.getpwnam(spec.user)
+    except KeyError:
+        raise InvalidInput(f"{spec.key}: this machine has no user {spec.user!r}.") from None
+    if os.geteuid() not in (0, entry.pw_uid):
+        raise InvalidInput(f"{spec.key}: only a worker that runs as root can start a process as {spec.user!r}.")
+    if os.geteuid() == entry.pw_uid:
+        return None
+    return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(spec.user, entry.pw_gid)))
+
+
+def _own_user(isolation: Isolation, port: int) -> User | None:
+    span = span_of(isolation.users or "")
+    return _user_of_port(span, port) if span is not None and os.geteuid() == 0 else None
+
+
+def _user_of_port(span: range, port: int) -> User:
+    own = span[port % len(span)]
+    return User(own, own, tuple(sorted({span[0], *_device_groups()})))
+
+
+def _device_groups() -> set[int]:
+    """Where a GPU's device files belong to a group, a process without it cannot use the GPU."""
+    named = {entry.gr_gid for entry in grp.getgrall() if entry.gr_name in _DEVICE_GROUPS}
+    owning = set()
+    for place in gpu_devices():
+        inside = [os.path.join(place, name) for name in os.listdir(place)] if os.path.isdir(place) else [place]
+        owning |= {os.stat(path).st_gid for path in inside if os.path.exists(path)}
+    return named | (owning - {0})
+
+
+def _settle_user(
+    spec: ProcessSpec, user: User, given: User | None, isolation: Isolation, grants: list[Grant]
+) -> tuple[User | None, View]:
+    """A user who cannot get to the files, and no view to be had that would lead it there, is of no use."""
+    if isolation.mounts:
+        return user, plan_view([one.path for one in grants], user)
+    closed = plan_view([one.path for one in grants if one.needed], user).hidden
+    if not closed:
+        return user, View()
+    if given is not None:
+        raise InvalidInput(
+            f"{spec.key}: the user it is to run as cannot walk through {closed[0]}. Choose a --data-dir that every"
+            " user may walk through, or leave --backend-user out."
+        )
+    return None, View()
+
+
+def _open_files(spec: ProcessSpec, user: User, reach: Reach) -> None:
+    own = [spec.directory] if spec.directory is not None and not user.has(os.stat(spec.directory), 5) else []
+    for path in (*spec.reads, *own):
+        if os.path.exists(path) and any(path.startswith(f"{place}/") for place in reach.private):
+            open_to_read(path, user)
+
+
+def _user_steps(user: User | None) -> tuple[str, ...]:
+    return (f"user {','.join(map(str, (user.uid, user.gid, *user.groups)))}",) if user is not None else ()
+
+
+def _uses_tmp(grants: list[Grant]) -> bool:
+    return any(one.path == _TMP or one.path.startswith(f"{_TMP}/") for one in grants)
