@@ -307,6 +307,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 kept.append(bytearray(os.urandom(1 << 20)))
         if self.path.startswith("/read/"):
             return self.read(self.path[5:])
+        if self.path.startswith("/write/"):
+            return self.attempt(lambda: open(self.path[6:], "ab").close())
+        if self.path.startswith("/signal/"):
+            return self.attempt(lambda: os.kill(int(self.path[8:]), 0))
+        if self.path.startswith("/trace/"):
+            return self.attempt(lambda: trace(int(self.path[7:])))
         self.answer(200, {"version": version, "model": model, "pid": os.getpid(), "options": sys.argv[4:]})
     def answer(self, status, value):
         data = json.dumps(value).encode()
@@ -320,6 +326,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for number in range(30):
             self.wfile.write(b"%d\\n" % number)
             time.sleep(0.1)
+    def attempt(self, action):
+        try:
+            action()
+        except OSError as problem:
+            return self.answer(200, {"refused": str(problem)})
+        self.answer(200, {"refused": None})
     def read(self, path):
         try:
             found = os.listdir(path) if os.path.isdir(path) else open(path, "rb").read().decode(errors="replace")
@@ -328,6 +340,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, {"found": found})
     def log_message(self, *words):
         pass
+
+def trace(pid):
+    import ctypes
+    if ctypes.CDLL(None, use_errno=True).ptrace(16, pid, None, None) < 0:  # attach
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 print("serving", version, flush=True)
 http.server.ThreadingHTTPServer((host, port), Handler).serve_forever()

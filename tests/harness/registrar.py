@@ -20,6 +20,7 @@ class Registrar:
     def __init__(self, nats: Nats, *, corral: bool = True, node: str = NODE) -> None:
         self._nats, self._corral, self._node = nats, corral, node
         self.epoch = 0
+        self.facts: dict[str, Any] = {}
         self.fenced = False
         """Answer heartbeats as a frontend does when a newer process has the node's identity."""
         self.silent = False
@@ -96,6 +97,7 @@ class Registrar:
             )
             return 201, {**reply, "nats_jwt": credentials.jwt, "nats_user_seed": credentials.key.seed}
         self.epoch += 1
+        self.facts = body["corral"].get("facts", {})
         now_s = SystemClock().now_ms() // 1000
         reply["nats_jwt"] = user_jwt(
             self._nats.account,

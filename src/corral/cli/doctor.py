@@ -18,7 +18,7 @@ from corral.cli.program import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
 from corral.settings.reading import load_settings
-from corral.settings.roles import FrontendSettings, UpSettings
+from corral.settings.roles import FrontendSettings, UpSettings, WorkerSettings
 from corral.settings.values import split_host_port
 from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
@@ -58,6 +58,8 @@ def doctor_command(api: Api) -> None:
         _check_frontend(api, directory, status),
         *_check_ports(planned, last, running=_is_running(directory)),
         *_check_gpus(directory),
+        _check_isolation(),
+        *_check_leftovers(directory),
         _check_bus_program(),
         _check_store(status, alone, directory),
         _check_bus(status, alone, planned, own=disk.is_held(directory, "up")),
@@ -167,6 +169,30 @@ def _check_gpus(directory: Path) -> list[Finding]:
         size = format_bytes(gpu.memory_total_bytes) if gpu.memory_total_bytes else "memory unknown"
         found.append(Finding("gpu", "ok", f"{gpu.name or gpu.vendor}, {size}, driver {gpu.driver or 'unknown'}"))
     return found or [Finding("gpu", "ok", "none found; models run on the processor")]
+
+
+def _check_isolation() -> Finding:
+    """As a worker started like this one would find it."""
+    from corral.worker.processes.isolation import find_isolation
+
+    isolation = find_isolation(load_settings(WorkerSettings, flags={}, file=settings_file()).backend_isolation)
+    state: State = "ok" if isolation.level == "full" else "warning"
+    advice = "" if state == "ok" else 'see "Containment of backends" in docs/security.md'
+    return Finding("isolation", state, isolation.describe(), advice)
+
+
+def _check_leftovers(directory: Path) -> list[Finding]:
+    """Backends that serve on without a worker: of this directory, and of the worker of an `up` in it."""
+    from corral.worker.processes.leftovers import find_leftovers, tell_leftovers
+
+    found = []
+    for place in (directory, directory / "worker"):
+        left = find_leftovers(place / "run") if not disk.is_held(place, "worker") else []
+        if left:
+            text = f"{tell_leftovers(one.key for one in left)} of {place} serve on without a worker"
+            advice = f"start that worker again, or end them: {command(f'worker stop-backends --data-dir {place}')}"
+            found.append(Finding("backends", "warning", text, advice))
+    return found
 
 
 def _check_bus_program() -> Finding:

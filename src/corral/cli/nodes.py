@@ -122,6 +122,7 @@ def show_node(api: Api, node: str) -> None:
         ("in flight", str(found["in_flight_count"])),
         ("limit", _limit(found["max_replicas_per_model"])),
         ("budget", f"{found['vram_budget']} of its memory" if found["vram_budget"] else "all of its memory"),
+        ("isolation", _isolation(found)),
         ("labels", " ".join(labels)),
         ("last seen", _seen(found)),
     ]
@@ -154,6 +155,12 @@ def _claim(name: str, claim: dict[str, Any]) -> str:
     claim_id = claim["id"][:8]
     how = command(f"nodes approve {name} --claim {claim_id}")
     return f"{claim_id}: {kind} at {claim['address']}; `{how}` if it replaces this one"
+
+
+def _isolation(found: dict[str, Any]) -> str:
+    if found["isolation"] is None:
+        return "unknown: its worker does not tell whether backends are contained"
+    return f"{found['isolation']}: {found['isolation_reason']}"
 
 
 def _limit(most: int) -> str:

@@ -177,6 +177,8 @@ class Up:
         say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['state']} ({_describe(node)})")
         for condition in node["conditions"]:
             say(f"  It takes no new models: {condition['reason']}. {condition['remedy']}")
+        if node["isolation"] != "full":
+            say(f"  {node['isolation_reason']}")
         if node["drain_wanted"]:
             resume = command_on(f"nodes resume {node['name']}", self._data)
             say(f"  An administrator drained it, so it gets no work until: {resume}")

@@ -1,5 +1,6 @@
 """`corral worker`: run the worker of this machine."""
 
+import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -10,20 +11,23 @@ import click
 
 from corral.cli.options import read_settings, settings_options
 from corral.cli.program import command
-from corral.core.errors import InvalidSetting
+from corral.core.errors import InvalidInput, InvalidSetting
 from corral.settings.roles import WorkerSettings
 
 if TYPE_CHECKING:
     from corral.worker.world import World
 
 
-@click.command("worker")
+@click.group("worker", invoke_without_command=True)
 @settings_options(WorkerSettings)
-def worker_command(**flags: Any) -> None:
+@click.pass_context
+def worker_command(context: click.Context, **flags: Any) -> None:
     """Join this machine to a fleet and run backends on it.
 
     The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
     The token may also come from CORRAL_JOIN_TOKEN or a file (--token-file), so that it is in no argument list."""
+    if context.invoked_subcommand is not None:
+        return
     settings = read_settings(WorkerSettings, flags)
     _check_own_directory(settings.data_dir)
     # structlog loads it for tracebacks we do not want: 5 MB for nothing, and a worker may run for years.
@@ -36,6 +40,34 @@ def worker_command(**flags: Any) -> None:
     share_malloc_arenas()
     configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
     run_until_signal(lambda: run_worker(settings, _real_world()))
+
+
+@worker_command.command("stop-backends")
+@click.option("--data-dir", default=None, metavar="VALUE", help="The data directory of the worker that started them.")
+@click.option("--config", type=click.Path(path_type=Path), default=None, help="Settings file (TOML). [CORRAL_CONFIG]")
+@click.pass_context
+def stop_backends_command(context: click.Context, data_dir: str | None, config: Path | None) -> None:
+    """End the backends that a stopped worker left running."""
+    before: dict[str, Any] = context.parent.params if context.parent is not None else {}
+    flags = {"data_dir": data_dir or before.get("data_dir"), "config": config or before.get("config")}
+    settings = read_settings(WorkerSettings, flags)
+    if not settings.data_dir.is_dir():
+        raise InvalidInput(f"{settings.data_dir} is no directory; name the worker's with --data-dir")
+    click.echo(asyncio.run(_stop_backends(settings.data_dir)))
+
+
+async def _stop_backends(data_dir: Path) -> str:
+    from corral.system import SystemClock, SystemDisk, SystemIds
+    from corral.worker.processes.groups import find_groups
+    from corral.worker.processes.isolation import Isolation
+    from corral.worker.processes.leftovers import stop_leftovers, tell_leftovers
+    from corral.worker.processes.local import LocalProcesses, LocalSettings
+
+    with SystemDisk().hold(data_dir, "worker"):  # a worker that runs would start them again
+        local = LocalSettings(state=data_dir / "run", environment={}, isolation=Isolation(wanted="off"))
+        processes = LocalProcesses(local, groups=find_groups(), clock=SystemClock(), ids=SystemIds())
+        ended = await stop_leftovers(processes)
+    return f"Ended {tell_leftovers(ended)}." if ended else f"No backend of {data_dir} was running."
 
 
 def _check_own_directory(data_dir: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs one worker: join, serve commands, beat, leave."""
 
 import asyncio
+import shlex
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from corral.worker.identity import read_identity, settle_identity
 from corral.worker.machine import read_machine
 from corral.worker.membership import RENEW_RETRY_S, Addresses, Member, Membership
 from corral.worker.processes.isolation import Isolation
+from corral.worker.processes.leftovers import tell_leftovers
 from corral.worker.replicas import Replicas
 from corral.worker.reports import Reporting
 from corral.worker.starting import StartSettings
@@ -182,8 +184,19 @@ class Worker:
             keep = False  # another process speaks for this machine now, and what we run has been given to others
             raise
         finally:
-            if not keep:
+            if keep:
+                self._tell_backends_left()
+            else:
                 await workshop.supervisor.stop_all(reason="the worker stops")
+
+    def _tell_backends_left(self) -> None:
+        left = [view.key for view in self._workshop.supervisor.list() if view.pid is not None]
+        if left:
+            log.warning(
+                "worker.backends_left",
+                left=f"{tell_leftovers(left)} serve on, for the next worker of this data directory to take over",
+                to_end_them=f"corral worker stop-backends --data-dir {shlex.quote(str(self._settings.data_dir))}",
+            )
 
     async def _work(self) -> None:
         fenced = False

@@ -2608,6 +2608,13 @@ export interface components {
             capability: string | null;
             /** Capability Reason */
             capability_reason: string | null;
+            /**
+             * Isolation
+             * @description How far its backends are contained: full, partial or none; null where it does not tell.
+             */
+            isolation: string | null;
+            /** Isolation Reason */
+            isolation_reason: string | null;
             /** Max Replicas Per Model */
             max_replicas_per_model: number;
             /** Max Replicas Per Model Manually Set */

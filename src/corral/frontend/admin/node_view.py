@@ -87,6 +87,11 @@ class NodeView:
     gpu_compute_capability: str | None
     capability: str | None
     capability_reason: str | None
+    isolation: Annotated[
+        str | None,
+        Field(description="How far its backends are contained: full, partial or none; null where it does not tell."),
+    ]
+    isolation_reason: str | None
     max_replicas_per_model: int
     max_replicas_per_model_manually_set: bool
     vram_budget: str | None
@@ -234,6 +239,8 @@ def view_node(
         gpu_compute_capability=node.gpu_compute_capability,
         capability=node.capability,
         capability_reason=facts.capability_reason,
+        isolation=facts.isolation,
+        isolation_reason=facts.isolation_reason,
         max_replicas_per_model=node.max_replicas_per_model,
         max_replicas_per_model_manually_set=node.max_replicas_override is not None,
         vram_budget=node.vram_budget,

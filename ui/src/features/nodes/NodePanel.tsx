@@ -130,6 +130,11 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           </Fact>
           <Fact name="Type">{node.node_type}</Fact>
           <Fact name="Version">{node.version ?? "unknown"}</Fact>
+          <Fact name="Isolation">
+            {node.isolation === "partial" || node.isolation === "none" ? <Icon name="warning" /> : null}{" "}
+            {node.isolation ?? "unknown"}
+            {node.isolation_reason ? <span className={styles.soft}>, {sentence(node.isolation_reason)}</span> : null}
+          </Fact>
           <Fact name="Address">
             <code>{node.address || "unknown"}</code>
           </Fact>

@@ -37,6 +37,8 @@ function node(over: Partial<Node> & { name: string }): Node {
     gpu_compute_capability: null,
     capability: null,
     capability_reason: null,
+    isolation: null,
+    isolation_reason: null,
     problems: [],
     total_vram: null,
     available_vram: null,
