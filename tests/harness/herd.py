@@ -35,6 +35,8 @@ class Herd:
         """`engine`: an installed llama.cpp for workers to begin with."""
         self.directory, self.nats, self._store = directory, nats, store or f"sqlite://{directory}/corral.db"
         self._engine = engine
+        self.gates = directory / "gates"  # files that backends may look for, wherever else they may not
+        self.gates.mkdir(parents=True, exist_ok=True)
         self._reached = self._store
         self.frontends: dict[str, Program] = {}
         self.workers: dict[str, Program] = {}
@@ -90,7 +92,8 @@ class Herd:
             "worker", "--join", self.admin(frontend).url, "--token", TOKEN, "--name", name,
             "--data-dir", str(self.directory / name), "--port", str(port),
             "--backend-ports", f"{port + 1}-{port + 99}", "--trusted-hosts", "127.0.0.1",
-            "--plain-http-hosts", "127.0.0.1", *flags, log=self.directory / f"{name}.log",
+            "--plain-http-hosts", "127.0.0.1", "--backend-paths", str(self.gates), *flags,
+            log=self.directory / f"{name}.log",
             environment=clean_environment(**environment or {}),
         )  # fmt: skip
         if wait:

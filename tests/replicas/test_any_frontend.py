@@ -83,7 +83,7 @@ def test_any_frontend_tells_and_stops_alike_and_a_load_outlives_the_one_that_beg
     first = herd.start_frontend("a")
     start_worker(herd, "w1")
     second = herd.start_frontend("b")
-    go_on = herd.directory / "go-on"
+    go_on = herd.gates / "go-on"
     node = first.nodes()["w1"]["id"]
     assert first.call("PUT", f"/api/nodes/{node}/labels", body={"tier": "gold"}).status == 200
     assert first.call("POST", "/api/models", body={"config": config(f"until:{go_on}")}).status == 201

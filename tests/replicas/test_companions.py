@@ -97,7 +97,7 @@ def load_status(admin: Admin, model: str) -> dict[str, Any]:
 def test_companions_are_sent_and_their_backend_reads_them_all(herd: Herd) -> None:
     admin = herd.admin()
     put(herd.directory / "a" / "models", FILES)
-    go_on = herd.directory / "go-on"
+    go_on = herd.gates / "go-on"
     add(admin, CONFIG % f", 'until:{go_on}'")
     assert admin.call("POST", "/api/models/horse/load").status == 202
     wait_until(

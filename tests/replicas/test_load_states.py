@@ -78,7 +78,7 @@ def without_moments(seen: list[tuple[str, str, str]]) -> list[tuple[str, str, st
 
 
 def test_every_step_of_a_load_is_told_while_it_lasts(herd: Herd) -> None:
-    start, loaded = herd.directory / "start", herd.directory / "loaded"
+    start, loaded = herd.directory / "start", herd.gates / "loaded"
     web = GatedFiles({"weights": b"the weights" * 100, "echo.tar": backend_archive(start)})
     gallery = herd.directory / "gallery.yaml"
     gallery.write_text(json.dumps([{"name": "echo", "uri": web.url("echo.tar")}]))
@@ -118,7 +118,7 @@ def test_a_backend_that_is_there_is_never_said_to_be_installed(herd: Herd) -> No
     admin = herd.start_frontend()
     write_localai_backend(herd.directory / "system" / "echo")
     herd.start_worker("w1", "--system-backends-dir", str(herd.directory / "system"))
-    loaded = herd.directory / "loaded"
+    loaded = herd.gates / "loaded"
     add(admin, f"{CONFIG}options: ['until:{loaded}']\n".replace("parameters: {model: horse/model.gguf}\n", ""))
     assert admin.call("POST", "/api/models/horse/load").status == 202
     states = States(admin, "horse")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.group("worker", invoke_without_command=True)
 @settings_options(WorkerSettings)
 @click.pass_context
-def worker_command(context: click.Context, **flags: Any) -> None:
+def worker_command(context: click.Context, /, **flags: Any) -> None:
     """Join this machine to a fleet and run backends on it.
 
     The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
