@@ -78,7 +78,7 @@ def without_moments(seen: list[tuple[str, str, str]]) -> list[tuple[str, str, st
 
 
 def test_every_step_of_a_load_is_told_while_it_lasts(herd: Herd) -> None:
-    start, loaded = herd.directory / "start", herd.gates / "loaded"
+    start, loaded = herd.gates / "start", herd.gates / "loaded"
     web = GatedFiles({"weights": b"the weights" * 100, "echo.tar": backend_archive(start)})
     gallery = herd.directory / "gallery.yaml"
     gallery.write_text(json.dumps([{"name": "echo", "uri": web.url("echo.tar")}]))
