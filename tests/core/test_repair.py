@@ -59,6 +59,8 @@ def table(*states: str, epoch: int = 3) -> ProcessTable:
             ROW, node(presence=Presence.LEFT, changed_at=NOW, drain_wanted=True), None, 1, 0, id="drained-and-stopped"
         ),
         pytest.param(ROW, None, None, 1, 0, id="its-node-was-removed"),
+        pytest.param(ROW, node(approved=False), table("ready"), 1, 0, id="its-node-has-to-be-approved-again"),
+        pytest.param(ROW, node(approved=False, changed_at=NOW - 1), None, 0, 0, id="a-moment-ago-it-was-approved"),
         pytest.param(ROW, node(), table(), 0, 1, id="missing-once"),
         pytest.param(replace(ROW, missed=1), node(), table(), 1, 0, id="missing-twice"),
         pytest.param(replace(ROW, missed=1), node(), table("failed"), 1, 0, id="given-up-by-its-worker"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from corral.core.conditions import Condition
-from corral.core.health import BusProbe, pick_news
+from corral.core.health import BusProbe, any_live, pick_news
 from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
 from corral.core.presence import Limits
 from corral.core.registration import Refuse
@@ -118,8 +118,9 @@ async def judge(
     ]
     listened_s = more.pop("listened_s", LISTENED_S)
     by_id = {probe.node_id: probe for probe in probes}
-    news = pick_news(pulses, by_id, now_ms=now_ms, listened_s=listened_s, limits=LIMITS)
-    changes = await stores.health.record(news, probes, lease=lease, listened_s=listened_s, limits=LIMITS)
+    how: Any = {"listened_s": listened_s, "limits": LIMITS, "others_live": any_live(pulses)}
+    news = pick_news(pulses, by_id, now_ms=now_ms, **how)
+    changes = await stores.health.record(news, probes, lease=lease, **how)
     return [(before.status.value, after.status.value) for before, after in changes]
 
 

@@ -187,3 +187,54 @@ async def test_a_localai_workers_answer_needs_no_epoch(stores: Stores) -> None:
     node = await register(stores, other, auto_approve=True)
     await beat(stores, other, node)
     assert await judge(stores, node.id, as_epoch={node.id: None}) == [("unhealthy", "healthy")]
+
+
+async def test_a_node_silent_on_one_path_for_the_offline_limit_is_offline_while_others_are_live(
+    stores: Stores, rig: Rig
+) -> None:
+    """Its replicas are replaced elsewhere; the path that still works does not bring it back."""
+    other = Machine(name="other", secret="other")
+    live, cut = await join(stores, other), await join(stores, M)
+    for path in ("bus", "heartbeats"):
+        seen = []
+        for _ in range(12):
+            await rig.advance(10)
+            await beat(stores, other, live)
+            if path == "bus":
+                await beat(stores, M, cut)
+                seen += await judge(stores, live.id, silent=(cut.id,))
+            else:
+                seen += await judge(stores, live.id, cut.id)
+        assert [was_is[1] for was_is in seen] == ["unhealthy", "offline"], path
+        reason = (await stores.nodes.read_one(cut.id)).presence_reason
+        assert ("does not answer on the message bus" if path == "bus" else "no heartbeat arrives, but") in reason
+        await beat(stores, M, cut)
+        assert await judge(stores, live.id, cut.id) == [("offline", "healthy")]
+
+
+async def test_when_nobody_answers_on_the_bus_nobody_is_offline_for_it(stores: Stores, rig: Rig) -> None:
+    """The fault is more likely on our side, and there is no other node to move replicas to."""
+    machines = [Machine(name=f"w{n}", secret=f"s{n}") for n in range(3)]
+    nodes = [await join(stores, machine) for machine in machines]
+    for _ in range(12):
+        await rig.advance(10)
+        for machine, node in zip(machines, nodes, strict=True):
+            await beat(stores, machine, node)
+        await judge(stores, silent=tuple(node.id for node in nodes))
+    assert [await status(stores, node) for node in nodes] == [NodeStatus.UNHEALTHY] * 3
+
+
+async def test_a_worker_that_was_restarted_and_never_reaches_the_bus_is_offline_too(stores: Stores, rig: Rig) -> None:
+    other = Machine(name="other", secret="other")
+    live, cut = await join(stores, other), await join(stores, M)
+    seen = []
+    for restart in range(7):
+        again = M.restarted(f"process-{2 + restart // 3}")
+        if restart % 3 == 0:
+            await register(stores, again, auto_approve=True)
+        for _ in range(2):
+            await beat(stores, again, cut)
+            await beat(stores, other, live)
+            seen += await judge(stores, live.id, silent=(cut.id,))
+        await rig.advance(10)
+    assert seen == [("unhealthy", "offline")], "after a minute, however often it was restarted meanwhile"

@@ -9,7 +9,7 @@ import structlog
 from corral.bus.messages import HealthAnswer, decode
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
-from corral.core.health import BusProbe, Pulse, pick_news
+from corral.core.health import BusProbe, Pulse, any_live, pick_news
 from corral.core.nodes import Node, NodeId
 from corral.core.presence import Limits, Presence
 from corral.store.leases import Lease
@@ -34,7 +34,14 @@ class Verdicts(Protocol):
     async def read_pulses(self) -> tuple[int, list[Pulse]]: ...
 
     async def record(
-        self, ids: Iterable[NodeId], probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits
+        self,
+        ids: Iterable[NodeId],
+        probes: Iterable[BusProbe],
+        *,
+        lease: Lease,
+        listened_s: float,
+        limits: Limits,
+        others_live: bool,
     ) -> list[tuple[Node, Node]]: ...
 
 
@@ -135,17 +142,19 @@ class HealthController:
     ) -> list[tuple[Node, Node]]:
         """A quiet herd costs the one read that has been made: only nodes about which there is news are written."""
         by_id = {probe.node_id: probe for probe in probes}
-        limits = self._limits
+        limits, others_live = self._limits, any_live(pulses)
         news: list[NodeId] = []
         for start in range(0, len(pulses), JUDGE_AT_ONCE):
             part = pulses[start : start + JUDGE_AT_ONCE]
-            news += pick_news(part, by_id, now_ms=now_ms, listened_s=listened_s, limits=limits)
+            news += pick_news(part, by_id, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
             await asyncio.sleep(0)  # a large herd must not delay requests
         changes = []
         for start in range(0, len(news), RECORD_AT_ONCE):
             ids = news[start : start + RECORD_AT_ONCE]
             seen = [by_id[node_id] for node_id in ids if node_id in by_id]
-            changes += await self._verdicts.record(ids, seen, lease=lease, listened_s=listened_s, limits=limits)
+            changes += await self._verdicts.record(
+                ids, seen, lease=lease, listened_s=listened_s, limits=limits, others_live=others_live
+            )
         return changes
 
     async def _probe(self, pulses: list[Pulse]) -> list[BusProbe]:

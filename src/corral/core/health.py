@@ -28,6 +28,7 @@ class Pulse:
     """Corral's workers do, LocalAI's do not."""
     presence: Presence
     presence_reason: str
+    presence_since: int
     last_heartbeat: int | None
     bus_answered: bool
     bus_failures: int
@@ -52,6 +53,7 @@ def pulse_of(node: Node) -> Pulse:
         tells_epoch=node.instance is not None,
         presence=node.presence,
         presence_reason=node.presence_reason,
+        presence_since=node.presence_since,
         last_heartbeat=node.last_heartbeat,
         bus_answered=node.bus_answered,
         bus_failures=node.bus_failures,
@@ -70,7 +72,13 @@ def with_pulse(node: Node, pulse: Pulse) -> Node:
     )
 
 
-def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s: float, limits: Limits) -> Pulse:
+def any_live(pulses: Iterable[Pulse]) -> bool:
+    return any(pulse.presence is Presence.LIVE and pulse.expected_on_bus for pulse in pulses)
+
+
+def judge_pulse(
+    pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s: float, limits: Limits, others_live: bool = False
+) -> Pulse:
     """The pulse as it should be stored after this round trip (None: we could not try)."""
     pulse = _with_probe(pulse, probe, limits)
     beat_age_s = None if pulse.last_heartbeat is None else max(0, now_ms - pulse.last_heartbeat) / 1000
@@ -89,6 +97,8 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
             bus_answered=pulse.bus_answered,
             bus_failures=pulse.bus_failures,
             bus_no_responders=pulse.bus_no_responders,
+            suspect_s=_suspect_s(pulse, now_ms=now_ms, listened_s=listened_s, limits=limits),
+            others_live=others_live,
         ),
         limits,
     )
@@ -96,10 +106,18 @@ def judge_pulse(pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s
         # Nothing can be proven of a machine that may not work yet.
         return pulse
     presence = next_presence(pulse.presence, verdict.event)
-    if presence is pulse.presence:
-        # The same verdict again: nothing happened.
+    if presence is pulse.presence and (presence is not Presence.GONE or verdict.reason == pulse.presence_reason):
+        # The same verdict again: nothing happened. Of a node that is gone, which path is silent may have changed.
         return pulse
     return replace(pulse, presence=presence, presence_reason=verdict.reason)
+
+
+def _suspect_s(pulse: Pulse, *, now_ms: int, listened_s: float, limits: Limits) -> float:
+    """A worker that has just registered is not suspect before it could have been heard on both paths."""
+    if pulse.presence is Presence.LIVE:
+        return 0.0
+    since_s = min(max(0, now_ms - pulse.presence_since) / 1000, listened_s)
+    return since_s - limits.suspect_after_s if pulse.presence is Presence.JOINING else since_s
 
 
 def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
@@ -116,11 +134,18 @@ def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
 
 
 def pick_news(
-    pulses: Iterable[Pulse], probes: Mapping[NodeId, BusProbe], *, now_ms: int, listened_s: float, limits: Limits
+    pulses: Iterable[Pulse],
+    probes: Mapping[NodeId, BusProbe],
+    *,
+    now_ms: int,
+    listened_s: float,
+    limits: Limits,
+    others_live: bool = False,
 ) -> list[NodeId]:
     """The nodes about which there is something to write. Of a quiet herd, none."""
-    return [
-        pulse.node_id
-        for pulse in pulses
-        if judge_pulse(pulse, probes.get(pulse.node_id), now_ms=now_ms, listened_s=listened_s, limits=limits) != pulse
-    ]
+
+    def judged(pulse: Pulse) -> Pulse:
+        probe = probes.get(pulse.node_id)
+        return judge_pulse(pulse, probe, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
+
+    return [pulse.node_id for pulse in pulses if judged(pulse) != pulse]

@@ -134,6 +134,8 @@ class Node:
     """The address its last registration came from. A LocalAI worker, which has no secret, is bound to it."""
     claims: tuple[NameClaim, ...] = ()
     """Other machines that claim to be this one."""
+    presence_since: int = 0
+    """When `presence` last changed."""
 
     @property
     def status(self) -> NodeStatus:

@@ -1,8 +1,9 @@
 """Is a machine there? One table of transitions, and one reading of the evidence.
 
 Health is proven on the path that carries work: a fresh heartbeat *and* an answer on the bus. Either one alone
-neither proves nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect;
-only silence on both makes it gone.
+neither proves nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect, and
+gone when it lasts as long as the offline limit: requests and commands need both paths, so its work belongs elsewhere.
+Silence on both paths makes it gone at once.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ class PresenceEvent(StrEnum):
     DEREGISTERED = "deregistered"
     PROVEN = "proven"
     ONE_PATH_SILENT = "one_path_silent"
+    ONE_PATH_LOST = "one_path_lost"
+    """The same for as long as the offline limit, while other nodes are live."""
     ALL_SILENT = "all_silent"
 
     @property
@@ -42,24 +45,29 @@ TRANSITIONS: dict[tuple[Presence, PresenceEvent], Presence] = {
     (_P.JOINING, _E.DEREGISTERED): _P.LEFT,
     (_P.JOINING, _E.PROVEN): _P.LIVE,
     (_P.JOINING, _E.ONE_PATH_SILENT): _P.JOINING,
+    (_P.JOINING, _E.ONE_PATH_LOST): _P.GONE,
     (_P.JOINING, _E.ALL_SILENT): _P.GONE,
     (_P.LIVE, _E.REGISTERED): _P.LIVE,
     (_P.LIVE, _E.RESTARTED): _P.JOINING,
     (_P.LIVE, _E.DEREGISTERED): _P.LEFT,
     (_P.LIVE, _E.PROVEN): _P.LIVE,
     (_P.LIVE, _E.ONE_PATH_SILENT): _P.SUSPECT,
+    (_P.LIVE, _E.ONE_PATH_LOST): _P.GONE,
     (_P.LIVE, _E.ALL_SILENT): _P.GONE,
     (_P.SUSPECT, _E.REGISTERED): _P.SUSPECT,
     (_P.SUSPECT, _E.RESTARTED): _P.JOINING,
     (_P.SUSPECT, _E.DEREGISTERED): _P.LEFT,
     (_P.SUSPECT, _E.PROVEN): _P.LIVE,
     (_P.SUSPECT, _E.ONE_PATH_SILENT): _P.SUSPECT,
+    (_P.SUSPECT, _E.ONE_PATH_LOST): _P.GONE,
     (_P.SUSPECT, _E.ALL_SILENT): _P.GONE,
     (_P.GONE, _E.REGISTERED): _P.JOINING,
     (_P.GONE, _E.RESTARTED): _P.JOINING,
     (_P.GONE, _E.DEREGISTERED): _P.LEFT,
     (_P.GONE, _E.PROVEN): _P.LIVE,
-    (_P.GONE, _E.ONE_PATH_SILENT): _P.SUSPECT,
+    # Its replicas have been replaced: only a node that is heard on both paths gets work again.
+    (_P.GONE, _E.ONE_PATH_SILENT): _P.GONE,
+    (_P.GONE, _E.ONE_PATH_LOST): _P.GONE,
     (_P.GONE, _E.ALL_SILENT): _P.GONE,
     (_P.LEFT, _E.REGISTERED): _P.JOINING,
     (_P.LEFT, _E.RESTARTED): _P.JOINING,
@@ -67,6 +75,7 @@ TRANSITIONS: dict[tuple[Presence, PresenceEvent], Presence] = {
     # A beat that was still under way when the worker said good-bye proves nothing.
     (_P.LEFT, _E.PROVEN): _P.LEFT,
     (_P.LEFT, _E.ONE_PATH_SILENT): _P.LEFT,
+    (_P.LEFT, _E.ONE_PATH_LOST): _P.LEFT,
     (_P.LEFT, _E.ALL_SILENT): _P.LEFT,
 }
 
@@ -82,6 +91,11 @@ class Limits:
     bus_failures: int = 2
     """One lost round trip is noise."""
 
+    @property
+    def lost_after_s(self) -> float:
+        """A node that has been suspect for this long has been silent for the offline limit."""
+        return max(0.0, self.offline_after_s - self.suspect_after_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -95,6 +109,10 @@ class Evidence:
     """Round trips failed in a row. Those we could not try ourselves do not count."""
     bus_no_responders: bool
     """The bus itself said that nobody listens: evidence, where a time-out is none."""
+    suspect_s: float = 0.0
+    """How long it has not been live, as far as we have listened."""
+    others_live: bool = False
+    """Where no other node is live, the fault is more likely ours, and there is nowhere to move work to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +133,26 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
         return None if never_beat else Verdict(PresenceEvent.PROVEN, "")
     bus_late = evidence.bus_failures >= limits.bus_failures
     if not beat_late:
-        return None if never_beat else _with_fresh_beat(evidence, bus_late=bus_late)
+        return None if never_beat else _with_fresh_beat(evidence, limits, bus_late=bus_late)
     if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
         return Verdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
     if bus_late or evidence.bus_answered:
         where = "and it is not on the message bus" if bus_late else "but it still answers on the message bus"
-        return Verdict(PresenceEvent.ONE_PATH_SILENT, f"no heartbeat arrives, {where}")
+        return _one_path_silent(f"no heartbeat arrives, {where}", evidence, limits)
     return None
 
 
-def _with_fresh_beat(evidence: Evidence, *, bus_late: bool) -> Verdict | None:
+def _one_path_silent(reason: str, evidence: Evidence, limits: Limits) -> Verdict:
+    if evidence.others_live and evidence.listened_s >= limits.offline_after_s:
+        if evidence.suspect_s >= limits.lost_after_s:
+            return Verdict(PresenceEvent.ONE_PATH_LOST, f"{reason}; its replicas are replaced on other nodes")
+    return Verdict(PresenceEvent.ONE_PATH_SILENT, reason)
+
+
+def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> Verdict | None:
     if bus_late:
-        return Verdict(
-            PresenceEvent.ONE_PATH_SILENT,
-            "it does not answer on the message bus; it may have died, or lost its way to the bus",
-        )
+        reason = "heartbeats arrive, but it does not answer on the message bus; check its way to the bus"
+        return _one_path_silent(reason, evidence, limits)
     if evidence.bus_answered and evidence.bus_failures == 0:
         return Verdict(PresenceEvent.PROVEN, "")
     return None

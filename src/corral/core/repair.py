@@ -4,7 +4,7 @@ evidence, which is a dead node or a complete, newer table of its processes."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from corral.core.nodes import Node, NodeStatus, just_left
+from corral.core.nodes import LEAVE_GRACE_MS, Node, NodeStatus, just_left
 from corral.core.observed import ProcessTable
 from corral.core.replicas import COMING, Replica, ReplicaState
 from corral.core.standing import ALIVE, SETTLED_AFTER_MS
@@ -52,7 +52,9 @@ def plan_repair(
         if node is None:
             lost.append(Lost(replica, "its node was removed"))
         elif node.status is NodeStatus.OFFLINE and not just_left(node, now_ms=now_ms):
-            lost.append(Lost(replica, f"its node {node.name} is gone"))
+            lost.append(Lost(replica, f"its node {node.name} is gone: {node.presence_reason or 'its worker stopped'}"))
+        elif node.status is NodeStatus.PENDING and now_ms - node.changed_at >= LEAVE_GRACE_MS:
+            lost.append(Lost(replica, f"its node {node.name} waits for approval"))
         elif _is_missing(replica, node, tables.get(replica.node_id), now_ms):
             if replica.missed + 1 >= MISSES:
                 lost.append(Lost(replica, f"{node.name} does not run it any more"))

@@ -21,8 +21,8 @@ class HealthStore:
 
         async def body(tx: Tx) -> tuple[int, list[Pulse]]:
             rows = await tx.fetch(
-                "SELECT id, node_type, approved, epoch, instance, presence, presence_reason, last_heartbeat,"
-                " bus_answered, bus_failures, bus_no_responders FROM nodes WHERE removed_at IS NULL"
+                "SELECT id, node_type, approved, epoch, instance, presence, presence_reason, presence_since,"
+                " last_heartbeat, bus_answered, bus_failures, bus_no_responders FROM nodes WHERE removed_at IS NULL"
             )
             pulses = [
                 Pulse(
@@ -33,6 +33,7 @@ class HealthStore:
                     tells_epoch=row["instance"] is not None,
                     presence=Presence(row["presence"]),
                     presence_reason=row["presence_reason"],
+                    presence_since=row["presence_since"],
                     last_heartbeat=row["last_heartbeat"],
                     bus_answered=bool(row["bus_answered"]),
                     bus_failures=row["bus_failures"],
@@ -59,7 +60,14 @@ class HealthStore:
         return await self._database.write(change)
 
     async def record(
-        self, ids: Iterable[NodeId], probes: Iterable[BusProbe], *, lease: Lease, listened_s: float, limits: Limits
+        self,
+        ids: Iterable[NodeId],
+        probes: Iterable[BusProbe],
+        *,
+        lease: Lease,
+        listened_s: float,
+        limits: Limits,
+        others_live: bool = False,
     ) -> list[tuple[Node, Node]]:
         """Judge these nodes again, as they are now; (before, after) of those whose status changed."""
         by_id = {probe.node_id: probe for probe in probes}
@@ -70,7 +78,12 @@ class HealthStore:
             changes = []
             for before in (await lock_nodes(tx, ids)).values():
                 pulse = judge_pulse(
-                    pulse_of(before), by_id.get(before.id), now_ms=now, listened_s=listened_s, limits=limits
+                    pulse_of(before),
+                    by_id.get(before.id),
+                    now_ms=now,
+                    listened_s=listened_s,
+                    limits=limits,
+                    others_live=others_live,
                 )
                 after = await update_node(tx, before, with_pulse(before, pulse))
                 if after.status is not before.status:

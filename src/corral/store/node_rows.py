@@ -63,7 +63,7 @@ def _values(node: Node) -> list[object]:
 async def insert_node(tx: Tx, node: Node) -> None:
     places = ", ".join(f"${position}" for position in range(1, len(COLUMNS) + 1))
     await tx.execute(
-        f"INSERT INTO nodes ({', '.join(COLUMNS)}, presence_since) VALUES ({places}, now_ms())",  # noqa: S608
+        f"INSERT INTO nodes ({', '.join(COLUMNS)}) VALUES ({places})",  # noqa: S608
         *_values(node),
     )
 
@@ -72,12 +72,12 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
     """Write what differs; a row that is already so is left alone."""
     if before == after:
         return before
-    after = replace(after, changed_at=await store_now_ms(tx))
+    now = await store_now_ms(tx)
+    since = after.presence_since if before.presence is after.presence else now
+    after = replace(after, changed_at=now, presence_since=since)
     old, new = _values(before), _values(after)
     changed = [(column, new[at]) for at, column in enumerate(COLUMNS) if old[at] != new[at]]
     assignments = [f"{column} = ${position}" for position, (column, _) in enumerate(changed, 2)]
-    if before.presence is not after.presence:
-        assignments.append("presence_since = now_ms()")
     await tx.execute(
         f"UPDATE nodes SET {', '.join(assignments)} WHERE id = $1",  # noqa: S608  column names are ours
         after.id,

@@ -180,6 +180,7 @@ class RegistrationStore:
             bus_no_responders=False,
             created_at=now,
             changed_at=now,
+            presence_since=now,
             max_replicas_reported=claim.max_replicas_per_model,
             vram_budget_reported=claim.vram_budget,
             worker_labels=claim.labels,
