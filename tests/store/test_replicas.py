@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from corral.core.errors import Conflict, Fenced
+from corral.core.footprints import FootprintKey
 from corral.core.load_jobs import LoadProgress, LoadState
 from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 from corral.core.observed import Observation, ObservedProcess
@@ -405,8 +406,8 @@ async def test_a_process_that_its_node_ended_itself_is_not_given_away(stores: St
 
 async def test_footprints_only_grow(stores: Stores) -> None:
     for peak in (100, 300, 200):
-        await stores.load_memory.note_peak("m", "r", "d", "cpu", peak)
-    await stores.load_memory.note_peak("m", "r", "d2", "nvidia", 50)
+        await stores.load_memory.note_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
+    await stores.load_memory.note_peaks({FootprintKey("m", "r", "d2", "nvidia"): 50})
     assert await stores.load_memory.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
     assert await stores.load_memory.read_peaks("m", "other") == {}
 

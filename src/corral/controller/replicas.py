@@ -13,11 +13,11 @@ from corral.controller.model_views import ViewBuilder
 from corral.controller.needs import read_deletes
 from corral.controller.stops import Stops
 from corral.core.endings import plan_ending
+from corral.core.footprints import FootprintKey, ProcessMemory, plan_peaks
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeId, NodeStatus
 from corral.core.repair import plan_repair
 from corral.core.replicas import COMING, Replica, ReplicaState
-from corral.core.room import device_class
 from corral.core.scaling import Add, ScalingPace, ScalingPlan, Scheduling, plan_scaling
 from corral.core.wakes import Offer, Wakes, first_look, plan_wake
 from corral.store.leases import Lease
@@ -62,6 +62,9 @@ class ReplicaController:
         self._lease: Lease | None = None
         self._wakes: Wakes | None = None
         self._capacities: dict[str, tuple[Node, Offer | None]] = {}
+        self._told: dict[tuple[str, str], ProcessMemory] = {}
+        self._peaks: dict[FootprintKey, int] = {}
+        """As last written by us."""
         self.passes = 0
 
     def poke(self) -> None:
@@ -79,7 +82,7 @@ class ReplicaController:
             if lease is not None:
                 await self.look(lease)
             else:
-                self._lease = None
+                self._lease, self._told = None, {}
                 self._leftovers.note(())
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
             await until_poked(self._poked, within_s=LOOK_EVERY_S)
@@ -92,6 +95,7 @@ class ReplicaController:
         models = {model.name: model for model in await self._stores.models.read_all()}
         await self._wake(fleet)
         lost = await self._repair(fleet, jobs)
+        await self._note_peaks(fleet.replicas, {node.id: node for node in fleet.nodes})
         gone = {replica.id for replica in lost}
         alive = [replica for replica in fleet.replicas if replica.id not in gone]
         backends = await self._stores.observed.read_backends({NodeId(replica.node_id) for replica in alive})
@@ -237,22 +241,25 @@ class ReplicaController:
     # What reports tell beyond the table
 
     async def hear(self, report: NodeReport) -> None:
-        """Peak memory, for placement."""
-        if not report.processes:
+        """How much memory processes take, for placement: kept in memory until the next look. Every frontend hears
+        every report, and only the one that looks has a use for it."""
+        if self.looks:
+            self._told |= {
+                (report.node, process.process_key): ProcessMemory(process.memory_bytes, process.gpu_memory_bytes)
+                for process in report.processes
+                if process.state == "ready"
+            }
+
+    async def _note_peaks(self, replicas: Sequence[Replica], nodes: Mapping[str, Node]) -> None:
+        told, self._told = self._told, {}
+        if not told:
             return
-        rows = {row.process_key: row for row in await self._stores.replicas.read_of_node(report.node)}
-        if not rows:
-            return
-        node = await self._stores.nodes.read_one(report.node)
-        for process in report.processes:
-            row = rows.get(process.process_key)
-            if row is None or row.state is not ReplicaState.READY or process.state != "ready":
-                continue
-            peak = process.memory_bytes if device_class(node) == "cpu" else process.gpu_memory_bytes
-            if peak:
-                await self._stores.load_memory.note_peak(
-                    row.model, row.revision, row.backend_digest, device_class(node), peak
-                )
+        peaks = plan_peaks(replicas, nodes, told, written=self._peaks)
+        if peaks:
+            await self._stores.load_memory.note_peaks(peaks)
+        known = {(row.model, row.revision) for row in replicas}
+        kept = {key: peak for key, peak in self._peaks.items() if (key.model, key.revision) in known}
+        self._peaks = kept | peaks
 
 
 def _by_revision(model: StoredModel, adds: Sequence[Add]) -> Iterator[tuple[str, list[Add]]]:

@@ -1,5 +1,8 @@
 """What loads left behind: how long a model took to load, and how much memory."""
 
+from collections.abc import Mapping
+
+from corral.core.footprints import FootprintKey
 from corral.store.database import Database, Tx
 
 
@@ -20,20 +23,16 @@ class LoadMemoryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def note_peak(self, model: str, revision: str, digest: str, device: str, peak_bytes: int) -> None:
-        """Only ever grows: what a model once took it may take again."""
+    async def note_peaks(self, peaks: Mapping[FootprintKey, int]) -> None:
+        """Only ever grow: what a model once took it may take again."""
 
         async def body(tx: Tx) -> None:
-            await tx.execute(
+            await tx.execute_many(
                 "INSERT INTO footprints (model, revision, backend_digest, device, peak_bytes, measured_at)"
                 " VALUES ($1, $2, $3, $4, $5, now_ms()) ON CONFLICT (model, revision, backend_digest, device)"
                 " DO UPDATE SET peak_bytes = excluded.peak_bytes, measured_at = excluded.measured_at"
                 " WHERE footprints.peak_bytes IS NULL OR footprints.peak_bytes < excluded.peak_bytes",
-                model,
-                revision,
-                digest,
-                device,
-                peak_bytes,
+                [(key.model, key.revision, key.digest, key.device, peak) for key, peak in sorted(peaks.items())],
             )
 
         await self._database.write(body)
