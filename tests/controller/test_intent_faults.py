@@ -12,7 +12,7 @@ from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.attempts import OrderLimits
 from corral.controller.intents import IntentController
-from corral.controller.switch import VersionFailed
+from corral.controller.switch import Restored, VersionFailed
 from corral.core.errors import Unavailable
 from corral.core.intents import RetryLimits, Verb
 from corral.core.nodes import Node, NodeId
@@ -52,6 +52,9 @@ class Switch:
         end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
         if end is not None:
             raise end
+
+    async def restore(self, node_id: NodeId) -> Restored:
+        return Restored()
 
 
 async def finished(stores: Stores, job: str, *, within_s: float = 30.0) -> Operation:

@@ -101,6 +101,13 @@ def intent(**fields: object) -> Intent:
             id="the-tenth-failure-is-the-last",
         ),
         pytest.param(
+            Refused("does not start", final=True),
+            0,
+            NextStep(state=S.DEAD_LETTERED, attempts=1, error="does not start", failed=True),
+            "error",
+            id="a-version-that-took-the-old-one-down-in-vain-is-not-tried-again",
+        ),
+        pytest.param(
             CalledOff("cancelled"),
             3,
             NextStep(state=S.CANCELLED, attempts=3, error="cancelled"),

@@ -18,7 +18,9 @@ from corral.core.placement import (
     Waiting,
     count_room,
     place,
+    place_instead,
 )
+from corral.core.rollout import stop_first_at_once
 from corral.core.setbacks import Setback, cause_of
 
 
@@ -379,3 +381,71 @@ def test_a_model_that_fails_everywhere_is_not_carried_through_a_whole_herd() -> 
 def test_the_cause_is_what_all_who_rest_said_the_latest_first() -> None:
     found = [setback(at_ms=1), setback(at_ms=2), setback(at_ms=3, rests=False), setback(at_ms=1)]
     assert cause_of(found) == "no luck at 2; no luck at 1"
+
+
+OLD_COPY = held("old", "m", memory_bytes=5 * GIB, evictable=False)
+SUCCESSOR = replace(NEED, replaces="old", surge_on="a")
+
+
+@pytest.mark.parametrize(
+    ("rooms", "need", "evict"),
+    [
+        pytest.param([room(free_memory=GIB, replicas=(OLD_COPY,))], SUCCESSOR, (), id="a-gpu-for-one-model"),
+        pytest.param(
+            [room(free_memory=GIB, replicas=(replace(OLD_COPY, memory_bytes=None),))],
+            SUCCESSOR,
+            (),
+            id="what-the-old-one-takes-is-what-the-new-one-takes",
+        ),
+        pytest.param(
+            [room(free_memory=GIB, replicas=(OLD_COPY, held("idle")))],
+            replace(SUCCESSOR, weights_bytes=6 * GIB),
+            ("idle",),
+            id="with-others-that-may-go-as-well",
+        ),
+        pytest.param([room(free_memory=GIB)], SUCCESSOR, None, id="it-is-gone-already"),
+        pytest.param(
+            [room(free_memory=GIB, replicas=(OLD_COPY,))],
+            replace(SUCCESSOR, weights_bytes=8 * GIB),
+            None,
+            id="there-would-be-no-room-either",
+        ),
+        pytest.param(
+            [room(free_memory=GIB, replicas=(OLD_COPY,), status=NodeStatus.DRAINING)],
+            SUCCESSOR,
+            None,
+            id="its-node-takes-nothing",
+        ),
+        pytest.param(
+            [room(free_memory=GIB, replicas=(OLD_COPY,))],
+            replace(SUCCESSOR, only_node="b"),
+            None,
+            id="meant-for-another-node",
+        ),
+    ],
+)
+def test_where_memory_does_not_hold_both_the_old_one_makes_room(
+    rooms: list[NodeRoom], need: Need, evict: tuple[str, ...] | None
+) -> None:
+    assert isinstance(place(need, rooms).outcome, Waiting) or rooms[0].replicas == ()
+    decision = place_instead(need, rooms, "old")
+    if evict is None:
+        assert decision is None
+        return
+    assert decision is not None
+    assert decision.need.instead_of == "old"
+    assert (chosen(decision).node_id, chosen(decision).slot, chosen(decision).evict) == ("a", 1, evict)
+
+
+def test_a_replica_is_never_evicted_for_its_own_successor() -> None:
+    """It may have to be started again, which only a stop for its successor remembers."""
+    idle = replace(OLD_COPY, evictable=True)
+    assert isinstance(place(SUCCESSOR, [room(free_memory=GIB, replicas=(idle,))]).outcome, Waiting)
+
+
+@pytest.mark.parametrize(
+    ("serving", "kept", "at_once"),
+    [(1, 1, 1), (2, 2, 1), (3, 1, 1), (8, 1, 2), (8, 7, 1), (100, 90, 10), (100, 1, 25)],
+)
+def test_how_many_are_stopped_before_their_successors_serve(serving: int, kept: int, at_once: int) -> None:
+    assert stop_first_at_once(serving, kept=kept) == at_once

@@ -78,6 +78,17 @@ OLD = {"why_not": "its node is drained"}
             ["1"],
             id="drained-for-long-enough",
         ),
+        pytest.param(
+            view(ready("1", state="draining", **BUSY, **OLD, draining_ms=30_000, drain_within_ms=30_000)),
+            0,
+            [],
+            ["1"],
+            id="drained-for-as-long-as-a-successor-that-needs-its-memory-waits",
+        ),
+        pytest.param(
+            view(failed=loads(1, replaces="gone", stops_first=True)), 1, [], [], id="stopped-in-vain-is-started-again"
+        ),
+        pytest.param(view(failed=loads(1, replaces="gone")), 0, [], [], id="gone-by-itself-is-not"),
         pytest.param(view(ready("1", state="loading", **OLD), low=1), 1, [], ["1"], id="nobody-waits-for-an-old-load"),
         pytest.param(view(ready("1", state="failed"), low=1), 1, [], ["1"], id="failed"),
         pytest.param(view(spread=True, matching_nodes=("n1", "n2")), 2, [], [], id="one-on-every-node"),
@@ -99,6 +110,21 @@ def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[s
     assert (len(plan.add), [remove.replica_id for remove in plan.drain]) == (add, drain)
     assert [remove.replica_id for remove in plan.stop] == stop
     assert all(remove.why for remove in (*plan.drain, *plan.stop))
+
+
+@pytest.mark.parametrize(
+    ("load", "forgotten"),
+    [
+        pytest.param(Load(id="l", replaces="gone", stops_first=True), (), id="its-predecessor-was-stopped-for-it"),
+        pytest.param(Load(id="l", replaces="gone"), ("l",), id="enough-serve-without-it"),
+    ],
+)
+def test_a_load_whose_predecessor_was_stopped_is_not_forgotten(load: Load, forgotten: tuple[str, ...]) -> None:
+    """Of three replicas the first is being replaced by way of a stop, the others still serve from the old version."""
+    others = (ready("2", **OLD, successor=True), ready("3", **OLD, successor=True))
+    waiting = (load, Load(id="m", replaces="2"), Load(id="n", replaces="3"))
+    assert plan_scaling(view(*others, loads=waiting)).forget == forgotten
+    assert plan_scaling(view(*others, loads=waiting[1:], failed=(load,))).forget == forgotten
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from harness.databases import BOTH
 from harness.engine import installed_engine
+from harness.engine_gallery import EngineGallery
 from harness.herd import Herd
 from harness.nats import Nats
 from harness.proxy import ProxyThread
@@ -44,3 +45,10 @@ def lines(herd: Herd) -> Iterator[dict[str, ProxyThread]]:
     yield running
     for line in running.values():
         line.stop()
+
+
+@pytest.fixture
+def gallery() -> Iterator[EngineGallery]:
+    running = EngineGallery()
+    yield running
+    running.close()

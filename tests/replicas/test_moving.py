@@ -1,68 +1,10 @@
 """Replicas change places, versions and configurations under 50 requests a second, and no request fails."""
 
-import http.server
-import threading
-from collections.abc import Iterator
-
-import pytest
-
+from harness.engine_gallery import NEW, EngineGallery
 from harness.herd import ADMIN_KEY, Herd
 from harness.tiny_model import Shelf
 from harness.traffic import Traffic
 from harness.waiting import wait_until
-
-# The engine is the same; a package beside it makes another version of the backend.
-OLD, NEW = "1.16.0", "1.17.0"
-ENGINE = """
-- name: engine
-  uri: pypi://xllamacpp==2026.10.11549,six=={version}
-  version: "{version}"
-  corral:
-    manifest:
-      protocol: openai
-      launcher: llama_cpp
-      start: ["{{python}}", "-I", "{{dir}}/corral_launch.py", "--host={{host}}", "--port={{port}}", "--model={{model}}"]
-      readiness: {{path: /health}}
-      token_env: CORRAL_PROCESS_TOKEN
-      served_name: ["--name={{name}}"]
-      context: ["--context={{context}}"]
-      slots: ["--slots={{slots}}"]
-      options: {{threads: ["--threads={{value}}"]}}
-"""
-
-
-class Gallery:
-    """One backend, whose version a test may change."""
-
-    def __init__(self) -> None:
-        self.version = OLD
-        gallery = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = ENGINE.format(version=gallery.version).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/index.yaml"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def gallery() -> Iterator[Gallery]:
-    running = Gallery()
-    yield running
-    running.close()
 
 
 def test_a_drain_is_not_noticed(herd: Herd, shelf: Shelf) -> None:
@@ -109,10 +51,8 @@ def test_a_drain_of_one_of_two_starts_a_successor_first(herd: Herd, shelf: Shelf
     assert not herd.processes("w1")
 
 
-def test_a_rolling_upgrade_is_not_noticed(herd: Herd, shelf: Shelf, gallery: Gallery) -> None:
-    trust = ("--trusted-hosts", "127.0.0.1", "--plain-http-hosts", "127.0.0.1", "--gallery-refresh", "1s")
-    galleries = f'[{{"name": "mine", "url": "{gallery.url}"}}]'
-    admin = herd.start_frontend("a", "--backend-galleries", galleries, *trust)
+def test_a_rolling_upgrade_is_not_noticed(herd: Herd, shelf: Shelf, gallery: EngineGallery) -> None:
+    admin = herd.start_frontend("a", *gallery.flags)
     herd.start_worker("w1")
     herd.start_worker("w2")
     config = shelf.config("tiny", threads=1).replace("llama-cpp", "engine")

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from corral.core.errors import Conflict, NotFound
+from corral.core.footprints import FootprintKey
 from corral.core.placement import Need
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.scaling import Add
@@ -128,7 +129,7 @@ async def test_what_no_process_is_started_with_takes_effect_at_once(stores: Stor
     """The same process serves on, under the new revision, and with what was learned of it."""
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
-    await stores.load_memory.note_peak("tiny", before.revision, "sha256:1", "cpu", 5 << 30)
+    await stores.load_memory.note_peaks({FootprintKey("tiny", before.revision, "sha256:1", "cpu"): 5 << 30})
     text = TINY + "description: small\naliases: [small]\nsystem_prompt: Be brief.\nstopwords: [x]\npinned: true\n"
     saved = await stores.models.save(text, "bob")
     assert (saved.pending, saved.aliases) == (None, ("small",))

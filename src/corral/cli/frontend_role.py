@@ -18,6 +18,7 @@ from corral.cli.scheduling_seed import seed_scheduling
 from corral.cli.serving_parts import ServingParts
 from corral.cli.staging_parts import FrontendStager, NotedBucket, bucket_settings
 from corral.cli.watch_parts import WatchParts
+from corral.controller.progress import tell_progress
 from corral.controller.refused import RefusedMessages
 from corral.controller.replication import Replication
 from corral.controller.switch import TrialStart
@@ -129,7 +130,12 @@ class FrontendRole:
         self._parts = self._for_routes(authority, gate, guesses, JoinTokens(stores.access, token, clock=clock))
 
     def _put_fleet_together(self) -> FleetParts:
-        switcher = ReplicaSwitcher(self._stores, poke=lambda: self._replication.poke(), others=TrialStart(self._bus))
+        switcher = ReplicaSwitcher(
+            self._stores,
+            poke=lambda: self._replication.poke(),
+            others=TrialStart(self._bus),
+            tell=lambda operation, node, words: tell_progress(self._bus, operation, node, words),
+        )
         return FleetParts(
             self._me,
             self._stores,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -12,7 +12,7 @@ from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
 from corral.controller.load_ports import PeerBook
 from corral.controller.reports import observation_of
-from corral.controller.switch import ReplicaSwitch, VersionFailed
+from corral.controller.switch import ReplicaSwitch, Restored, VersionFailed
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.intents import (
     CalledOff,
@@ -203,13 +203,11 @@ class Attempts:
         if found is None or not found.digest:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
-        if not changes:
-            return None
         try:
             await self._replicas.switch(intent.node_id, changes, operation_id=intent.operation_id)
         except VersionFailed as error:
             try:
-                went_back = await self._go_back(intent, changes[0].process.digest)
+                went_back = await self._go_back(intent, changes[0].process.digest if changes else None)
             except CorralError as problem:
                 if not problem.retryable:
                     raise
@@ -217,7 +215,8 @@ class Attempts:
                     f"the new version does not start ({error}), and the worker could not be told to go back: {problem}",
                     UNKNOWN_AGAIN_S,
                 )
-            return Refused(f"the new version does not start, {went_back}: {error}")
+            reason = f"the new version does not start, {went_back.words}: {error}"
+            return Refused(reason, final=went_back.was_stopped)
         except CorralError as error:
             if not error.retryable:
                 raise
@@ -225,7 +224,7 @@ class Attempts:
             return StillRunning(f"the switch to the new version is not finished: {error}", self._within_s(intent))
         return None
 
-    async def _go_back(self, intent: Intent, digest: str) -> str:
+    async def _go_back(self, intent: Intent, digest: str | None) -> Restored:
         """So that whatever starts next starts from the version that serves."""
         request = RollbackRequest(
             backend=intent.backend,
@@ -240,7 +239,8 @@ class Attempts:
             await self._reports.ask(intent.node_id)
         except CorralError as error:  # the worker has answered; its next report tells the rest
             log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
-        return "the old one serves on" if answer.success else f"the old one serves on, but {answer.error}"
+        restored = await self._replicas.restore(intent.node_id)
+        return restored if answer.success else replace(restored, words=f"{restored.words}, but {answer.error}")
 
     # Cancelling
 

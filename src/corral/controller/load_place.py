@@ -10,8 +10,9 @@ from corral.controller.load_tools import LoadTools, written
 from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
 from corral.core.load_jobs import LoadState, retry_delay_s
 from corral.core.nodes import Node, NodeStatus
-from corral.core.placement import Decision, Need, Waiting, place
-from corral.core.replicas import COMING, Replica
+from corral.core.placement import Decision, Need, Waiting, place, place_instead
+from corral.core.replicas import COMING, Replica, ReplicaState
+from corral.core.rollout import STOP_FIRST_DRAIN_MS, STOP_FIRST_REASON
 from corral.core.room import device_class
 from corral.core.setbacks import cause_of
 from corral.store.database import StoreConflict
@@ -22,6 +23,7 @@ from corral.store.replicas import FleetView
 log = structlog.get_logger()
 
 PLACE_TRIES = 16
+STOPPED_WITHIN_S = STOP_FIRST_DRAIN_MS / 1000 + 120.0
 TOLD_WITHIN_S, TOLD_LOOK_S = 15.0, 0.25
 
 
@@ -48,10 +50,15 @@ class Placing:
                 # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
                 surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
             )
-            need = replace(need, setbacks=await stores.setbacks.read(job.model, job.revision))
-            self._need, self._headway.weights_bytes = need, need.weights_bytes
+            need = replace(need, replaces=job.replaces, setbacks=await stores.setbacks.read(job.model, job.revision))
             decision = place(need, fleet.rooms)
-            outcome = decision.outcome
+            if isinstance(decision.outcome, Waiting):
+                decision = self._instead(need, fleet) or decision
+            need, outcome = decision.need, decision.outcome
+            self._need, self._headway.weights_bytes = need, need.weights_bytes
+            if need.instead_of is not None and await stores.load_claims.must_wait_to_stop(job, fleet):
+                await self._wait(decision, "not enough memory for both versions; other replicas are replaced first")
+                return None
             if isinstance(outcome, Waiting):
                 await self._refused(need, fleet, decision, outcome)
                 return None
@@ -71,6 +78,37 @@ class Placing:
             self._headway.show(LoadState.PENDING, node)
             return replica, node
         raise Unavailable(f"the place for {job.model} was taken by others {PLACE_TRIES} times; it is tried again")
+
+    def _instead(self, need: Need, fleet: FleetView) -> Decision | None:
+        """Where memory does not hold both, the replica that is to be replaced is stopped first."""
+        old = next((row for row in fleet.replicas if row.id == self._job.replaces), None)
+        if old is None or old.state not in (ReplicaState.READY, ReplicaState.DRAINING):
+            return None
+        return place_instead(need, fleet.rooms, old.id)
+
+    async def stop_predecessor(self, node: Node) -> None:
+        """Of a place that has room only without the replica it is to replace: that one finishes what it answers,
+        takes nothing new, and ends. Everything else is at hand by now, so that requests wait for the start alone."""
+        job, stores = self._job, self._tools.stores
+        reserved = self._need is not None and self._need.instead_of is not None
+        if job.replaces is None or not (reserved or job.stops_first_on is not None):
+            return
+        old = await written(job.model, lambda: stores.load_claims.stop_first(job, STOP_FIRST_REASON))
+        if old is None:
+            return
+        log.info("load.stops_first", model=job.model, node=node.name, replica=old.id)
+        await self._tools.hint()
+        until_s = self._tools.clock.monotonic_s() + STOPPED_WITHIN_S
+        while left := await written(job.model, lambda: self._predecessor(node)):
+            self._headway.show(LoadState.PENDING, node, reason=STOP_FIRST_REASON)
+            if self._tools.clock.monotonic_s() > until_s:
+                why = left.stop_error or f"it did not end within {STOPPED_WITHIN_S:.0f} s"
+                raise Unavailable(f"{node.name} has no memory for the old and the new version of {job.model}: {why}")
+            await asyncio.sleep(TOLD_LOOK_S)
+
+    async def _predecessor(self, node: Node) -> Replica | None:
+        rows = await self._tools.stores.replicas.read_of_node(node.id)
+        return next((row for row in rows if row.id == self._job.replaces), None)
 
     async def still_fits(self, node: Node) -> bool:
         """The first time a model is loaded its size is known only now. Where it does not fit it gives its place back,

@@ -139,6 +139,7 @@ class LoadRun:
             found = await self._weights.bring(model, replica, node)
             if not await self._placing.still_fits(node):
                 return
+            await self._placing.stop_predecessor(node)
             started = True
             loaded = await self._starting.start(model, replica, node, found)
             await written(job.model, lambda: jobs.finish(job, loaded))

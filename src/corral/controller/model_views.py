@@ -9,6 +9,7 @@ from corral.core.labels import matches
 from corral.core.nodes import Node, NodeStatus, just_left
 from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
+from corral.core.rollout import STOP_FIRST_DRAIN_MS
 from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling, release_leaving
 from corral.core.targets import pick_serving
 from corral.store.load_job_rows import LoadJob
@@ -35,6 +36,7 @@ class ViewBuilder:
         jobs = [job for job in self.jobs if job.model == model.name and not self._rests(job, model)]
         under_way = [job for job in jobs if job.active or job.due_at > now_ms]
         taken_over = {job.replaces for job in under_way}
+        stopped_first = frozenset(job.replaces for job in under_way if job.stops_first_on is not None)
         ids = {row.id for row in rows}
         nodes: dict[str, Node] = {node.id: node for node in self.fleet.nodes}
         resting = any(self._rests(job, model) for job in self.jobs)
@@ -53,6 +55,9 @@ class ViewBuilder:
             for row in rows
             if row.node_id in nodes
         ]
+        views = [
+            replace(view, drain_within_ms=STOP_FIRST_DRAIN_MS) if view.id in stopped_first else view for view in views
+        ]
         return ModelView(
             scheduling=scheduling,
             matching_nodes=tuple(node.id for node in pick_serving(self.fleet.nodes, scheduling.selector)),
@@ -61,11 +66,11 @@ class ViewBuilder:
             ),
             replicas=tuple(release_leaving(list(_over_limit(views, nodes)), scheduling)),
             loads=tuple(
-                Load(id=job.id, replaces=job.replaces, node_id=job.target_node)
+                _load(job)
                 for job in sorted(under_way, key=lambda job: (job.created_at, job.ordinal))
                 if job.replica_id not in ids
             ),
-            failed=tuple(Load(id=job.id, replaces=job.replaces) for job in jobs if job not in under_way),
+            failed=tuple(_load(job) for job in jobs if job not in under_way),
             loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
             waiting=self.traffic.queue_depth(model.name),
             since_action_ms=now_ms - acted_at if acted_at is not None else None,
@@ -138,6 +143,10 @@ def pick_trial(model: StoredModel, rows: Sequence[Replica], taken_over: Collecti
 def _proven_at(model: StoredModel, rows: Sequence[Replica]) -> int | None:
     ready = [row.ready_at for row in rows if row.state is ReplicaState.READY and row.revision == model.revision]
     return min((at for at in ready if at is not None), default=None)
+
+
+def _load(job: LoadJob) -> Load:
+    return Load(id=job.id, replaces=job.replaces, node_id=job.target_node, stops_first=job.stops_first_on is not None)
 
 
 def _over_limit(views: Sequence[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:

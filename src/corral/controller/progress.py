@@ -9,7 +9,7 @@ from typing import Protocol
 import structlog
 
 from corral.bus.client import BusMessage, Handler
-from corral.bus.messages import InstallProgress, decode
+from corral.bus.messages import InstallProgress, decode, encode
 from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.nodes import NodeId
@@ -27,6 +27,10 @@ OPERATIONS_MOST = 1000
 
 class Link(Protocol):
     async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
+
+
+class Publisher(Protocol):
+    async def publish(self, subject: str, data: bytes) -> None: ...
 
 
 class Saved(Protocol):
@@ -134,6 +138,13 @@ class LiveProgress:
             if position < surplus or now_s - self._heard_s[operation_id] > FORGET_AFTER_S:
                 del self._heard_s[operation_id]
                 self._operations.pop(operation_id, None)
+
+
+async def tell_progress(bus: Publisher, operation_id: str, node_id: NodeId, phase: str) -> None:
+    """What a frontend does on a node once its worker has done its part, told as workers tell: to every frontend."""
+    news = InstallProgress(op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase)
+    with suppress(CorralError):  # lossy: what comes of it is written down
+        await bus.publish(progress_subject(node_id, operation_id), encode(news))
 
 
 def news_of(progress: InstallProgress) -> ProgressNews:

@@ -1,6 +1,7 @@
 """From one version of a backend to another under running models: the seam between operations and replicas."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -29,12 +30,26 @@ class VersionFailed(Conflict):
     code = "version_failed"
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What became of the version before."""
+
+    words: str = "the old one serves on"
+    was_stopped: bool = False
+    """It had been stopped for the one that does not start."""
+
+
 class ReplicaSwitch(Protocol):
     """Moves what serves from one version to another, replica by replica, by the steps each change has."""
 
     async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        """Raises VersionFailed when the new version does not start, with the old one still serving; any other error
-        says nothing of the version."""
+        """Raises VersionFailed when the new version does not start, with the old one still serving or brought back by
+        `restore`; any other error says nothing of the version. Without changes it only waits for what an earlier call
+        began on the node."""
+        ...
+
+    async def restore(self, node_id: NodeId) -> Restored:
+        """The version before is current again: what was stopped for the one that does not start is started again."""
         ...
 
 
@@ -67,6 +82,9 @@ class TrialStart:
         await self._stop(node_id, model, answer)
         if not answer.success:
             raise VersionFailed(answer.error or "the worker gave no reason")
+
+    async def restore(self, node_id: NodeId) -> Restored:
+        return Restored()
 
     async def _stop(self, node_id: NodeId, model: str, started: InstallReply) -> None:
         request = ModelStopRequest(process_key=f"{model}#0", model_name=model, expected_address=started.address)

@@ -144,6 +144,8 @@ class Refused:
     reason: str
     outdated: bool = False
     """It has seen a newer order than this one, which is the newest we know: ours needs a higher number."""
+    final: bool = False
+    """Another attempt would stop again what serves, for a version that does not start: that is a person's decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +202,9 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
             return replace(step, state=IntentState.IN_BACKGROUND, due_in_s=wait_s, error=reason)
         case Unreached(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):
             return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=nobody_there)
-        case Refused(reason=reason, outdated=outdated):
+        case Refused(reason=reason, outdated=outdated, final=final):
             step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
-            if step.attempts >= limits.attempts:
+            if final or step.attempts >= limits.attempts:
                 return replace(step, state=IntentState.DEAD_LETTERED)
             delay_s = retry_delay_s(step.attempts, draw=draw, limits=limits)
             return replace(step, due_in_s=delay_s, higher_generation=outdated)

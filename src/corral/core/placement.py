@@ -41,9 +41,13 @@ class Need:
     """By node: who deleted its backend there. A load must not bring it back."""
     only_node: str | None = None
     """One per node is wanted, and this is the node."""
+    replaces: str | None = None
+    """The replica it takes over from. It is never evicted for that: it may have to be started again."""
     surge_on: str | None = None
     """It takes over from another one, which runs on this node: only there one more than the limit may run for the
     while."""
+    instead_of: str | None = None
+    """The replica it takes over from, whose memory it may have: that one is stopped first."""
     setbacks: Mapping[str, Setback] = field(default_factory=dict)
     """By node: how the same load failed there. It comes after all others, and not before its rest is over."""
     unconfirmed_on: frozenset[str] = frozenset()
@@ -211,6 +215,16 @@ def place(need: Need, rooms: Sequence[NodeRoom]) -> Decision:
     return Decision(need=need, outcome=waiting, rooms=rooms, verdicts=verdicts)
 
 
+def place_instead(need: Need, rooms: Sequence[NodeRoom], replaced: str) -> Decision | None:
+    """Where memory does not hold the old and the new replica at once: on the old one's node, in the memory that is
+    free once it has been stopped. None where that does not make room either."""
+    here = next((room for room in rooms if any(held.id == replaced for held in room.replicas)), None)
+    if here is None or need.only_node not in (None, here.id):
+        return None
+    decision = place(replace(need, only_node=here.id, instead_of=replaced), rooms)
+    return decision if isinstance(decision.outcome, Placed) else None
+
+
 def _unlucky_in_a_row(need: Need) -> Waiting | None:
     """A model that loads nowhere is not carried through a whole herd at once."""
     resting = [one for one in need.setbacks.values() if one.rests]
@@ -362,7 +376,7 @@ class _Judge:
                 return f"it runs {room.slots_per_model} of this model already, as many as it may"
             if need.groups and (problem := self._rival(room)):
                 return problem
-        free = room.free_memory
+        free = _free_memory(need, room)
         if free is None:
             return (failed, *room.standing, same, len(replicas), int(room.id not in need.staged_on), 0)
         memory = self._wanted_bytes(room.device)
@@ -393,6 +407,15 @@ class _Judge:
         except KeyError:
             wanted = self._memory_bytes[device] = self._need.memory_bytes(device)
             return wanted
+
+
+def _free_memory(need: Need, room: NodeRoom) -> int | None:
+    """With that of the replica which is stopped first. What nobody knows of that one is known of the same model."""
+    free, replaced = room.free_memory, need.instead_of
+    if free is None or replaced is None:
+        return free
+    held = next((held for held in room.replicas if held.id == replaced), None)
+    return free if held is None else free + (held.memory_bytes or need.memory_bytes(room.device) or 0)
 
 
 def _rivals(need: Need, held: HeldReplica) -> bool:
@@ -431,11 +454,16 @@ def _victims(need: Need, room: NodeRoom) -> list[HeldReplica] | None:
     if any(not rival.evictable or going[rival.model] > rival.spare for rival in rivals):
         return None
     victims = list(rivals)
-    wanted = need.memory_bytes(room.device)
-    if room.free_memory is None or wanted is None:
+    wanted, free = need.memory_bytes(room.device), _free_memory(need, room)
+    if free is None or wanted is None:
         return victims
-    missing = wanted - room.free_memory - sum(rival.memory_bytes or 0 for rival in rivals)
-    others = (held for held in room.replicas if held.evictable and held.memory_bytes and held not in rivals)
+    missing = wanted - free - sum(rival.memory_bytes or 0 for rival in rivals)
+    kept = (need.replaces, need.instead_of)
+    others = (
+        held
+        for held in room.replicas
+        if held.evictable and held.memory_bytes and held not in rivals and held.id not in kept
+    )
     for held in sorted(others, key=lambda held: -held.idle_ms):
         if missing <= 0:
             break

@@ -1,9 +1,9 @@
 """Is a machine there? One table of transitions, and one reading of the evidence.
 
 Health is proven on the path that carries work: a fresh heartbeat *and* an answer on the bus. Either one alone
-neither proves nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect, and
-gone when it lasts as long as the offline limit: requests and commands need both paths, so its work belongs elsewhere.
-Silence on both paths makes it gone at once.
+neither proves nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect,
+and gone when it lasts as long as the offline limit: requests and commands need both paths, so its work belongs
+elsewhere. Silence on both paths makes it gone at once.
 """
 
 from dataclasses import dataclass
@@ -143,9 +143,9 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
 
 
 def _one_path_silent(reason: str, evidence: Evidence, limits: Limits) -> Verdict:
-    if evidence.others_live and evidence.listened_s >= limits.offline_after_s:
-        if evidence.suspect_s >= limits.lost_after_s:
-            return Verdict(PresenceEvent.ONE_PATH_LOST, f"{reason}; its replicas are replaced on other nodes")
+    long_enough = evidence.listened_s >= limits.offline_after_s and evidence.suspect_s >= limits.lost_after_s
+    if evidence.others_live and long_enough:
+        return Verdict(PresenceEvent.ONE_PATH_LOST, f"{reason}; its replicas are replaced on other nodes")
     return Verdict(PresenceEvent.ONE_PATH_SILENT, reason)
 
 

@@ -22,6 +22,18 @@ def plan_upgrade(nodes: Sequence[NodeId]) -> UpgradePlan:
     return UpgradePlan(waves=(tuple(nodes),))
 
 
+STOP_FIRST_DRAIN_MS = 30_000
+"""A replica that is stopped before its successor starts may finish what it answers for this long: whoever comes
+meanwhile has to wait."""
+STOP_FIRST_REASON = "stopping the old version first: not enough memory for both"
+
+
+def stop_first_at_once(serving: int, *, kept: int) -> int:
+    """How many of a model's replicas may be stopped before their successors serve: a quarter, as long as the minimum
+    serves, and one in any case."""
+    return max(1, min(serving // 4, serving - kept))
+
+
 class SwitchStep(StrEnum):
     START_NEW = "start_new"
     """Beside the old one, and wait until it is ready and has shown whose it is."""

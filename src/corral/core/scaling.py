@@ -101,6 +101,8 @@ class ReplicaView:
     """Since it was told to take no new requests."""
     away: bool = False
     """Its node is not healthy: it may serve, and nobody may count on it."""
+    drain_within_ms: int | None = None
+    """For one whose successor waits for its memory; None is as long as any other may."""
     leaving_ms: int | None = None
     """Since its node is being drained; None where it is not."""
     outdated_ms: int | None = None
@@ -128,6 +130,8 @@ class Load:
     id: str
     replaces: str | None = None
     node_id: str | None = None
+    stops_first: bool = False
+    """The replica it replaces is, or was, stopped for it: whatever the numbers say, one has to serve again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +191,11 @@ def plan_scaling(view: ModelView) -> ScalingPlan:
 def _over(view: ModelView) -> tuple[str, ...]:
     """Failed successors of replicas that stay after all, or have gone: nobody tries that again."""
     leaving = {replica.id for replica in view.replicas if not replica.fits}
-    return tuple(load.id for load in view.failed if load.replaces is not None and load.replaces not in leaving)
+    return tuple(
+        load.id
+        for load in view.failed
+        if load.replaces is not None and load.replaces not in leaving and not load.stops_first
+    )
 
 
 def _keep(view: ModelView) -> ScalingPlan:
@@ -214,20 +222,28 @@ def _unwanted(view: ModelView) -> tuple[str, ...]:
     leaving = {replica.id for replica in view.replicas if replica.state == "ready" and not replica.fits}
     serving = [replica for replica in view.replicas if replica.serves]
     there = len(serving) + sum(replica.coming for replica in view.replicas)
-    successors = sum(load.replaces in leaving for load in view.loads) + len(_successors(view))
-    others = [load for load in view.loads if load.replaces not in leaving]
+    takes_over = {load.id for load in view.loads if load.replaces in leaving or load.stops_first}
+    successors = len(takes_over) + len(_successors(view))
+    others = [load for load in view.loads if load.id not in takes_over]
     least = max(view.scheduling.min_replicas, 1, len(serving) + int(_is_busy(view, serving)))
     wanted = max(0, least - there - successors)
     return tuple(load.id for load in others[wanted:])
 
 
 def _successors(view: ModelView) -> list[Add]:
-    """One for each replica that has to go, so that nobody notices."""
-    return [
+    """One for each replica that has to go, so that nobody notices, and for each that was stopped in vain."""
+    leaving = [
         Add(why=f"it takes over from another: {replica.why_not}", replaces=replica.id, trial=replica.trial)
         for replica in view.replicas
         if replica.state == "ready" and not replica.fits and not replica.successor
     ]
+    known = {add.replaces for add in leaving}
+    stopped = [
+        Add(why="the replica it takes over from was stopped for it", replaces=load.replaces)
+        for load in view.failed
+        if load.stops_first and load.replaces not in known
+    ]
+    return leaving + stopped
 
 
 def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
@@ -235,7 +251,8 @@ def _leave(view: ModelView) -> tuple[tuple[Remove, ...], tuple[Remove, ...]]:
     drains it on becoming ready."""
     drain, stop = [], []
     for replica in view.replicas:
-        done = replica.in_flight == 0 or replica.draining_ms >= view.pace.drain_ms
+        within_ms = view.pace.drain_ms if replica.drain_within_ms is None else replica.drain_within_ms
+        done = replica.in_flight == 0 or replica.draining_ms >= within_ms
         if replica.state == "draining" and done:
             stop.append(Remove(replica.id, replica.why_not or "another has taken its place"))
         elif replica.state == "failed" or (replica.state in ("starting", "loading") and not replica.fits):

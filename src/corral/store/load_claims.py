@@ -8,18 +8,19 @@ from corral.core.load_jobs import LoadProgress
 from corral.core.nodes import NodeStatus
 from corral.core.placement import Decision, Need, Placed, Waiting, place
 from corral.core.replicas import Replica, ReplicaState
+from corral.core.rollout import stop_first_at_once
 from corral.store.database import Database, Tx
 from corral.store.decisions import record_decision
 from corral.store.given_away import note_given_away
-from corral.store.load_job_rows import SELECT, LoadJob, job_of
+from corral.store.load_job_rows import SELECT, LoadJob, job_of, read_jobs
 from corral.store.load_memory import note_load_time
 from corral.store.models import StoredModel, find_model, lock_model, promote
 from corral.store.pending_models import find_pending, note_pending_failed, note_pending_waits
 from corral.store.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
-from corral.store.replicas import read_fleet
+from corral.store.replicas import FleetView, read_fleet
 from corral.store.rows import places
 from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable
-from corral.store.setbacks import clear_setbacks, note_setback
+from corral.store.setbacks import clear_setbacks, note_setback, wake_loads
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version
 from corral.system import Ids
 
@@ -112,6 +113,8 @@ class LoadClaimStore:
         identity = ids.uuid()
 
         async def body(tx: Tx) -> Replica:
+            if need.instead_of is not None:
+                await lock_model(tx, job.model)
             held = await _held(tx, job)
             if held.replica_id is not None:
                 # We asked before and did not hear that it was done.
@@ -120,6 +123,8 @@ class LoadClaimStore:
                     return found[0]
             await tx.fetch("SELECT id FROM nodes WHERE id = $1 FOR UPDATE", outcome.node_id)
             fleet = await read_fleet(tx, in_flight)
+            if need.instead_of is not None and await _must_wait_to_stop(tx, job, fleet):
+                raise Conflict(f"other replicas of {job.model} are being replaced first")
             rooms = [room for room in fleet.rooms if room.id == outcome.node_id]
             again = place(need, rooms).outcome
             if not isinstance(again, Placed) or again.evict:
@@ -142,14 +147,38 @@ class LoadClaimStore:
             await insert_replica(tx, replica)
             await tx.execute(
                 "UPDATE load_jobs SET replica_id = $2, node_id = $3, node_name = $4, slot = $5, state = 'pending',"
-                " reason = '', changed_at = now_ms() WHERE id = $1",
+                " reason = '', stops_first_on = coalesce($6, stops_first_on), changed_at = now_ms() WHERE id = $1",
                 job.id,
                 replica.id,
                 replica.node_id,
                 rooms[0].name,
                 replica.slot,
+                replica.node_id if need.instead_of is not None else None,
             )
             return replica
+
+        return await self._database.write(body)
+
+    async def must_wait_to_stop(self, job: LoadJob, fleet: FleetView) -> bool:
+        """Too many of the model's replicas have been stopped already for successors that do not serve yet."""
+
+        async def body(tx: Tx) -> bool:
+            return await _must_wait_to_stop(tx, job, fleet)
+
+        return await self._database.read(body)
+
+    async def stop_first(self, job: LoadJob, why: str) -> Replica | None:
+        """Its place is there but for the memory of the one it replaces, which takes nothing new from now on. None when
+        that one is gone."""
+
+        async def body(tx: Tx) -> Replica | None:
+            held = await _held(tx, job)
+            await _check_place(tx, held)
+            rows = await lock_replicas(tx, [held.replaces] if held.replaces else [])
+            if rows and rows[0].state is ReplicaState.READY:
+                await set_states(tx, [rows[0].id], ReplicaState.DRAINING, why)
+                await bump_version(tx, ROUTES)
+            return rows[0] if rows else None
 
         return await self._database.write(body)
 
@@ -267,6 +296,8 @@ class LoadClaimStore:
             await note_load_time(tx, job.model, held.revision, loaded.backend_digest, loaded.device, loaded.load_ms)
             await clear_setbacks(tx, job.model, node_id=mine.node_id)
             await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
+            if held.stops_first_on is not None:
+                await wake_loads(tx)  # of the same model: the next one may be stopped
             [ready] = await read_replicas(tx, "WHERE id = $1", mine.id)
             return ready
 
@@ -281,6 +312,7 @@ class LoadClaimStore:
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             await _give_place_back(tx, held, error, stop=stop)
+            await _forget_unstopped(tx, held)
             model = await find_model(tx, job.model)
             if model is None:
                 await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
@@ -329,6 +361,7 @@ class LoadClaimStore:
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             await _give_place_back(tx, held, error, stop=stop)
+            await _forget_unstopped(tx, held)
             model = await find_model(tx, job.model)
             if is_trial and model is not None and await _goes_back(tx, held, model, error):
                 return
@@ -356,6 +389,7 @@ class LoadClaimStore:
                 await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in lost])
                 await note_given_away(tx, lost)
                 await bump_version(tx, ROUTES)
+            await _forget_unstopped(tx, held)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', replica_id = NULL, node_name = '', slot = NULL, owner = '',"
                 " reason = '', lease_until = 0, due_at = now_ms() + $2, changed_at = now_ms() WHERE id = $1",
@@ -372,6 +406,7 @@ class LoadClaimStore:
             held = await _held(tx, job)
             if held.replica_id is not None:
                 await set_states(tx, [held.replica_id], ReplicaState.STOPPING, "its model was changed")
+            await _forget_unstopped(tx, held)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', revision = $2, replica_id = NULL, node_name = '', slot = NULL,"
                 " attempts = 0, reason = '', owner = '', lease_until = 0, due_at = now_ms(), changed_at = now_ms()"
@@ -437,6 +472,29 @@ async def _goes_back(tx: Tx, held: LoadJob, model: StoredModel, error: str) -> b
         "its new revision could not be loaded; the one before serves again",
     )
     return True
+
+
+async def _must_wait_to_stop(tx: Tx, job: LoadJob, fleet: FleetView) -> bool:
+    healthy = {node.id for node in fleet.nodes if node.status is NodeStatus.HEALTHY}
+    others = await read_jobs(tx, "WHERE model = $1 AND stops_first_on IS NOT NULL AND id <> $2", job.model, job.id)
+    jobs = [one for one in others if one.stops_first_on in healthy]
+    stopped = {one.replaces for one in jobs}
+    serving = sum(
+        row.model == job.model and row.state is ReplicaState.READY and row.node_id in healthy and row.id not in stopped
+        for row in fleet.replicas
+    )
+    wanted = fleet.scheduling.get(job.model)
+    kept = wanted.kept if wanted is not None else 1
+    return len(jobs) >= stop_first_at_once(serving + len(jobs), kept=kept)
+
+
+async def _forget_unstopped(tx: Tx, job: LoadJob) -> None:
+    """The place was given back before the replica it replaces took any harm: nothing was stopped."""
+    await tx.execute(
+        "UPDATE load_jobs SET stops_first_on = NULL WHERE id = $1"
+        " AND replaces IN (SELECT id FROM replicas WHERE state = 'ready')",
+        job.id,
+    )
 
 
 async def _check_place(tx: Tx, held: LoadJob) -> None:

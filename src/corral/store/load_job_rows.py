@@ -18,6 +18,8 @@ class LoadJob:
     cause: str
     target_node: str | None = None
     replaces: str | None = None
+    stops_first_on: str | None = None
+    """The node where the replica it replaces is, or was, stopped for it: memory does not hold both."""
     replica_id: str | None = None
     node_id: str | None = None
     node_name: str = ""

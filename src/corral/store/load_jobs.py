@@ -141,6 +141,24 @@ class LoadJobStore:
 
         await self._database.write(body)
 
+    async def retry_stopped_first(self, node_id: str) -> list[str]:
+        """Replicas were stopped on the node for successors that did not start: with the version that is current now
+        they are tried again at once. The jobs' ids."""
+
+        async def body(tx: Tx) -> list[str]:
+            found = await read_jobs(tx, "WHERE stops_first_on = $1", node_id)
+            for model in sorted({job.model for job in found}):
+                await lock_model(tx, model)
+                await clear_setbacks(tx, model, node_id=node_id)
+            await tx.execute_many(
+                "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(),"
+                " changed_at = now_ms() WHERE id = $1 AND owner = ''",
+                [(job.id,) for job in found],
+            )
+            return [job.id for job in found]
+
+        return await self._database.write(body)
+
     async def forget(self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None) -> None:
         """They are not wanted any more. One that has got a place or lost one since the look at the replicas goes on: it
         was judged by what is no longer so."""
@@ -170,12 +188,12 @@ class LoadJobStore:
 
 async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int, LoadJob], ids: Ids) -> LoadJob:
     """A failed job that is due again is the first to be taken up, so that its attempts are not forgotten."""
-    for ordinal, job in sorted(jobs.items()):
+    for ordinal, job in sorted(jobs.items(), key=lambda one: (one[1].replaces != add.replaces, one[0])):
         if not job.active and await _is_due(tx, job):
             attempts = job.attempts if job.revision == revision else 0
             row = await tx.fetch_one(
                 "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, target_node = $4, replaces = $5,"
-                " attempts = $6, replica_id = NULL, node_name = '', slot = NULL, reason = '',"
+                " attempts = $6, stops_first_on = $7, replica_id = NULL, node_name = '', slot = NULL, reason = '',"
                 " bytes_sent = 0, total_bytes = 0, file_index = 0, total_files = 0, eta_ms = NULL, owner = '',"
                 " lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1"
                 " RETURNING *",
@@ -185,6 +203,7 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
                 add.node_id,
                 add.replaces,
                 attempts,
+                job.stops_first_on if job.replaces == add.replaces else None,
             )
             assert row is not None
             return replace(job_of(row), ordinal=ordinal)

@@ -1,0 +1,125 @@
+"""A node whose memory does not hold two copies of its model: an upgrade stops the old version first, and starts it
+again where the new one does not start."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from harness.engine_gallery import BROKEN, NEW, EngineGallery
+from harness.herd import ADMIN_KEY, Herd
+from harness.programs import Admin
+from harness.tiny_model import Shelf
+from harness.traffic import Traffic
+from harness.waiting import wait_until
+
+FOOTPRINT_BYTES = 6 << 30
+
+
+class OneModelMemory:
+    """A node's memory by setting: its budget has room for one replica while none runs, and for none while one does.
+    What the machine itself uses may change by half a replica meanwhile."""
+
+    def __init__(self, herd: Herd, worker: str) -> None:
+        self._herd, self._worker, self._admin = herd, worker, herd.admin()
+        node = self._admin.nodes()[worker]
+        self._path = f"/api/nodes/{node['id']}/vram-budget"
+        self._used = node["total_ram"] - node["available_ram"]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._set(1)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(20)
+
+    def _run(self) -> None:
+        before = 1
+        while not self._over.wait(0.1):
+            running = len(self._herd.engines(self._worker))
+            if running != before:
+                self._set(running)
+                before = running
+
+    def _set(self, running: int) -> None:
+        free = FOOTPRINT_BYTES // 2 if running else FOOTPRINT_BYTES * 3 // 2
+        answer = self._admin.call("PUT", self._path, body={"value": str(self._used + free)})
+        assert answer.status == 200, answer.body
+
+
+def serve_one(herd: Herd, shelf: Shelf, gallery: EngineGallery) -> tuple[Admin, dict[str, Any]]:
+    """One node, and one model with a minimum of one."""
+    admin = herd.start_frontend("a", *gallery.flags)
+    herd.start_frontend("b", *gallery.flags)
+    herd.start_worker("w1", bare=True)
+    config = shelf.config("tiny", threads=1).replace("llama-cpp", "engine")
+    assert admin.call("POST", "/api/models", body={"config": config}).status == 201
+    admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 1, "max_replicas": 1})
+    [row] = herd.wait_for_ready("tiny", 1, within_s=120)
+    wait_until(lambda: herd.read_sql("SELECT 1 FROM footprints WHERE peak_bytes > 0"), what="measured", within_s=30)
+    herd.run_sql(f"UPDATE footprints SET peak_bytes = {FOOTPRINT_BYTES}")
+    herd.run_sql(f"UPDATE replicas SET memory_bytes = {FOOTPRINT_BYTES}")
+    return admin, row
+
+
+def upgrade(admin: Admin, gallery: EngineGallery, version: str) -> str:
+    gallery.version = version
+
+    def offered() -> bool:
+        available = admin.call("GET", "/backends/available").json()
+        return any(entry["name"] == "engine" and entry.get("version") == version for entry in available)
+
+    wait_until(offered, what="the gallery offers the new version", within_s=30)
+    answer = admin.call("POST", "/api/backends/upgrade/engine")
+    assert answer.status in (200, 202), answer.body
+    job: str = answer.json()["jobID"]
+    return job
+
+
+def follow(admin: Admin, job: str, *, within_s: float) -> tuple[dict[str, Any], set[str]]:
+    """The operation's end, and what was said of its node until then."""
+    phases: set[str] = set()
+
+    def ended() -> dict[str, Any] | None:
+        operation: dict[str, Any] = admin.call("GET", f"/api/operations/{job}").json()
+        phases.update(node["phase"] for node in operation["nodes"])
+        return operation if all(node["status"] in ("success", "error") for node in operation["nodes"]) else None
+
+    return wait_until(ended, what="the upgrade ends", within_s=within_s), phases
+
+
+@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+def test_an_upgrade_stops_the_old_version_first_and_requests_wait(
+    herd: Herd, shelf: Shelf, gallery: EngineGallery
+) -> None:
+    admin, before = serve_one(herd, shelf, gallery)
+    with OneModelMemory(herd, "w1"), Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
+        wait_until(lambda: traffic.fates["200"] > 20, what="requests are answered", within_s=60)
+        operation, phases = follow(admin, upgrade(admin, gallery, NEW), within_s=120)
+        assert [node["status"] for node in operation["nodes"]] == ["success"], operation
+        [after] = herd.ready("tiny")
+        assert after["backend_digest"] not in ("", before["backend_digest"]), "it serves, and the new version"
+        assert len(herd.engines("w1")) == 1, "nothing of the old version runs when the upgrade is done"
+        seen = traffic.fates["200"]
+        wait_until(lambda: traffic.fates["200"] > seen + 20, what="requests are answered", within_s=60)
+    print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
+    assert traffic.errors == {}
+    assert "stopping the old version first: not enough memory for both" in phases
+
+
+@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+def test_a_version_that_does_not_start_gives_way_to_the_one_that_was_stopped(
+    herd: Herd, shelf: Shelf, gallery: EngineGallery
+) -> None:
+    admin, before = serve_one(herd, shelf, gallery)
+    with OneModelMemory(herd, "w1"):
+        operation, _ = follow(admin, upgrade(admin, gallery, BROKEN), within_s=180)
+    [node] = operation["nodes"]
+    assert (node["status"], node["attempts"]) == ("error", 1), node
+    assert "the engine is on fire" in node["error"]
+    assert "the old one, which was stopped first, was started again" in node["error"]
+    [after] = herd.wait_for_ready("tiny", 1)
+    assert after["backend_digest"] == before["backend_digest"]
