@@ -35,8 +35,9 @@ class Herd:
         """`engine`: an installed llama.cpp for workers to begin with."""
         self.directory, self.nats, self._store = directory, nats, store or f"sqlite://{directory}/corral.db"
         self._engine = engine
-        self.gates = directory / "gates"  # files that backends may look for, wherever else they may not
+        self.gates = directory / "gates"  # for files that backends wait for or write, whichever user they run as
         self.gates.mkdir(parents=True, exist_ok=True)
+        self.gates.chmod(0o777)
         self._reached = self._store
         self.frontends: dict[str, Program] = {}
         self.workers: dict[str, Program] = {}
@@ -92,7 +93,7 @@ class Herd:
             "worker", "--join", self.admin(frontend).url, "--token", TOKEN, "--name", name,
             "--data-dir", str(self.directory / name), "--port", str(port),
             "--backend-ports", f"{port + 1}-{port + 99}", "--trusted-hosts", "127.0.0.1",
-            "--plain-http-hosts", "127.0.0.1", "--backend-paths", str(self.gates), *flags,
+            "--plain-http-hosts", "127.0.0.1", "--backend-paths", f"{self.gates}:rw", *flags,
             log=self.directory / f"{name}.log",
             environment=clean_environment(**environment or {}),
         )  # fmt: skip

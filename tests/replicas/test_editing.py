@@ -67,7 +67,7 @@ def keeps_what_cannot_be_loaded(admin: Admin, herd: Herd) -> None:
 
 def takes_a_good_one_over(admin: Admin, herd: Herd, traffic: Traffic) -> float:
     """How long it was loaded."""
-    gate = herd.directory / "gate"
+    gate = herd.gates / "gate"
     [before] = herd.ready("tiny")
     began_s, answered = time.monotonic(), traffic.fates["200"]
     assert edit(admin, f"options: ['until:{gate}']\n").status == 200

@@ -88,7 +88,7 @@ def test_a_restart_of_postgresql_ends_neither_a_load_nor_the_fifty_who_wait_for_
 ) -> None:
     admins = [herd.start_frontend(name) for name in ("a", "b")]
     start_echo_worker(herd, "w1")
-    go_on, calls = herd.directory / "go-on", herd.directory / "calls"
+    go_on, calls = herd.gates / "go-on", herd.gates / "calls"
     add_horse(admins, f"options: ['until:{go_on}', 'counted:{calls}']\n")
     waiting = Waiting([admin.url for admin in admins], 50)
     wait_until(lambda: calls.exists() and state_of(admins[0]) == "loading", what="it is being loaded", within_s=60)
