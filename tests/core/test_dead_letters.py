@@ -8,12 +8,12 @@ import pytest
 from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, policy, state
 from corral.core.dead_letters import patience_of
 from corral.core.drift import Heal, plan_heal
-from corral.core.intents import Intent, IntentState, RetryLimits, Verb
+from corral.core.intents import Intent, IntentState, Verb
 from corral.core.observed import ObservedBackend
 from corral.core.orders import NodeState
 from corral.core.policies import OnDrift
 
-PATIENCE = patience_of(RetryLimits(attempts=10, base_s=30, cap_s=900))
+PATIENCE = patience_of(3600.0)
 MINUTE, HOUR = 60_000, 3_600_000
 GIB = 1 << 30
 

@@ -39,7 +39,8 @@ def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_wa
     fleet: OperationFleet, small_disk: Path
 ) -> None:
     digest = fleet.offer_image("echo", {**localai_files("1"), "weights": os.urandom(1 << 20)})
-    retries = ("--backend-attempts", "10", "--backend-retry-first", "0.1", "--backend-retry-longest", "0.5")
+    retries = ("--backend-attempts", "10", "--backend-retry-first", "0.1", "--backend-retry-longest", "0.5",
+               "--backend-retry-exhausted", "2")  # fmt: skip
     for name in ("a", "b"):
         fleet.start_frontend(name, "--auto-approve", *retries)
     fleet.start_worker("small", "--disk-headroom", "1MiB")

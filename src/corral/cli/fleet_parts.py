@@ -95,7 +95,7 @@ class FleetParts:
             fleet=self.fleet,
             resolver=resolver,
             holds=stores.version_holds,
-            patience=patience_of(order_limits(me.settings).retry),
+            patience=patience_of(me.settings.backend_retry_exhausted_s),
             admissions=stores.admission,
             leases=stores.leases,
             clock=clock,

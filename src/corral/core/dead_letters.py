@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from corral.core.intents import Intent, RetryLimits
+from corral.core.intents import Intent
 from corral.core.nodes import Node
 
-ROUNDS = 4
-"""Longest back-offs within an operation that pass before the next one: an hour, as things are set."""
 FREED_SHARE = 100
 """Of a disk this part must have become free to be worth another try."""
 FREED_BYTES = 1 << 30
@@ -20,13 +18,11 @@ class Patience:
     """When something has changed that may help."""
 
 
-def patience_of(limits: RetryLimits) -> Patience:
-    return Patience(
-        again_after_ms=int(ROUNDS * limits.cap_s * 1000), on_change_after_ms=int(min(60.0, limits.cap_s) * 1000)
-    )
+def patience_of(rest_s: float) -> Patience:
+    return Patience(again_after_ms=int(rest_s * 1000), on_change_after_ms=int(min(60.0, rest_s) * 1000))
 
 
-DEFAULT_PATIENCE = patience_of(RetryLimits())
+DEFAULT_PATIENCE = patience_of(3600.0)
 
 
 def may_retry(

@@ -229,6 +229,8 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """The same for an upgrade."""
     backend_retry_first_s: Duration = 30.0
     """How long to wait after the first failure on a node; doubles each time."""
+    backend_retry_exhausted_s: Duration = 3600.0
+    """How long an install or delete whose retries were exhausted rests before it is tried again by itself."""
     backend_retry_longest_s: Duration = 900.0
     """The longest wait between two attempts."""
     backend_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
