@@ -129,7 +129,7 @@ def _drift(node: dict[str, Any]) -> str:
 @client_command
 @click.option("--check", is_flag=True, help="Have galleries and registries asked anew first.")
 def list_upgrades(api: Api, check: bool) -> None:
-    """What has something newer, machines unlike the others, and what cannot be checked."""
+    """List backends with an upgrade, and those that cannot be checked."""
     if check:
         api.call("POST", "api", "backends", "upgrades", "check", query={"wait": "true"})
     upgrades = api.call("GET", "api", "backends", "upgrades")
