@@ -74,7 +74,7 @@ class SimulatedWorker:
 
     async def register(self) -> None:
         body = {
-            "name": f"worker-{self._number}", "address": f"10.0.0.1:{self._number}", "token": TOKEN,
+            "name": f"worker-{self._number}", "address": f"10.0.0.1:{self._number + 1}", "token": TOKEN,
             "total_ram": 64 << 30, "available_ram": 60 << 30, "total_disk": 1 << 40, "available_disk": 1 << 39,
             "corral": {"node_key": self._key, "instance": "bench"},
         }  # fmt: skip
