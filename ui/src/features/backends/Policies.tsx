@@ -13,6 +13,7 @@ import { useAnnounce } from "@/components/Toasts";
 import { useNow } from "@/components/useNow";
 import { formatSelector } from "@/format/selector";
 import { formatDateTime } from "@/format/time";
+import { shortDigest } from "./drift";
 import { exceptionWords } from "./exceptions";
 import styles from "./Policies.module.css";
 import { galleryQueries, useOrder } from "./queries";
@@ -84,6 +85,12 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
           since {formatDateTime(policy.created_at)}, by {policy.created_by}
           {policy.uri === "" ? "" : `, from ${policy.uri}`}
         </p>
+        {policy.rolled_back_to.length === 0 ? null : (
+          <p className={styles.soft}>
+            Rolled back to {policy.rolled_back_to.map(({ variant, version, digest }) => `${variant} ${version === "" ? shortDigest(digest) : version}`).join(", ")}; nodes that join
+            later get the same.
+          </p>
+        )}
         {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
       </div>
       <Select

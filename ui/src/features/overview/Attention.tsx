@@ -11,7 +11,7 @@ import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
 import { Approve, Item, MOST_LISTED, Rest, Retry, TryAgain } from "./AttentionParts";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns, pendingEdits } from "./concerns";
 
 /** What a person should look at, each with what can be done about it. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
@@ -22,6 +22,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
     backends: useQuery(backendQueries.fleet()),
     upgrades: useQuery(backendQueries.upgrades()),
     models: useQuery(modelQueries.summary()),
+    "model list": useQuery(modelQueries.list()),
     replicas: useQuery(modelQueries.replicas()),
     scheduling: useQuery(modelQueries.scheduling()),
   };
@@ -34,10 +35,11 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const givenUp = asked["orders that were given up"].data ?? [];
   const failing = failingOperations(asked.operations.data ?? [], givenUp);
   const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
+  const edits = pendingEdits(asked["model list"].data ?? []);
   const drifting = driftingPlaces(asked.backends.data ?? [], givenUp);
   const upgradable = Object.keys(asked.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
-  const isCalm = !isBusGone && [unread, pending, away, givenUp, failing, models, drifting, upgradable].every((found) => found.length === 0);
+  const isCalm = !isBusGone && [unread, pending, away, givenUp, failing, models, edits, drifting, upgradable].every((found) => found.length === 0);
 
   return (
     <Card title="Needs attention">
@@ -80,6 +82,10 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
             <Item key={model} tone={tone} text={text} detail={detail} action={<Link to="/models" search={{ open: model }}>{tone === "wait" ? "Watch" : "Look"}</Link>} />
           ))}
           <Rest count={models.length} what="models are not as wanted" to={<Link to="/models">Show them</Link>} />
+          {edits.slice(0, MOST_LISTED).map(({ model, text, detail }) => (
+            <Item key={model} tone="warn" text={text} detail={detail} action={<Link to="/models" search={{ open: model }}>Look</Link>} />
+          ))}
+          <Rest count={edits.length} what="edits could not be loaded" to={<Link to="/models">Show them</Link>} />
           {drifting.slice(0, MOST_LISTED).map(({ backend, place }) => (
             <Item
               key={`${backend} ${place.node_id}`}

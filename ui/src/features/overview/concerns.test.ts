@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { DriftCause, FleetBackend, FleetPlace, Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns } from "./concerns";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns, pendingEdits } from "./concerns";
 
 const node = (node_id: string, status: string) => ({ node_id, status }) as OperationNode;
 const operation = (jobID: string, fields: Partial<Operation>) => ({ jobID, state: "running", error: "", nodes: [], ...fields }) as Operation;
@@ -48,7 +48,7 @@ test("a place that differs because an order was given up is not told twice", () 
 
 test("a model that failed is told with its cause, each once", () => {
   const failed = { model_name: "m", corral_state: "failed", reason: "the process died" } as Replica;
-  expect(concerns(summary({ loads: [load({ error: "no such file" }), load({ error: "no such file" })] }))).toEqual([{ model: "m", tone: "bad", text: "m failed", detail: "no such file." }]);
+  expect(concerns(summary({ loads: [load({ error: "no such file" }), load({ error: "no such file" })] }))).toEqual([{ model: "m", tone: "bad", text: "m failed", detail: "No such file." }]);
   expect(concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed])).toEqual([
     { model: "m", tone: "bad", text: "m failed on a machine", detail: "the process died." },
   ]);
@@ -64,4 +64,10 @@ test("a model with fewer replicas than wanted is told, mildly while it is being 
     text: "m cannot be as wanted",
     detail: "One node only.",
   });
+});
+
+test("tells an edit that could not be loaded, not one that is being loaded", () => {
+  const pending = { revision: "2", serving: "1", reason: "no such file", failures: 1, held: false };
+  expect(pendingEdits([{ name: "m", pending: null }, { name: "n", pending: { ...pending, failures: 0 } }])).toEqual([]);
+  expect(pendingEdits([{ name: "m", pending }])).toEqual([{ model: "m", text: "The edit of m could not be loaded; the revision before serves on", detail: "No such file." }]);
 });

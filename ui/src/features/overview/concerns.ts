@@ -1,4 +1,4 @@
-import type { FleetBackend, FleetPlace, Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
+import type { FleetBackend, FleetPlace, Intent, Model, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
 import { failureCauses } from "@/data/modelState";
 import { closed, stopped } from "@/format/text";
 
@@ -80,6 +80,13 @@ function concernOf(model: string, summary: ModelSummary, causes: readonly string
   if (away !== "") return { model, tone: "warn", text: `${model} has ${share}`, detail: away };
   const isLoading = loads.length > 0 || replicas.some(({ state }) => state === "starting" || state === "loading");
   return { model, tone: "wait", text: isLoading ? `${model} is being loaded: ${share}` : `${model} has ${share}`, detail: "" };
+}
+
+/** Edits that could not be loaded; what served before serves on. */
+export function pendingEdits(models: readonly Pick<Model, "name" | "pending">[]): { model: string; text: string; detail: string }[] {
+  return models.flatMap(({ name, pending }) =>
+    pending === null || pending.failures === 0 ? [] : [{ model: name, text: `The edit of ${name} could not be loaded; the revision before serves on`, detail: closed(pending.reason) }],
+  );
 }
 
 function onceEach(ended: (text: string) => string, texts: readonly (string | undefined)[]): string {
