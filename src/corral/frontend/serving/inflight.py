@@ -36,7 +36,8 @@ class InFlight:
         self._frontend = frontend
         self.run = run
         self._sequence = 0
-        self._leaving: list[Target] = []
+        self._open: set[Target] = set()
+        """Those that have requests of ours, also where they get no more: few, however many replicas there are."""
         self._last_used_s: dict[ReplicaId, float] = {}
         self._ended: set[Target] = set()
         """Those that finished a request since the last look."""
@@ -54,6 +55,7 @@ class InFlight:
         """A lease: who begins ends, exactly once, however the request ends."""
         target.outstanding += 1
         target.local += 1
+        self._open.add(target)
         if target.local == 1 or target.outstanding >= target.limit:
             self._edge.set()
 
@@ -63,21 +65,16 @@ class InFlight:
             self._edge.set()
         target.outstanding -= 1
         target.local -= 1
+        if not target.local:
+            self._open.discard(target)
         self._ended.add(target)
         if target.served.queue.length:
             self.on_room(target.served)
 
-    def keep(self, target: Target) -> None:
-        """It gets no more requests; those it has still count."""
-        if target.local:
-            self._leaving.append(target)
-
     def _local(self) -> dict[ReplicaId, int]:
-        self._leaving = [target for target in self._leaving if target.local]
         counts: dict[ReplicaId, int] = {}
-        for target in (*self.targets(), *self._leaving):
-            if target.local:
-                counts[target.replica.id] = counts.get(target.replica.id, 0) + target.local
+        for target in self._open:
+            counts[target.replica.id] = counts.get(target.replica.id, 0) + target.local
         return counts
 
     def _settle(self) -> None:

@@ -79,7 +79,6 @@ class Lane:
         self._spawned: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.table.on_change = self._on_routes
-        self.table.on_drop = inflight.keep
         inflight.on_room = self._dispatch
         inflight.targets = self.table.targets
         inflight.queues = self._queue_lengths

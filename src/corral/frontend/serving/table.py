@@ -30,7 +30,6 @@ class RouteTable:
         self._looks = self._answered = 0
         self.version = -1
         self.on_change: Callable[[], None] = lambda: None
-        self.on_drop: Callable[[Target], None] = lambda target: None
 
     def find(self, name: str) -> ServedModel | None:
         """By its name or an alias."""
@@ -69,7 +68,6 @@ class RouteTable:
             if name not in models:
                 served.targets = []
         for target in kept.values():
-            self.on_drop(target)
             target.link.close()
         self._models = models
         aliases = {alias: served for served in models.values() for alias in served.route.aliases}
