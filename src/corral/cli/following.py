@@ -10,7 +10,7 @@ import click
 from corral.cli.client import Api, clean
 from corral.cli.operation_parts import OperationPart, how_held, read_operation
 from corral.cli.program import command
-from corral.cli.progress import Display, count_words, open_display
+from corral.cli.progress import Display, Silence, count_words, open_display
 from corral.core.errors import CorralError, Unavailable
 from corral.core.outcomes import Outcome
 from corral.system import Clock, SystemClock
@@ -168,9 +168,12 @@ def _how_to_see(operation_id: str) -> str:
 
 
 @contextmanager
-def _leaving_it_running(display: Display, operation_id: str) -> Iterator[None]:
+def _leaving_it_running(operation_id: str, *, as_json: bool) -> Iterator[Display]:
+    """From the first moment on: opening a display takes a while, and a person may have seen enough by then."""
+    display: Display = Silence()
     try:
-        yield
+        display = open_display(as_json=as_json)
+        yield display
     except KeyboardInterrupt:
         ignore_interrupts()
         display.close()
@@ -190,9 +193,11 @@ def wait_for(
 ) -> tuple[Any, Outcome]:
     """Shows how far it is until it is over for somebody who waits. Answers the API's object and what came of it."""
     clock = clock or SystemClock()
-    display = open_display(as_json=api.as_json)
     began_s = clock.monotonic_s()
-    with _leaving_it_running(display, operation_id), Follower(api, operation_id, display, clock) as follower:
+    with (
+        _leaving_it_running(operation_id, as_json=api.as_json) as display,
+        Follower(api, operation_id, display, clock) as follower,
+    ):
         while True:
             follower.show()
             if until(follower.operation, follower.outcome):
