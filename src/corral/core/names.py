@@ -1,6 +1,7 @@
 """Names that look alike to a person are one name: `BUS-LIVE` and `bus-live`, and one with another kind of hyphen."""
 
 import unicodedata
+from functools import lru_cache
 
 _HYPHENS = "\u00ad\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2e3a\u2e3b\ufe58\ufe63\uff0d_"
 # Letters of other scripts that most fonts draw like a Latin one, after case folding.
@@ -16,6 +17,7 @@ _LIKE_LATIN = dict(
 _ALIKE = str.maketrans({**dict.fromkeys(_HYPHENS, "-"), **_LIKE_LATIN})
 
 
+@lru_cache(maxsize=8192)  # a node that joins is compared with all others
 def looks_like(name: str) -> str:
     """The same for names that look alike."""
     folded = unicodedata.normalize("NFKC", name.translate(_ALIKE)).casefold().translate(_ALIKE)
