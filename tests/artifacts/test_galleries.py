@@ -339,9 +339,20 @@ def test_neither_does_a_base_file_from_the_network_nor_any_field_of_a_configurat
 ) -> None:
     registry.pages["/base.yaml"] = (b"config_file: {backend: x, mmproj: 'file:///etc/shadow'}", {})
     registry.pages["/files.yaml"] = (b"files: [{filename: x, uri: /etc/shadow}]", {})
-    for page in ("base", "files"):
+    registry.pages["/path.yaml"] = (b"config_file: {backend: x, parameters: {model: /etc/shadow}}", {})
+    registry.pages["/home.yaml"] = (b"config_file: {backend: x, draft_model: '~/.ssh/id'}", {})
+    registry.pages["/up.yaml"] = (b"config_file: {backend: x, mmproj: ../../keys/admin.key}", {})
+    registry.pages["/option.yaml"] = (b"config_file: {backend: x, options: ['mmproj:/etc/shadow']}", {})
+    for page in ("base", "files", "path", "home", "up", "option"):
         with pytest.raises(PolicyRefused, match="a file of this machine"):
             read_model(sources, ModelEntry(name="m", url=f"{registry.url}/{page}.yaml"), CancelToken())
+
+
+def test_words_that_begin_with_a_slash_are_no_files(registry: FakeRegistry, sources: GallerySources) -> None:
+    config = b"config_file: {backend: x, stopwords: [/s, '~~'], template: {chat: /chat}, parameters: {model: ./w.gguf}}"
+    registry.pages["/words.yaml"] = (config, {})
+    found = read_model(sources, ModelEntry(name="m", url=f"{registry.url}/words.yaml"), CancelToken())
+    assert found.config["parameters"] == {"model": "./w.gguf"}
 
 
 def test_an_administrators_own_gallery_may_name_files(sources: GallerySources, tmp_path: Path) -> None:

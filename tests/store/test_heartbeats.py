@@ -134,3 +134,11 @@ async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(
     assert (await stores.nodes.read_one(node.id)).state is NodeState.HEALTHY
     news = (await actions(stores, node.id))[before:]
     assert news == ["node.conditions", "node.conditions"], "when it began and when it ended, not in between"
+
+
+async def test_a_condition_ends_with_the_process_that_told_it(stores: Stores) -> None:
+    """The next may be of a version that tells none."""
+    node = await join(stores, M)
+    await stores.registration.beat([M.beat(node, (FULL_DISK,))])
+    await register(stores, M.restarted())
+    assert (await stores.nodes.read_one(node.id)).conditions == ()

@@ -15,7 +15,8 @@ INSTANCE_HEADER = "X-Corral-Instance"
 """Which process speaks, where no body says so: an outdated one must not say good-bye for its successor."""
 
 ShortText = Annotated[str, msgspec.Meta(max_length=255)]
-LongText = Annotated[str, msgspec.Meta(max_length=512)]
+LONG_TEXT_MOST = 512
+LongText = Annotated[str, msgspec.Meta(max_length=LONG_TEXT_MOST)]
 
 
 Words = Annotated[list[ShortText], msgspec.Meta(max_length=128)]

@@ -31,6 +31,6 @@ def judge_clock(sent_at_ms: int, *, now_ms: int) -> Condition | None:
     direction = "ahead of" if off_ms > 0 else "behind"
     return Condition(
         kind=ConditionKind.CLOCK_SKEW,
-        reason=f"its clock is {abs(off_ms) / 1000:.0f} s {direction} the frontend's",
+        reason=f"its clock is {abs(off_ms) / 1000:.0f} s {direction} the store's",
         remedy="Set the clock and keep it right with NTP (`timedatectl set-ntp true`).",
     )

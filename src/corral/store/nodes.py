@@ -125,6 +125,7 @@ class NodeStore:
                 presence=next_presence(node.presence, PresenceEvent.RESTARTED),
                 presence_reason="another machine replaces it; not yet seen on the message bus",
                 worker_draining=False,
+                conditions=(),
                 bus_answered=False,
                 bus_failures=0,
                 bus_no_responders=False,

@@ -213,6 +213,7 @@ class RegistrationStore:
             after = replace(
                 after,
                 worker_draining=False,
+                conditions=(),
                 bus_answered=False,
                 bus_failures=0,
                 bus_no_responders=False,

@@ -75,6 +75,7 @@ class Conditions:
         self._probe_s = now_s + PROBE_EVERY_S
         try:
             self._disk.write(self._data_dir / PROBE_FILE, b"")
+            self._disk.remove(self._data_dir / PROBE_FILE)
             self._unwritable = None
         except OSError as error:
             self._unwritable = error

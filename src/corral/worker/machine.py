@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corral import __version__
-from corral.bus.node_api import CorralBeat, GpuFacts, HeartbeatRequest, NodeCondition, NodeFacts
+from corral.bus.node_api import LONG_TEXT_MOST, CorralBeat, GpuFacts, HeartbeatRequest, NodeCondition, NodeFacts
 from corral.core.capability import Capability, pick_capability
 from corral.core.conditions import Condition
 from corral.core.errors import Unavailable
@@ -67,7 +67,10 @@ class Machine:
             corral=CorralBeat(
                 instance=instance,
                 sent_at_ms=sent_at_ms,
-                conditions=[NodeCondition(one.kind, one.reason[:1000], one.remedy[:1000]) for one in conditions],
+                conditions=[
+                    NodeCondition(one.kind, one.reason[:LONG_TEXT_MOST], one.remedy[:LONG_TEXT_MOST])
+                    for one in conditions
+                ],
             ),
         )
 

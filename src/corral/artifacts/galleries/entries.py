@@ -209,16 +209,29 @@ def refuse_local_files(uris: Iterable[str], what: str) -> None:
             )
 
 
+def _is_inside(path: str) -> bool:
+    """`./name`: below the models directory, like a plain name."""
+    return path.startswith("./") and ".." not in path.split("/")
+
+
+_TEXTS = frozenset(
+    {"stopwords", "template", "system_prompt", "description", "usage", "function", "cutstrings", "extract_regex",
+     "trimspace", "trimsuffix", "roles", "grammar", "urls", "icon", "license", "tags"}
+)  # fmt: skip
+"""Fields that hold words for people or models, which may well begin with a slash, and are never opened."""
+
+
 def _uris_of(part: Any) -> Iterator[str]:
     """Every value of a configuration that a node might take for a location."""
     if isinstance(part, dict):
-        for value in part.values():
+        for value in (value for key, value in part.items() if key not in _TEXTS):
             yield from _uris_of(value)
     elif isinstance(part, list):
         for value in part:
             yield from _uris_of(value)
-    elif isinstance(part, str) and "://" in part:
-        yield part
+    elif isinstance(part, str):
+        # An option is written `name:value`.
+        yield from (text for text in (part, part.partition(":")[2]) if not _is_inside(text))
 
 
 def _locations(files: Iterable[ModelFile], *parts: Any) -> Iterator[str]:

@@ -39,6 +39,7 @@ from corral.frontend.edge import client_address
 from corral.frontend.grants import Grants
 from corral.frontend.guesses import Guesses
 from corral.frontend.join_tokens import JoinTokens
+from corral.frontend.node.store_clock import StoreClock
 from corral.frontend.snapshots import Snapshot
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import is_loopback_host
@@ -91,7 +92,8 @@ class NodeRoutes:
         self._in_flight = in_flight
         self._refused = refused
         self._secrets = Snapshot(stores.nodes.read_key_hashes, clock=clock, every_s=READ_SECRETS_EVERY_S)
-        self._clock, self._ids = clock, ids
+        self._store_clock = StoreClock(stores.nodes.now_ms, clock)
+        self._ids = ids
         self._hint = hint
         self.router = APIRouter(prefix="/api/node", tags=["node"])
         add = self.router.add_api_route
@@ -252,7 +254,7 @@ class NodeRoutes:
                     gpu_vendor=beat.gpu_vendor or None,
                 ),
                 instance=beat.corral.instance if beat.corral else None,
-                conditions=self._conditions_of(beat),
+                conditions=await self._conditions_of(beat),
                 secret_hash=hash_secret(bearer),
                 joined=joined,
                 told_from=address,
@@ -275,14 +277,14 @@ class NodeRoutes:
         grant = self._grants.find(node_id) if outcome.node.key_hash is not None else None
         return MsgspecJson(HeartbeatReply(message="heartbeat received", corral=grant))
 
-    def _conditions_of(self, beat: HeartbeatRequest) -> tuple[Condition, ...] | None:
+    async def _conditions_of(self, beat: HeartbeatRequest) -> tuple[Condition, ...] | None:
         """What the worker tells, and what its clock shows. None where it tells nothing: LocalAI's do not."""
         told = beat.corral
         if told is None or told.conditions is None:
             return None
         found = [Condition(kind=one.kind, reason=one.reason, remedy=one.remedy) for one in told.conditions]
         if told.sent_at_ms is not None:
-            skewed = judge_clock(told.sent_at_ms, now_ms=self._clock.now_ms())
+            skewed = judge_clock(told.sent_at_ms, now_ms=await self._store_clock.now_ms())
             found += [skewed] if skewed is not None else []
         return tuple(found)
 

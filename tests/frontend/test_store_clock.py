@@ -1,0 +1,31 @@
+"""Nodes are compared with the store's clock: a frontend whose own is off must not call the whole fleet skewed."""
+
+from corral.core.errors import Unavailable
+from corral.frontend.node.store_clock import COMPARE_EVERY_S, StoreClock
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.wall_ms, self.s = 1_000_000, 0.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic_s(self) -> float:
+        return self.s
+
+
+async def test_the_stores_time_is_known_between_looks_and_while_it_is_away() -> None:
+    clock, answers = Clock(), [5_000_000]
+
+    async def read_ms() -> int:
+        if not answers:
+            raise Unavailable("the store does not answer")
+        return answers.pop()
+
+    store_clock = StoreClock(read_ms, clock)  # type: ignore[arg-type]
+    assert await store_clock.now_ms() == 5_000_000
+    clock.wall_ms, clock.s = clock.wall_ms + 10_000, 10.0
+    assert await store_clock.now_ms() == 5_010_000, "nobody was asked"
+    clock.wall_ms, clock.s = clock.wall_ms + 60_000, COMPARE_EVERY_S + 10.0
+    assert await store_clock.now_ms() == 5_070_000, "the store is away: what was known holds"
