@@ -64,6 +64,9 @@ def test_a_condition_is_told_with_what_to_do() -> None:
     node = view_node(ill, now_ms=NOW)
     assert (node.state, node.status, node.status_reason) == ("unhealthy", "unhealthy", "its clock is off. Set it.")
     assert node.conditions[0].kind == "clock_skew"
+    assert node.reachable, "it takes orders"
+    away = view_node(replace(ill, presence=Presence.SUSPECT), now_ms=NOW)
+    assert (away.state, away.reachable) == ("unhealthy", False)
 
 
 def test_what_runs_on_a_machine_is_counted() -> None:

@@ -17,7 +17,7 @@ Held = Mapping[str, str]
 
 def how_held(node: Mapping[str, Any]) -> str | None:
     """Of a node as the API tells it; None where it takes orders."""
-    if node["state"] == "healthy" or (node["state"] == "unhealthy" and node["conditions"]):
+    if node["reachable"]:
         return None
     if node["state"] != "draining":
         return AWAY

@@ -83,7 +83,7 @@ def _describe(node: dict[str, Any]) -> str:
 def _is_in_place(node: dict[str, Any]) -> bool:
     """Everything in between works. That the machine itself is short of something is said, and not waited for."""
     drained = node["state"] == "draining" and bool(node["drain_wanted"])
-    return node["state"] == "healthy" or drained or (node["state"] == "unhealthy" and bool(node["conditions"]))
+    return node["state"] == "healthy" or drained or (node["state"] == "unhealthy" and node["reachable"])
 
 
 class PartFailed(CorralError):

@@ -2582,6 +2582,11 @@ export interface components {
             status: components["schemas"]["NodeStatus"];
             state: components["schemas"]["NodeState"];
             /**
+             * Reachable
+             * @description It takes orders: also while a condition keeps new models away.
+             */
+            reachable: boolean;
+            /**
              * Status Reason
              * @description Why it is so, for people; empty when there is nothing to say.
              */

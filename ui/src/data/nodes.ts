@@ -44,10 +44,10 @@ export function createNodesListener(client: QueryClient): (data: string) => void
   return createBatchListener<NodesEvent, SeenNode[]>(client, nodeQueries.list().queryKey, (nodes, events) => applyEvents(nodes, events, Date.now()));
 }
 
-type Standing = Pick<Node, "approved" | "state" | "conditions">;
+type Standing = Pick<Node, "approved" | "state" | "reachable">;
 
 /** Reachable, and kept from new work by something about the machine. */
-export const isUnfit = ({ state, conditions }: Standing) => state === "unhealthy" && conditions.length > 0;
+export const isUnfit = ({ state, reachable }: Standing) => state === "unhealthy" && reachable;
 
 export const isAway = (node: Standing) => node.approved && (node.state === "offline" || (node.state === "unhealthy" && !isUnfit(node)));
 

@@ -75,6 +75,7 @@ class NodeView:
     http_address: str
     status: Annotated[NodeStatus, Field(description="In LocalAI's words, which know no joining.")]
     state: NodeState
+    reachable: Annotated[bool, Field(description="It takes orders: also while a condition keeps new models away.")]
     status_reason: Annotated[str, Field(description="Why it is so, for people; empty when there is nothing to say.")]
     total_vram: int | None
     available_vram: int | None
@@ -227,6 +228,7 @@ def view_node(
         http_address=node.http_address,
         status=node.localai_status,
         state=node.state,
+        reachable=node.status is NodeStatus.HEALTHY,
         status_reason=_reason(node) or _unheard(node, now_ms=now_ms, silent_after_s=silent_after_s),
         total_vram=node.total_vram,
         available_vram=available,

@@ -16,6 +16,7 @@ function node(over: Partial<Node> & { name: string }): Node {
     http_address: "10.0.0.5:50050",
     status: "healthy",
     state: "healthy",
+    reachable: true,
     conditions: [],
     refused: null,
     status_reason: "",
