@@ -93,7 +93,7 @@ def test_an_order_for_a_drained_machine_says_what_it_waits_for(open_page, corral
         page = open_page("#/activity")
         bar = page.get_by_role("region", name="Operations").get_by_role("article", name="Install llama-cpp")
         bar.get_by_role("button", name=re.compile("1 node")).click()
-        expect(bar).to_contain_text("The machine is drained; this goes on when it is resumed.")
+        expect(bar).to_contain_text("The node is drained; this continues when it is resumed.")
     finally:
         admin.call("POST", f"/api/nodes/{home}/resume")
     expect(bar).to_contain_text("1 of 1 node done")

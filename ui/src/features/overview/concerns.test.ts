@@ -48,7 +48,7 @@ test("a place that differs because an order was given up is not told twice", () 
 
 test("a model that failed is told with its cause, each once", () => {
   const failed = { model_name: "m", corral_state: "failed", reason: "the process died" } as Replica;
-  expect(concerns(summary({ loads: [load({ error: "no such file" }), load({ error: "no such file" })] }))).toEqual([{ model: "m", tone: "bad", text: "m failed", detail: "No such file." }]);
+  expect(concerns(summary({ loads: [load({ error: "no such file" }), load({ error: "no such file" })] }))).toEqual([{ model: "m", tone: "bad", text: "m failed", detail: "no such file." }]);
   expect(concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed])).toEqual([
     { model: "m", tone: "bad", text: "m failed on a machine", detail: "the process died." },
   ]);
