@@ -12,9 +12,11 @@ from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files
 from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken, Progress
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
-from corral.artifacts.galleries.entries import parse_backends
+from corral.artifacts.galleries.entries import ModelFile, parse_backends
+from corral.artifacts.locks import held
 from corral.core.variants import index_by_name
 from corral.system import SystemClock, SystemIds
+from harness.waiting import wait_until
 from harness.yardstick import Yardstick, promised
 
 RUN = b"#!/bin/sh\n"
@@ -137,3 +139,31 @@ def test_settings_never_show_a_secret() -> None:
 def test_the_fast_settings_of_these_tests_differ_only_in_patience(tmp_path: Path) -> None:
     fast, real = fast_settings(tmp_path), ArtifactSettings(data_dir=tmp_path)
     assert (fast.unpack, fast.parallel_layers, fast.keep_blobs) == (real.unpack, real.parallel_layers, real.keep_blobs)
+
+
+async def test_weights_deleted_while_garbage_is_removed_are_garbage_for_the_next_run(
+    settings: ArtifactSettings, tmp_path: Path
+) -> None:
+    """The run that is under way may have looked at them while they were still needed."""
+    source = tmp_path / "weights.gguf"
+    source.write_bytes(b"weights")
+    files = [ModelFile(name, f"file://{source}", "") for name in ("one.gguf", "two.gguf")]
+    locks, whole = settings.data_dir / "locks", settings.data_dir / "blobs" / "sha256"
+    async with open_artifacts(settings) as artifacts:
+        one, two = await artifacts.install_files(files, target_dir=settings.data_dir / "models")
+        seen = whole / ("0" * 64)
+        seen.write_bytes(b"a blob that nobody needs")
+        os.utime(seen, (0, 0))
+        one.path.unlink()
+        artifacts.release([one.digest])
+        run = asyncio.create_task(artifacts.collect_garbage(spare_s=3600))
+        await asyncio.sleep(0)
+        # The loop stands still from here on: the run ends, and nobody has been told yet.
+        wait_until(lambda: not seen.exists(), what="the run is under way")
+        with held(locks, "collect", CancelToken()):
+            two.path.unlink()
+            artifacts.release([two.digest])
+        await run
+        assert artifacts.find_blob(two.digest) is not None
+        await artifacts.collect_garbage(spare_s=3600)
+        assert artifacts.find_blob(two.digest) is None

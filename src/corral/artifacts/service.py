@@ -182,12 +182,15 @@ class Artifacts:
         """Removes surplus versions, then layers and blobs that no version needs, if they are older than `spare_s` or
         belonged to a version that was removed. Waits until no install runs."""
         count = self.settings.keep_versions if keep is None else keep
-        released = frozenset(self._released)
-        freed = await self._run(
-            lambda token: collect_garbage(self._installer, count, in_use, token, spare_s=spare_s, released=released)
-        )
-        self._released -= released
-        return freed
+        # What is released from now on is the next run's, also where this one has it: it may have found it still needed.
+        released, self._released = frozenset(self._released), set()
+        try:
+            return await self._run(
+                lambda token: collect_garbage(self._installer, count, in_use, token, spare_s=spare_s, released=released)
+            )
+        except BaseException:
+            self._released |= released
+            raise
 
     async def sweep(self) -> Swept:
         """Clears what a killed process left. Safe while other processes use the same directory."""
