@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from corral.core.conditions import Condition, ConditionKind
 from corral.core.errors import Conflict, Fenced
 from corral.core.footprints import FootprintKey
 from corral.core.load_jobs import LoadProgress, LoadState
@@ -24,13 +25,14 @@ from corral.store.given_away import FORGET_AFTER_MS
 from corral.store.load_claims import Loaded
 from corral.store.load_job_rows import LoadJob
 from corral.store.load_jobs import Patience
-from corral.store.node_rows import insert_node
+from corral.store.node_rows import encode_conditions, insert_node
 from corral.store.replica_rows import insert_replica
 from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.databases import Rig
 
 IDS = SystemIds()
+FULL_DISK = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk has 1 MiB free", remedy="Free some.")
 TINY = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
 LEASE_S = 10.0
 
@@ -151,6 +153,16 @@ async def test_a_size_that_becomes_known_at_the_place_is_reserved_or_the_place_i
     assert row.memory_bytes == Need(model="tiny", weights_bytes=2 << 30).memory_bytes("cpu")
     why = await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
     assert "of memory are free" in why
+
+
+async def test_a_load_keeps_its_place_though_its_own_download_fills_the_disk(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    job = await start(stores)
+    await reserve(stores, job)
+    await stores.database.write(
+        lambda tx: tx.execute("UPDATE nodes SET conditions = $1", encode_conditions([FULL_DISK]))
+    )
+    assert await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
 
 
 async def test_a_load_becomes_a_route(stores: Stores) -> None:
