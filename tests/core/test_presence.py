@@ -28,7 +28,7 @@ def evidence(
     nobody: bool = False,
     on_bus: bool = True,
     listened: float = 1000.0,
-    suspect: float = 0.0,
+    not_live: float = 0.0,
     others: bool = True,
 ) -> Evidence:
     return Evidence(
@@ -38,7 +38,7 @@ def evidence(
         bus_answered=answered,
         bus_failures=failures,
         bus_no_responders=nobody,
-        suspect_s=suspect,
+        not_live_s=not_live,
         others_live=others,
     )
 
@@ -70,17 +70,23 @@ def test_renewing_a_credential_does_not_disturb_a_live_node() -> None:
         pytest.param(evidence(silence=29.9), PresenceEvent.PROVEN, id="a-late-beat-is-still-fresh"),
         pytest.param(evidence(silence=30), PresenceEvent.ONE_PATH_SILENT, id="three-missed-beats-make-suspect"),
         pytest.param(
-            evidence(silence=59, suspect=29), PresenceEvent.ONE_PATH_SILENT, id="within-the-offline-limit-only-suspect"
+            evidence(silence=59, not_live=29), PresenceEvent.ONE_PATH_SILENT, id="within-the-offline-limit-only-suspect"
         ),
-        pytest.param(evidence(silence=60, suspect=30), PresenceEvent.ONE_PATH_LOST, id="no-beats-for-the-limit"),
-        pytest.param(evidence(failures=2, suspect=30), PresenceEvent.ONE_PATH_LOST, id="no-answers-for-the-limit"),
+        pytest.param(evidence(silence=60, not_live=30), PresenceEvent.ONE_PATH_LOST, id="no-beats-for-the-limit"),
         pytest.param(
-            evidence(failures=2, suspect=9000, others=False), PresenceEvent.ONE_PATH_SILENT, id="all-nodes-at-once"
+            evidence(silence=40, not_live=30), PresenceEvent.ONE_PATH_SILENT, id="the-bus-was-silent-before-the-beats"
         ),
         pytest.param(
-            evidence(failures=2, suspect=9000, listened=59), PresenceEvent.ONE_PATH_SILENT, id="we-have-just-begun"
+            evidence(failures=2, not_live=59), PresenceEvent.ONE_PATH_SILENT, id="suspect-at-once-is-not-lost-sooner"
         ),
-        pytest.param(evidence(failures=1, suspect=9000), None, id="an-answer-and-one-lost-round-trip-say-nothing"),
+        pytest.param(evidence(failures=2, not_live=60), PresenceEvent.ONE_PATH_LOST, id="no-answers-for-the-limit"),
+        pytest.param(
+            evidence(failures=2, not_live=9000, others=False), PresenceEvent.ONE_PATH_SILENT, id="all-nodes-at-once"
+        ),
+        pytest.param(
+            evidence(failures=2, not_live=9000, listened=59), PresenceEvent.ONE_PATH_SILENT, id="we-have-just-begun"
+        ),
+        pytest.param(evidence(failures=1, not_live=9000), None, id="an-answer-and-one-lost-round-trip-say-nothing"),
         pytest.param(
             evidence(silence=40, failures=2), PresenceEvent.ONE_PATH_SILENT, id="a-time-out-is-no-evidence-of-death"
         ),

@@ -53,14 +53,30 @@ def table(*states: str, epoch: int = 3) -> ProcessTable:
         pytest.param(ROW, node(), table(epoch=2), 0, 0, id="an-old-epochs-table-is-no-evidence"),
         pytest.param(ROW, node(presence=Presence.SUSPECT), None, 0, 0, id="silence-is-not-death"),
         pytest.param(ROW, node(presence=Presence.GONE), table("ready"), 1, 0, id="its-node-is-dead"),
-        pytest.param(ROW, node(presence=Presence.LEFT, changed_at=NOW - 1), None, 0, 0, id="it-may-be-back-at-once"),
-        pytest.param(ROW, node(presence=Presence.LEFT, changed_at=NOW - 60_000), None, 1, 0, id="it-left-for-good"),
         pytest.param(
-            ROW, node(presence=Presence.LEFT, changed_at=NOW, drain_wanted=True), None, 1, 0, id="drained-and-stopped"
+            ROW, node(presence=Presence.LEFT, presence_since=NOW - 1), None, 0, 0, id="it-may-be-back-at-once"
+        ),
+        pytest.param(
+            ROW,
+            node(presence=Presence.LEFT, presence_since=NOW - 60_000, changed_at=NOW),
+            None,
+            1,
+            0,
+            id="it-left-for-good",
+        ),
+        pytest.param(
+            ROW,
+            node(presence=Presence.LEFT, presence_since=NOW, drain_wanted=True),
+            None,
+            1,
+            0,
+            id="drained-and-stopped",
         ),
         pytest.param(ROW, None, None, 1, 0, id="its-node-was-removed"),
-        pytest.param(ROW, node(approved=False), table("ready"), 1, 0, id="its-node-has-to-be-approved-again"),
-        pytest.param(ROW, node(approved=False, changed_at=NOW - 1), None, 0, 0, id="a-moment-ago-it-was-approved"),
+        pytest.param(
+            ROW, node(approved=False, changed_at=NOW), table("ready"), 1, 0, id="its-node-has-to-be-approved-again"
+        ),
+        pytest.param(ROW, node(approved=False, presence_since=NOW - 1), None, 0, 0, id="a-moment-ago-it-was-approved"),
         pytest.param(ROW, node(), table(), 0, 1, id="missing-once"),
         pytest.param(replace(ROW, missed=1), node(), table(), 1, 0, id="missing-twice"),
         pytest.param(replace(ROW, missed=1), node(), table("failed"), 1, 0, id="given-up-by-its-worker"),

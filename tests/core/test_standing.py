@@ -77,13 +77,25 @@ RESTARTED = node(epoch=4)
         pytest.param(ROW, node(presence=Presence.SUSPECT), table("ready"), Standing.AWAY, id="silent"),
         pytest.param(ROW, node(presence=Presence.GONE), table("ready"), Standing.AWAY, id="gone"),
         pytest.param(
-            ROW, node(presence=Presence.LEFT, changed_at=NOW - 1), None, Standing.RETURNING, id="it-has-just-left"
+            ROW, node(presence=Presence.LEFT, presence_since=NOW - 1), None, Standing.RETURNING, id="it-has-just-left"
         ),
         pytest.param(ROW, node(presence=Presence.LEFT), None, Standing.AWAY, id="it-left-long-ago"),
         pytest.param(
-            ROW, node(presence=Presence.JOINING, changed_at=NOW - 1, epoch=4), None, Standing.RETURNING, id="joining"
+            ROW,
+            node(presence=Presence.JOINING, presence_since=NOW - 1, epoch=4),
+            None,
+            Standing.RETURNING,
+            id="joining",
         ),
-        pytest.param(ROW, node(presence=Presence.JOINING, epoch=4), None, Standing.AWAY, id="joining-for-ever"),
+        pytest.param(
+            ROW, node(presence=Presence.JOINING, changed_at=NOW, epoch=4), None, Standing.AWAY, id="joining-for-ever"
+        ),
+        pytest.param(
+            ROW, node(worker_draining=True, drain_since=NOW - 1), None, Standing.RETURNING, id="its-worker-stops"
+        ),
+        pytest.param(
+            ROW, node(worker_draining=True, drain_since=0, changed_at=NOW), None, Standing.AWAY, id="it-stops-for-ever"
+        ),
         pytest.param(ROW, node(approved=False), table("ready"), Standing.AWAY, id="not-approved-any-more"),
         pytest.param(ROW, None, None, Standing.AWAY, id="removed"),
     ],

@@ -238,3 +238,38 @@ async def test_a_worker_that_was_restarted_and_never_reaches_the_bus_is_offline_
             seen += await judge(stores, live.id, silent=(cut.id,))
         await rig.advance(10)
     assert seen == [("unhealthy", "offline")], "after a minute, however often it was restarted meanwhile"
+
+
+async def test_a_node_is_offline_only_when_the_bus_was_silent_for_the_whole_offline_limit(
+    stores: Stores, rig: Rig
+) -> None:
+    """Two lost round trips, or one order that nobody took, make it suspect within a moment."""
+    other = Machine(name="other", secret="other")
+    live, cut = await join(stores, other), await join(stores, M)
+    await stores.health.suspect(cut.id, reason="nobody took its order")
+    seen = []
+    for _ in range(6):
+        seen += await judge(stores, live.id, silent=(cut.id,))
+        await rig.advance(10)
+        await beat(stores, other, live)
+        await beat(stores, M, cut)
+        assert seen == []
+    assert await judge(stores, live.id, silent=(cut.id,)) == [("unhealthy", "offline")]
+
+
+async def test_a_node_that_waited_long_for_its_approval_has_the_time_of_a_new_one_to_reach_the_bus(
+    stores: Stores, rig: Rig
+) -> None:
+    other = Machine(name="other", secret="other")
+    live, late = await join(stores, other), await register(stores, M)
+    await rig.advance(3600)
+    await stores.nodes.approve(late.id, actor="ann")
+    for _ in range(6):
+        await beat(stores, other, live)
+        await beat(stores, M, late)
+        for _ in range(2):
+            assert await judge(stores, live.id, nobody=(late.id,)) == []
+        await rig.advance(10)
+    await beat(stores, other, live)
+    await beat(stores, M, late)
+    assert await judge(stores, live.id, nobody=(late.id,)) == [("unhealthy", "offline")]

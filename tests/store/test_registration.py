@@ -406,3 +406,37 @@ async def test_asking_about_a_node_that_never_was_says_so(stores: Stores) -> Non
     for call in (stores.registration.deregister("nope"), stores.registration.set_draining("nope", True)):
         with pytest.raises(NotFound, match="nope"):
             await call
+
+
+async def test_waits_are_timed_by_what_they_wait_for_not_by_the_last_change_of_a_row(stores: Stores, rig: Rig) -> None:
+    node = await join(stores, M)
+    await rig.advance(60)
+    drained = await stores.nodes.set_drain(node.id, True, actor="ann")
+    assert drained.drain_since == drained.changed_at > node.changed_at
+    await rig.advance(60)
+    await stores.nodes.add_refused({node.id: (1, "not to be read")})
+    await stores.registration.set_draining(node.id, True)
+    later = await stores.nodes.read_one(node.id)
+    assert later.changed_at > drained.changed_at
+    assert (later.draining_since, later.presence_since) == (drained.changed_at, node.presence_since)
+    await stores.nodes.set_drain(node.id, False, actor="ann")
+    resumed = await stores.registration.set_draining(node.id, False)
+    assert resumed.drain_since is None
+    await rig.advance(60)
+    left = await stores.registration.set_draining(node.id, True)
+    assert left.drain_since == left.changed_at, "a new drain is timed anew"
+
+
+async def test_who_becomes_a_node_by_approval_is_new_from_then_on(stores: Stores, rig: Rig) -> None:
+    node = await register(stores, M)
+    await rig.advance(600)
+    approved = await stores.nodes.approve(node.id, actor="ann")
+    assert approved.presence is Presence.JOINING
+    assert approved.presence_since == approved.changed_at > node.presence_since
+    await vanish(stores, rig, node)
+    claimed = await claim_name(stores, OTHER)
+    back = await register(stores, M.restarted())
+    await rig.advance(600)
+    replaced = await stores.nodes.replace_identity(node.id, claimed.claim.id, actor="ann")
+    assert (back.presence, replaced.presence) == (Presence.JOINING, Presence.JOINING)
+    assert replaced.presence_since == replaced.changed_at > back.presence_since

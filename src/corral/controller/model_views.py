@@ -103,7 +103,7 @@ class ViewBuilder:
             outdated_ms=self.fleet.now_ms - newer_since if outdated and newer_since is not None else None,
             draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
             away=node.status is not NodeStatus.HEALTHY,
-            leaving_ms=self.fleet.now_ms - node.changed_at if node.status is NodeStatus.DRAINING else None,
+            leaving_ms=self.fleet.now_ms - node.draining_since if node.status is NodeStatus.DRAINING else None,
         )
 
     def _rests(self, job: LoadJob, model: StoredModel) -> bool:

@@ -97,7 +97,7 @@ def judge_pulse(
             bus_answered=pulse.bus_answered,
             bus_failures=pulse.bus_failures,
             bus_no_responders=pulse.bus_no_responders,
-            suspect_s=_suspect_s(pulse, now_ms=now_ms, listened_s=listened_s, limits=limits),
+            not_live_s=_not_live_s(pulse, now_ms=now_ms, listened_s=listened_s),
             others_live=others_live,
         ),
         limits,
@@ -112,12 +112,10 @@ def judge_pulse(
     return replace(pulse, presence=presence, presence_reason=verdict.reason)
 
 
-def _suspect_s(pulse: Pulse, *, now_ms: int, listened_s: float, limits: Limits) -> float:
-    """A worker that has just registered is not suspect before it could have been heard on both paths."""
+def _not_live_s(pulse: Pulse, *, now_ms: int, listened_s: float) -> float:
     if pulse.presence is Presence.LIVE:
         return 0.0
-    since_s = min(max(0, now_ms - pulse.presence_since) / 1000, listened_s)
-    return since_s - limits.suspect_after_s if pulse.presence is Presence.JOINING else since_s
+    return min(max(0, now_ms - pulse.presence_since) / 1000, listened_s)
 
 
 def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:

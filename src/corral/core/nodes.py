@@ -135,7 +135,9 @@ class Node:
     claims: tuple[NameClaim, ...] = ()
     """Other machines that claim to be this one."""
     presence_since: int = 0
-    """When `presence` last changed."""
+    """When `presence` or `approved` last changed, or another machine became this node."""
+    drain_since: int | None = None
+    """When it began to drain, on whoever's word; None while it does not."""
 
     @property
     def status(self) -> NodeStatus:
@@ -165,6 +167,11 @@ class Node:
         return self.drain_wanted or (self.worker_draining and not away)
 
     @property
+    def draining_since(self) -> int:
+        """Of a node that drains. A frontend of an earlier version notes only that its row changed."""
+        return self.changed_at if self.drain_since is None else self.drain_since
+
+    @property
     def max_replicas_per_model(self) -> int:
         return self.max_replicas_override or self.max_replicas_reported
 
@@ -176,8 +183,9 @@ class Node:
 def just_left(node: Node, *, now_ms: int) -> bool:
     """Its worker says that it stops, or has said good-bye a moment ago: it may well be back in a moment, with all that
     ran there."""
-    leaving = node.worker_draining or node.presence is Presence.LEFT
-    return leaving and not node.drain_wanted and now_ms - node.changed_at < LEAVE_GRACE_MS
+    has_left = node.presence is Presence.LEFT
+    since = node.presence_since if has_left else node.draining_since
+    return (has_left or node.worker_draining) and not node.drain_wanted and now_ms - since < LEAVE_GRACE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

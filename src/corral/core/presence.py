@@ -91,11 +91,6 @@ class Limits:
     bus_failures: int = 2
     """One lost round trip is noise."""
 
-    @property
-    def lost_after_s(self) -> float:
-        """A node that has been suspect for this long has been silent for the offline limit."""
-        return max(0.0, self.offline_after_s - self.suspect_after_s)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -109,8 +104,8 @@ class Evidence:
     """Round trips failed in a row. Those we could not try ourselves do not count."""
     bus_no_responders: bool
     """The bus itself said that nobody listens: evidence, where a time-out is none."""
-    suspect_s: float = 0.0
-    """How long it has not been live, as far as we have listened."""
+    not_live_s: float = 0.0
+    """How long it has not been heard on both paths, as far as we have listened."""
     others_live: bool = False
     """Where no other node is live, the fault is more likely ours, and there is nowhere to move work to."""
 
@@ -138,13 +133,15 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
         return Verdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
     if bus_late or evidence.bus_answered:
         where = "and it is not on the message bus" if bus_late else "but it still answers on the message bus"
-        return _one_path_silent(f"no heartbeat arrives, {where}", evidence, limits)
+        # It became suspect when it had been silent for a while already.
+        suspected = evidence.not_live_s >= limits.offline_after_s - limits.suspect_after_s
+        lost = suspected and silence_s >= limits.offline_after_s
+        return _one_path_silent(f"no heartbeat arrives, {where}", evidence, lost=lost)
     return None
 
 
-def _one_path_silent(reason: str, evidence: Evidence, limits: Limits) -> Verdict:
-    long_enough = evidence.listened_s >= limits.offline_after_s and evidence.suspect_s >= limits.lost_after_s
-    if evidence.others_live and long_enough:
+def _one_path_silent(reason: str, evidence: Evidence, *, lost: bool) -> Verdict:
+    if evidence.others_live and lost:
         return Verdict(PresenceEvent.ONE_PATH_LOST, f"{reason}; its replicas are replaced on other nodes")
     return Verdict(PresenceEvent.ONE_PATH_SILENT, reason)
 
@@ -152,7 +149,9 @@ def _one_path_silent(reason: str, evidence: Evidence, limits: Limits) -> Verdict
 def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> Verdict | None:
     if bus_late:
         reason = "heartbeats arrive, but it does not answer on the message bus; check its way to the bus"
-        return _one_path_silent(reason, evidence, limits)
+        # Two lost round trips, or one order that nobody took, make it suspect: its silence has only begun then.
+        lost = min(evidence.not_live_s, evidence.listened_s) >= limits.offline_after_s
+        return _one_path_silent(reason, evidence, lost=lost)
     if evidence.bus_answered and evidence.bus_failures == 0:
         return Verdict(PresenceEvent.PROVEN, "")
     return None

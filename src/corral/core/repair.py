@@ -53,7 +53,7 @@ def plan_repair(
             lost.append(Lost(replica, "its node was removed"))
         elif node.status is NodeStatus.OFFLINE and not just_left(node, now_ms=now_ms):
             lost.append(Lost(replica, f"its node {node.name} is gone: {node.presence_reason or 'its worker stopped'}"))
-        elif node.status is NodeStatus.PENDING and now_ms - node.changed_at >= LEAVE_GRACE_MS:
+        elif node.status is NodeStatus.PENDING and now_ms - node.presence_since >= LEAVE_GRACE_MS:
             lost.append(Lost(replica, f"its node {node.name} waits for approval"))
         elif _is_missing(replica, node, tables.get(replica.node_id), now_ms):
             if replica.missed + 1 >= MISSES:

@@ -42,7 +42,7 @@ def judge_standing(replica: Replica, node: Node | None, table: ProcessTable | No
         return Stands(Standing.RETURNING, f"{node.name} has just left and may be back in a moment")
     if node.status is NodeStatus.HEALTHY or (node.status is NodeStatus.DRAINING and not node.worker_draining):
         return _by_table(replica, node, table, now_ms)
-    if node.presence is Presence.JOINING and node.approved and now_ms - node.changed_at < LEAVE_GRACE_MS:
+    if node.presence is Presence.JOINING and node.approved and now_ms - node.presence_since < LEAVE_GRACE_MS:
         return Stands(Standing.RETURNING, f"{node.name} is coming back")
     return Stands(Standing.AWAY, f"{node.name} is {node.status.value}")
 

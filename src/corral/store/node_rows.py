@@ -73,8 +73,13 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
     if before == after:
         return before
     now = await store_now_ms(tx)
-    since = after.presence_since if before.presence is after.presence else now
-    after = replace(after, changed_at=now, presence_since=since)
+    same = (before.presence, before.approved) == (after.presence, after.approved)
+    after = replace(
+        after,
+        changed_at=now,
+        presence_since=after.presence_since if same else now,
+        drain_since=_drain_since(before, after, now),
+    )
     old, new = _values(before), _values(after)
     changed = [(column, new[at]) for at, column in enumerate(COLUMNS) if old[at] != new[at]]
     assignments = [f"{column} = ${position}" for position, (column, _) in enumerate(changed, 2)]
@@ -86,6 +91,12 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
     if (before.status, before.name) != (after.status, after.name) or labels_differ(before, after):
         await bump_version(tx, ROUTES)
     return after
+
+
+def _drain_since(before: Node, after: Node, now_ms: int) -> int | None:
+    if not (after.drain_wanted or after.worker_draining):
+        return None
+    return before.draining_since if before.drain_wanted or before.worker_draining else now_ms
 
 
 def labels_differ(before: Node, after: Node) -> bool:

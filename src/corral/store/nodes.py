@@ -124,6 +124,7 @@ class NodeStore:
                 http_address=claim.http_address,
                 presence=next_presence(node.presence, PresenceEvent.RESTARTED),
                 presence_reason="another machine replaces it; not yet seen on the message bus",
+                presence_since=await store_now_ms(tx),
                 worker_draining=False,
                 conditions=(),
                 bus_answered=False,
