@@ -326,8 +326,9 @@ def _reported(claim: NodeClaim) -> dict[str, Any]:
 
 
 async def _find_look_alike(tx: Tx, claim: NodeClaim, same_key: Node | None) -> str | None:
-    """Read only when a name is new, which is rare."""
-    rows = await tx.fetch("SELECT id, name FROM nodes WHERE removed_at IS NULL")
+    """Read only when a name is new, which is rare. One that got the very same name since is no look-alike: adding a
+    second is refused, and tried again."""
+    rows = await tx.fetch("SELECT id, name FROM nodes WHERE removed_at IS NULL AND name <> $1", claim.name)
     form = looks_like(claim.name)
     own = same_key.id if same_key is not None else None
     return next((row["name"] for row in rows if row["id"] != own and looks_like(row["name"]) == form), None)
