@@ -11,7 +11,7 @@ import psutil
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -52,6 +52,13 @@ class Served:
     async def huge(self, _request: Request) -> Response:
         return PlainTextResponse("x" * (64 << 20))
 
+    async def stream(self, _request: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(64):
+                yield b"x" * (1 << 20)
+
+        return StreamingResponse(pieces())
+
 
 @asynccontextmanager
 async def serving(limits: HttpLimits = SHORT) -> AsyncIterator[Served]:
@@ -61,6 +68,7 @@ async def serving(limits: HttpLimits = SHORT) -> AsyncIterator[Served]:
         Route("/hello", served.hello),
         Route("/read", served.read, methods=["POST"]),
         Route("/huge", served.huge),
+        Route("/stream", served.stream),
     ]
     app = Starlette(routes=routes)
 
@@ -223,16 +231,49 @@ async def test_fields_behind_a_chunked_body_are_no_headers() -> None:
         writer.close()
 
 
+OFFER = (
+    b"POST /read HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+)
+
+
 async def test_the_body_of_an_offered_upgrade_is_not_taken_for_a_request() -> None:
     async with serving() as served:
-        offer = b"POST /read HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 40\r\n\r\n"
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        writer.write(offer)
+        writer.write(OFFER + b"Content-Length: 40\r\n\r\n")
         await asyncio.sleep(0.1)
         writer.write(GET + b"\r\n")
         await asyncio.wait_for(reader.read(), 10)
         assert not served.heads
         writer.close()
+
+
+@pytest.mark.parametrize("cut", [0, 3, 5, -7], ids=["head-first", "half-a-body", "whole-body", "within-the-head"])
+async def test_the_app_gets_the_body_of_a_request_that_offers_an_upgrade(cut: int) -> None:
+    async with serving(replace(SHORT, idle_s=5)) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        head = OFFER + b"Content-Length: 5\r\n\r\n"
+        sent = head + b"hello" + GET + b"Connection: close\r\n\r\n"
+        for piece in (sent[: len(head) + cut], sent[len(head) + cut :]):
+            writer.write(piece)
+            await asyncio.sleep(0.1)
+        answers = await asyncio.wait_for(reader.read(), 10)
+        assert served.bodies == [b"hello"]
+        assert (answers.count(b"200 OK"), len(served.heads)) == (2, 1), answers
+        writer.close()
+
+
+async def test_offers_of_an_upgrade_without_a_body_are_answered_as_if_not_made() -> None:
+    async with serving() as served:
+        offer = GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+        answers = await everything(served.port, offer * 3 + GET + b"Connection: close\r\n\r\n")
+        assert answers.count(b"200 OK") == 4
+
+
+async def test_an_offered_upgrade_with_a_body_of_unknown_length_is_refused_with_the_reason() -> None:
+    async with serving() as served:
+        answer = await everything(served.port, OFFER + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+        assert (status(answer), b"must tell its length" in answer) == (400, True)
+        assert not served.bodies
 
 
 async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
@@ -322,6 +363,61 @@ async def test_with_every_place_at_work_a_newcomer_is_told_to_come_again() -> No
         for reader in busy:
             reader.writer.write(b"0123456789")  # type: ignore[attr-defined]
             assert status(await asyncio.wait_for(reader.readuntil(b"\r\n\r\nread"), 10)) == 200
+
+
+FEW = replace(LONG, connections=6)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(b"POST /read HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf", id="half-a-body"),
+        pytest.param(OFFER + b"Content-Length: 10\r\n\r\nhalf", id="half-a-body-behind-an-offer"),
+        pytest.param(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n", id="an-unread-answer"),
+        pytest.param(b"GET /huge HTTP/1.1\r\nConnection: close\r\n\r\n", id="an-unread-last-answer"),
+    ],
+)
+async def test_what_strangers_do_not_finish_gives_way_to_a_newcomer(held: bytes) -> None:
+    async with serving(FEW) as served:
+        connections = [await never_reading(served.port, held) for _ in range(6)]
+        await asyncio.sleep(0.3)
+        for _ in range(3):
+            assert status(await everything(served.port, GET + b"Connection: close\r\n\r\n")) == 200
+        for connection in connections:
+            connection.close()
+
+
+async def never_reading(port: int, data: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_sendall(connection, data)
+    return connection
+
+
+async def test_an_answer_to_a_known_client_does_not_give_way() -> None:
+    async with serving(FEW) as served:
+        request = b"GET /stream HTTP/1.1\r\nAuthorization: good\r\n\r\n"
+        connections = [await never_reading(served.port, request) for _ in range(6)]
+        await asyncio.sleep(0.3)
+        assert status(await everything(served.port)) == 503
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["a-stranger", "a-known-client"])
+async def test_an_answer_that_is_read_slowly_ends_where_nobody_knows_the_reader(is_known: bool) -> None:
+    async with serving(replace(SHORT, stall_s=30, stranger_answer_s=0.5)) as served:
+        credential = b"Authorization: good\r\n" if is_known else b""
+        connection = await never_reading(served.port, b"GET /stream HTTP/1.1\r\n" + credential + b"\r\n")
+        loop, ended = asyncio.get_running_loop(), False
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            try:
+                ended = ended or not await loop.sock_recv(connection, 1 << 20)
+            except ConnectionError:
+                ended = True
+        connection.close()
+        assert ended is not is_known
 
 
 async def test_connections_are_counted_across_both_sides_of_a_frontend() -> None:

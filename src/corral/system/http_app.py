@@ -9,6 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from corral.system.http_clients import Clients, Connected
@@ -44,6 +45,9 @@ class _WebSocket:
     def is_idle(self) -> bool:
         return False
 
+    def stranger_since_s(self) -> float | None:
+        return None  # it was asked for its credential when it was opened, and closed if that was not good
+
     def tick(self, now_s: float) -> None:
         if self._client.transport.is_closing():
             self._clients.leave(self._client)
@@ -61,6 +65,8 @@ class AppConnection(HttpToolsProtocol):
     _in_body = False
     _moved = False
     """Whether the latest piece completed a head or a message, or held a part of a body."""
+    _unparsed_bytes = 0
+    """Of a body that the parser does not read, because its head offers an upgrade: what is missing."""
     _framing_bytes = 0
     """What came since something last moved."""
     _deaf = False
@@ -76,7 +82,7 @@ class AppConnection(HttpToolsProtocol):
         self._limits = server.limits
         self._clients = server.clients
         self._now_s = server.clients.now_s
-        self._since_s = self._heard_s = self._taken_s = self._now_s()
+        self._since_s = self._heard_s = self._taken_s = self._asked_s = self._now_s()
 
     # The transport's side
 
@@ -119,13 +125,36 @@ class AppConnection(HttpToolsProtocol):
             piece = data if self._in_body or len(data) <= room else data[:room]
             data = data[len(piece) :]
             self._moved = False
-            super().data_received(piece)
+            data = self._parse(piece) + data
             if self._moved:
                 self._framing_bytes = 0
                 continue
             self._framing_bytes += len(piece)
             if self._framing_bytes >= limit and not self._deaf:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's headers are too large")
+
+    def _parse(self, piece: bytes) -> bytes:
+        """Returns what is still to be parsed."""
+        if self._unparsed_bytes:
+            body, rest = piece[: self._unparsed_bytes], piece[self._unparsed_bytes :]
+            self._unparsed_bytes -= len(body)
+            self.on_body(body)
+            if not self._unparsed_bytes:
+                self.on_message_complete()
+            return rest
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserError:
+            self.send_400_response("invalid HTTP request")
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._should_upgrade():
+                # An offer to speak something else, which we do not take. The parser stopped at it, for good.
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                return piece[upgrade.args[0] :]
+            self.handle_websocket_upgrade()
+        return b""
 
     def _is_answered(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
@@ -157,23 +186,38 @@ class AppConnection(HttpToolsProtocol):
             raise self._refused(
                 HTTPStatus.TOO_MANY_REQUESTS, "too many requests were sent before the first was answered"
             )
+        self._unparsed_bytes = self._bytes_behind_offer()
         self._in_head = False
         self._in_body = self._moved = True
         self._discarded_bytes = 0
+        if self._is_answered():
+            self._asked_s = self._heard_s
         super().on_headers_complete()
+
+    def _bytes_behind_offer(self) -> int:
+        """The body's length where the head offers an upgrade that we do not take: the parser stops before the body."""
+        if not self.parser.should_upgrade() or self._should_upgrade():
+            return 0
+        headers = dict(self.headers)
+        if b"transfer-encoding" in headers:
+            text = "a request that offers an upgrade must tell its length: send Content-Length, or do not offer it"
+            raise self._refused(HTTPStatus.BAD_REQUEST, text)
+        return int(headers.get(b"content-length", b"0"))
 
     def on_body(self, body: bytes) -> None:
         self._moved = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._unparsed_bytes:
+            return
         self._between = self._moved = True
         self._in_body = False
         self._since_s = self._heard_s
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._since_s = self._now_s()
+        self._since_s = self._asked_s = self._now_s()
         super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
@@ -182,12 +226,6 @@ class AppConnection(HttpToolsProtocol):
         assert client is not None
         client.endpoint = _WebSocket(self._clients, client)
         super().handle_websocket_upgrade()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """An offer to speak something else, which we do not take. The parser stops at it, before the body: what comes
-        next would be read as another request."""
-        self._deaf = True
-        self.cycle.keep_alive = False
 
     # Refusals
 
@@ -224,10 +262,17 @@ class AppConnection(HttpToolsProtocol):
 
     # Deadlines
 
+    def _is_unknown(self) -> bool:
+        return self.connected is None or not self.connected.is_known
+
     def is_idle(self) -> bool:
-        if not self._is_refused and not self._is_answered():
-            return False
-        return self._between or self.connected is None or not self.connected.is_known
+        """What somebody unknown has not sent whole is as good as nothing."""
+        if self._is_refused or self._is_answered():
+            return self._between or self._is_unknown()
+        return self._in_body and self._is_unknown()
+
+    def stranger_since_s(self) -> float | None:
+        return self._asked_s if self._is_unknown() else None
 
     def tick(self, now_s: float) -> None:
         limits, transport = self._limits, self.transport
@@ -244,7 +289,9 @@ class AppConnection(HttpToolsProtocol):
             transport.abort()
         elif not self._is_refused and not self._is_answered():
             waits_for_body = self._in_body and not self.flow.read_paused
-            if waits_for_body and now_s - self._heard_s > limits.body_silence_s:
+            if (waits_for_body and now_s - self._heard_s > limits.body_silence_s) or (
+                self.cycle.response_started and self._is_unknown() and now_s - self._asked_s > limits.stranger_answer_s
+            ):
                 transport.abort()
         elif self._deaf or self._in_body:
             if waited_s > limits.discard_within_s:

@@ -2,6 +2,7 @@
 
 A place is one descriptor. When there is none left, the connection goes that has waited longest without showing a
 credential that is good here: everybody else sends a request soon, and whoever only holds places loses them first.
+Where no connection waits, the one goes whose sender has shown no such credential and has been answered for longest.
 """
 
 import asyncio
@@ -32,6 +33,10 @@ class Endpoint(Protocol):
 
     def is_idle(self) -> bool:
         """Whether it may be ended: nothing is being answered, and nothing of a known client is being read."""
+        ...
+
+    def stranger_since_s(self) -> float | None:
+        """Since when it has been answering a client without a good credential; None: it is not doing so."""
         ...
 
     def tick(self, now_s: float) -> None:
@@ -80,6 +85,15 @@ class _Line:
                 del clients[client]
                 clients[client] = None
         return None
+
+    def find_stranger(self) -> Connected | None:
+        """Also one whose connection is being closed: it keeps its place until it has read its answer."""
+        held: list[tuple[float, Connected]] = []
+        for client in islice(self.unknown, LOOKS_MOST):
+            since_s = client.endpoint.stranger_since_s()
+            if since_s is not None and not client.is_known:
+                held.append((since_s, client))
+        return min(held, key=lambda one: one[0])[1] if held else None
 
 
 class Clients:
@@ -130,7 +144,7 @@ class Clients:
                 del self._by_network[client.network]
 
     def _make_room(self, line: _Line) -> bool:
-        client = line.find_idle()
+        client = line.find_idle() or line.find_stranger()
         if client is None:
             return False
         self.ended += 1

@@ -23,6 +23,9 @@ class HttpLimits:
     """How long nothing of a body may come that somebody waits for."""
     stall_s: float = 60.0
     """How long a client may take nothing of what it was sent."""
+    stranger_answer_s: float = 300.0
+    """How long an answer may take that the app gives to somebody without a good credential, however slowly it is read:
+    pages and their assets, which are small."""
     discard_bytes: int = 32 << 20
     """How much of a refused request is still read, so that its sender comes to read the answer."""
     discard_within_s: float = 5.0

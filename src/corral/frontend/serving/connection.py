@@ -493,6 +493,9 @@ class LaneConnection(asyncio.Protocol):
         """What somebody unknown has not sent whole is as good as nothing."""
         return self._exchange is None and self._asking is None and (self._between or not self.is_known)
 
+    def stranger_since_s(self) -> float | None:
+        return None if self.is_known else self._since_s
+
     def tick(self, now_s: float) -> None:
         """Looks at every deadline of this connection."""
         limits, transport = self._limits, self._transport
