@@ -37,6 +37,7 @@ NODE = {
     "status_reason": "it does not answer on the message bus; it may have died, or lost its way to the bus",
     "conflict": None,
     "refused": None,
+    "claims": [],
 }
 
 

@@ -196,8 +196,12 @@ def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
     monkeypatch.setenv("CORRAL_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CORRAL_API_KEY", ADMIN_KEY)
     monkeypatch.setattr(sys, "argv", ["corral", *line.split()])
-    with pytest.raises(SystemExit) as ended:
-        main()
+    hearing = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        signal.signal(signal.SIGINT, hearing)  # a command that ends lets no second Ctrl-C through; this process goes on
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
 
