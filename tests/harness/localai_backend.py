@@ -308,9 +308,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/read/"):
             return self.read(self.path[5:])
         if self.path.startswith("/write/"):
-            return self.attempt(lambda: open(self.path[6:], "ab").close())
+            return self.attempt(lambda: os.close(os.open(self.path[6:], os.O_WRONLY | os.O_CREAT, 0o600)))
         if self.path.startswith("/signal/"):
             return self.attempt(lambda: os.kill(int(self.path[8:]), 0))
+        if self.path == "/name/thread-of-a-child":
+            return self.attempt(name_in_child)
         if self.path.startswith("/trace/"):
             return self.attempt(lambda: trace(int(self.path[7:])))
         self.answer(200, {"version": version, "model": model, "pid": os.getpid(), "options": sys.argv[4:]})
@@ -340,6 +342,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, {"found": found})
     def log_message(self, *words):
         pass
+
+def name_in_child():
+    child = os.fork()
+    if child == 0:
+        try:
+            with open(f"/proc/{os.getpid()}/task/{os.getpid()}/comm", "w") as file:
+                file.write("cuda")
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        raise OSError("refused")
 
 def trace(pid):
     import ctypes

@@ -58,7 +58,7 @@ def doctor_command(api: Api) -> None:
         _check_frontend(api, directory, status),
         *_check_ports(planned, last, running=_is_running(directory)),
         *_check_gpus(directory),
-        _check_isolation(),
+        _check_isolation(directory),
         *_check_leftovers(directory),
         _check_bus_program(),
         _check_store(status, alone, directory),
@@ -171,11 +171,13 @@ def _check_gpus(directory: Path) -> list[Finding]:
     return found or [Finding("gpu", "ok", "none found; models run on the processor")]
 
 
-def _check_isolation() -> Finding:
+def _check_isolation(directory: Path) -> Finding:
     """As a worker started like this one would find it."""
     from corral.worker.processes.isolation import find_isolation
 
-    isolation = find_isolation(load_settings(WorkerSettings, flags={}, file=settings_file()).backend_isolation)
+    wanted = load_settings(WorkerSettings, flags={}, file=settings_file()).backend_isolation
+    own = directory / "worker"  # of an `up`; a worker alone has the directory itself
+    isolation = find_isolation(wanted, own if own.is_dir() or not (directory / "models").is_dir() else directory)
     state: State = "ok" if isolation.level == "full" else "warning"
     advice = "" if state == "ok" else 'see "Containment of backends" in docs/security.md'
     return Finding("isolation", state, isolation.describe(), advice)

@@ -13,6 +13,7 @@ from corral.core.hardware import Hardware
 from corral.settings.roles import WorkerSettings
 from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
 from corral.worker.processes.isolation import Isolation
+from corral.worker.processes.uvm import ensure_uvm
 from corral.worker.world import World
 
 
@@ -87,5 +88,7 @@ async def read_machine(settings: WorkerSettings, world: World) -> Machine:
     if settings.capability:
         environment["LOCALAI_FORCE_META_BACKEND_CAPABILITY"] = settings.capability
     facts = await asyncio.to_thread(read_capability_facts, roots, hardware, environment)
-    isolation = await asyncio.to_thread(world.find_isolation, settings.backend_isolation)
+    isolation = await asyncio.to_thread(world.find_isolation, settings.backend_isolation, settings.data_dir)
+    if isolation.level != "none" and (problem := await asyncio.to_thread(ensure_uvm, roots.root, roots.tool_path)):
+        hardware = replace(hardware, problems=(*hardware.problems, problem))
     return Machine(roots, hardware, pick_capability(facts), isolation)

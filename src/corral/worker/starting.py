@@ -46,7 +46,21 @@ class ModelPaths:
 
     def _may_be_read(self, path: str) -> bool:
         in_models = path.startswith(f"{self.models}/")
-        return in_models or not any(path == one or path.startswith(f"{one}/") for one in (*self.private, self.models))
+        return in_models or not any(
+            _is_within(path, one) or _is_within(one, path) for one in (*self.private, self.models)
+        )
+
+    def refuse_around(self, path: str) -> None:
+        """Who may read a directory may read all that is in it."""
+        if path.startswith("/") and any(_is_within(one, os.path.normpath(path)) for one in self.private):
+            raise InvalidInput(
+                f"the model's path {path} contains Corral's own directory, which no backend may read. Name the model's"
+                " file or directory itself."
+            )
+
+
+def _is_within(path: str, other: str) -> bool:
+    return path == other or path.startswith(other.rstrip("/") + "/")
 
 
 def _is_name(name: str) -> bool:
@@ -88,6 +102,7 @@ def plan_process(
     manifest = version.manifest
     options = start or StartOptions()
     _refuse_fields(options)
+    settings.files.refuse_around(options.model)
     if manifest.protocol == "openai" and not options.model:
         raise InvalidInput(
             f"{version.name} loads its model when it starts, so the request has to say which; a LocalAI frontend"

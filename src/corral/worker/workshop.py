@@ -194,6 +194,7 @@ def _supervisor(
         pass_on=settings.backend_environment,
         isolation=isolation,
         private=_private(settings),
+        weights=(settings.data_dir / "models", settings.data_dir / "cache" / "models"),
         readable=tuple(path for path in paths if not path.endswith(WRITABLE)),
         writable=tuple(path.removesuffix(WRITABLE) for path in paths if path.endswith(WRITABLE)),
     )

@@ -84,7 +84,7 @@ class World:
     """A directory that strangers name files in."""
     open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]
     open_processes: Callable[[LocalSettings, Nvml | None], Processes]
-    find_isolation: Callable[[IsolationSetting], Isolation]
+    find_isolation: Callable[[IsolationSetting, Path], Isolation]
     """Blocking: what this machine can do to keep backends to their own files."""
     hardware: Callable[[Path], Roots]
     """Where to look for what the machine is made of; the path is on the file system that models lie on."""

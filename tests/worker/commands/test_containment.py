@@ -83,6 +83,9 @@ async def test_a_backend_reaches_its_own_files_and_nothing_else(
             for own in (models / "mine.gguf", models / "shared" / "part-1", facts["cwd"], facts["environ"]["HOME"]):
                 assert backend.can_read(own), own
             assert backend.can("write", f"{facts['environ']['HOME']}/x")
+            if not inside:  # as the worker's own user only where there is a GPU
+                assert backend.can("write", f"/proc/{backend.pid}/comm"), "CUDA names its threads"
+                assert backend.can("name", "thread-of-a-child")
 
             processes = worker.data_dir / "run" / "processes"
             secrets = [
@@ -94,7 +97,16 @@ async def test_a_backend_reaches_its_own_files_and_nothing_else(
                   for name in ("environ", "maps", "fd/1", "root/etc/hostname")),
             ]  # fmt: skip
             assert [path for path in secrets if backend.can_read(path)] == []
-            written = [models / "mine.gguf", worker.data_dir / "x", models / "x", Path(facts["cwd"]) / "x", "/usr/x"]
+            foreign = f"/proc/{worker.program.pid}/oom_score_adj"
+            written = [
+                foreign,
+                "/proc/sys/kernel/core_pattern",
+                models / "mine.gguf",
+                worker.data_dir / "x",
+                models / "x",
+                Path(facts["cwd"]) / "x",
+                "/usr/x",
+            ]
             assert [path for path in written if backend.can("write", path)] == []
             for pid in (worker.program.pid, sibling.pid, psutil.Process(backend.pid).ppid()):
                 assert not backend.can("signal", pid), pid
@@ -224,6 +236,78 @@ async def test_root_without_landlock_still_gives_each_backend_a_user_of_its_own(
             secrets = [worker.data_dir / "identity.json", models / "others.gguf", f"/proc/{worker.program.pid}/environ"]
             assert [path for path in secrets if backend.can_read(path)] == []
             assert "this kernel has no Landlock" in worker.program.output()
+    finally:
+        assert worker.close() == []
+
+
+WITHOUT_MOUNTS = ("setpriv", "--bounding-set=-sys_admin")
+
+
+@pytest.mark.parametrize(
+    ("inside", "level"),
+    [
+        pytest.param(WITHOUT_MOUNTS, "full", id="landlock"),
+        pytest.param((*WITHOUT_MOUNTS, *WITHOUT_LANDLOCK), "none", id="nothing"),
+    ],
+)
+async def test_root_that_may_not_mount_says_what_a_closed_data_directory_leaves(
+    tmp_path: Path, nats: Nats, inside: tuple[str, ...], level: str
+) -> None:
+    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-isolation", "required", inside=inside)
+    try:
+        async with worker.frontend() as frontend:
+            await install(frontend, write_http_backend(tmp_path / "source"))
+            told = worker.registrar.facts
+            assert told["isolation"] == level
+            assert "to the data directory" in told["isolation_reason"]
+            assert "a user of its own and" not in told["isolation_reason"]
+            started = await start(frontend, "a")
+            assert started["success"] is (level == "full"), started
+            if level == "none":
+                assert "cannot contain backends" in started["error"]
+                return
+            backend = Attacker(started)
+            assert backend.facts["uid"] == 0
+            assert backend.can("write", f"/proc/{backend.pid}/task/{backend.pid}/comm"), "CUDA names its threads"
+            assert not backend.can("write", "/proc/sys/kernel/core_pattern"), "root owns it, and it is not root's now"
+            assert not backend.can_read(worker.data_dir / "identity.json")
+    finally:
+        assert worker.close() == []
+
+
+async def test_paths_around_or_into_corrals_own_are_not_granted_and_snapshots_are_whole(
+    tmp_path: Path, nats: Nats
+) -> None:
+    cache = tmp_path / "cache"
+    snapshot, blobs = cache / "models--x" / "snapshots" / "1", cache / "models--x" / "blobs"
+    for directory in (snapshot, blobs):
+        directory.mkdir(parents=True)
+    for name in ("weights", "other"):
+        (blobs / name).write_text(name)
+    (snapshot / "model.safetensors").symlink_to("../../blobs/weights")
+    (snapshot / "stolen").symlink_to(tmp_path / "worker" / "identity.json")
+    home = tmp_path / "hf"
+    home.mkdir()
+    (home / "one").write_text("one")
+    around = tmp_path / "around"
+    around.symlink_to(tmp_path / "worker")
+    worker = FleetWorker(
+        tmp_path, nats, "--no-keep-backends", "--backend-environment", "HF_HOME,ROOT", HF_HOME=str(home), ROOT="/"
+    )
+    try:
+        async with worker.frontend() as frontend:
+            await install(frontend, write_http_backend(tmp_path / "source"))
+            refused = await start(frontend, "r", start={"model": "/", "files": []})
+            assert not refused["success"]
+            assert "contains Corral's own directory" in refused["error"]
+            wanted = {"model": str(snapshot), "files": [], "options": {"flavour": "/"}}
+            backend = Attacker(await start(frontend, "a", start=wanted))
+            assert backend.can_read(snapshot / "model.safetensors")
+            assert backend.can_read(home / "one")
+            closed = [blobs / "other", snapshot / "stolen", worker.data_dir / "identity.json", tmp_path / "worker.log"]
+            assert [path for path in closed if backend.can_read(path)] == []
+            link = Attacker(await start(frontend, "b", start={"model": str(around), "files": []}))
+            assert not link.can_read(worker.data_dir / "identity.json")
     finally:
         assert worker.close() == []
 

@@ -66,7 +66,7 @@ class Bench:
         settings = LocalSettings(
             state=self.state,
             environment=self.environment,
-            isolation=find_isolation(self.isolation),
+            isolation=find_isolation(self.isolation, self.state),
             private=(self.state,),
             readable=(str(SERVER.parent),),
             log_limits=self.log_limits,

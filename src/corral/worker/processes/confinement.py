@@ -6,12 +6,16 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from corral.core.errors import InvalidInput
 from corral.core.processes import ProcessSpec
 from corral.settings.values import span_of
-from corral.worker.processes.grants import Grant, Reach, gpu_devices, plan_grants
+from corral.worker.processes.grants import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.views import User, View, open_to_read, plan_view
+
+log = structlog.get_logger()
 
 _DEVICE_GROUPS = ("video", "render")
 _TMP = "/tmp"
@@ -43,10 +47,23 @@ def plan_confinement(
         user, view = _settle_user(spec, user, given, isolation, grants)
     if user is not None:
         _open_files(spec, user, reach)
-    rules = [f"rule {one.rights} {one.path}" for one in grants] if isolation.landlock_abi else []
+    elif not isolation.landlock_abi and isolation.level != "none":
+        _tell_uncontained(spec, isolation)
+    names = grant_of_names(os.geteuid() if user is None else user.uid, own=_is_own(user, spec))
+    rules = [f"rule {one.rights} {one.path}" for one in (*grants, *names)] if isolation.landlock_abi else []
     alone = ["bare"] if user is None and rules and os.geteuid() == 0 else []
     own_tmp = [f"tmp {tmp}"] if user is not None and isolation.mounts and not _uses_tmp(grants) else []
     return Confinement(user, (*_user_steps(user), *alone, *rules, *view.steps(), *own_tmp))
+
+
+def _tell_uncontained(spec: ProcessSpec, isolation: Isolation) -> None:
+    reason = (
+        "this kernel has no Landlock, and a user of its own cannot get to all files it needs. Keep its model's files"
+        " where every user may walk."
+    )
+    if isolation.wanted == "required":
+        raise InvalidInput(f"{spec.key} is not started: --backend-isolation is `required`, {reason}")
+    log.warning("process.not_contained", process=spec.key, reason=reason)
 
 
 def shared_group(isolation: Isolation, backend_user: str | None) -> int | None:
@@ -76,6 +93,11 @@ def find_user(spec: ProcessSpec, port: int) -> User | None:
     if os.geteuid() == entry.pw_uid:
         return None
     return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(spec.user, entry.pw_gid)))
+
+
+def _is_own(user: User | None, spec: ProcessSpec) -> bool:
+    """Not one by name, which others may have too."""
+    return user is not None and (spec.user is None or span_of(spec.user) is not None)
 
 
 def _own_user(isolation: Isolation, port: int) -> User | None:

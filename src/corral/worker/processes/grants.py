@@ -2,6 +2,7 @@
 its home, and the devices that compute. Nothing else, so nothing has to be listed that is secret."""
 
 import glob
+import itertools
 import os
 import re
 import sys
@@ -27,14 +28,18 @@ _ETC = (
 _DNS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/nscd")
 _GPU_DEVICES = (
     *("nvidia*", "dri", "kfd", "dxg", "accel", "infiniband", "davinci*", "hisi_hdc", "mali*", "apex_*", "mqueue"),
-    "hugepages",
+    *("hugepages", "nvhost*", "nvmap", "nvgpu*", "nvsci*", "devmm_svm", "hl*", "tenstorrent", "dma_heap", "rknpu*"),
 )
+_CUDA_DEVICES = ("nvidia*", "nvmap", "dxg")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 # Variables by which an administrator tells libraries where things are; what they name may be read.
 _TELLING = (
     *("LD_LIBRARY_PATH", "CUDA_HOME", "ROCM_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "VK_DRIVER_FILES"),
     *("VK_ICD_FILENAMES", "XDG_DATA_DIRS"),
 )
+_MOST_LINKS = 4096
+"""In directories of one model. A snapshot of Hugging Face has one for each file."""
+_MOST_ENTRIES = 100_000
 _GGUF_PART = re.compile(r"(.+-)[0-9]{5}(-of-[0-9]{5}\.gguf)\Z")
 
 
@@ -44,10 +49,14 @@ class Reach:
 
     private: tuple[str, ...] = ()
     """Directories of Corral's, which nothing that is granted for the system's sake includes."""
+    weights: tuple[str, ...] = ()
+    """Directories within the private ones that hold files of models, each of which may be granted."""
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     """What the administrator lets them reach besides."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    passed_on: tuple[str, ...] = ()
+    """Variables the administrator lets backends see, HF_HOME for example; the paths they hold may be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +69,12 @@ class Grant:
 
 def plan_grants(spec: ProcessSpec, reach: Reach, *, program: str, own: Iterable[str]) -> list[Grant]:
     """Blocking: it looks at what is there. `own`: the directories that are the process's alone."""
+    named = [path for name in spec.reads for path in _with_parts(name)]
     return [
         *(Grant(path, rights.OWN, needed=True) for path in own),
-        *_grants_of_version(spec, program),
-        *(Grant(path, rights.DATA, needed=True) for name in spec.reads for path in _with_parts(name)),
+        *_grants_of_version(spec, program, reach),
+        *(Grant(path, rights.DATA, needed=True) for one in named for path in _readable(one, reach)),
+        *(Grant(path, rights.DATA, needed=True) for one in named for path in _linked_files(one, reach)),
         *(Grant(path, rights.EXCHANGE, needed=True) for path in spec.exchange if os.path.isdir(path)),
         *grants_of_machine(reach),
     ]
@@ -71,6 +82,7 @@ def plan_grants(spec: ProcessSpec, reach: Reach, *, program: str, own: Iterable[
 
 def grants_of_machine(reach: Reach) -> list[Grant]:
     told = [path for name in _TELLING for path in reach.environment.get(name, "").split(":") if path.startswith("/")]
+    told += [path for path in _passed_on(reach) if not _contains_any(os.path.realpath(path), reach.private)]
     system = (*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_DNS, *_interpreters(), *told, *reach.readable)
     devices = [*(f"/dev/{name}" for name in _DEVICES), *gpu_devices()]
     return [
@@ -80,8 +92,26 @@ def grants_of_machine(reach: Reach) -> list[Grant]:
     ]
 
 
+def grant_of_names(uid: int, *, own: bool) -> list[Grant]:
+    """NVIDIA's library names its threads when it begins (/proc/PID/task/TID/comm) and fails where it cannot. What is
+    in /proc belongs to each process's user. `own`: nobody else has this user, so there is nothing of others to write.
+    Root owns the kernel's settings there: it gets its own threads, and what it starts gets none."""
+    if uid == 0:
+        return [Grant("/proc/self/task", rights.NAMES)]
+    return [Grant("/proc", rights.NAMES)] if own or _devices(_CUDA_DEVICES) else []
+
+
 def gpu_devices() -> list[str]:
-    return [path for pattern in _GPU_DEVICES for path in glob.glob(f"/dev/{pattern}")]
+    return _devices(_GPU_DEVICES)
+
+
+def _devices(patterns: Iterable[str]) -> list[str]:
+    return [path for pattern in patterns for path in glob.glob(f"/dev/{pattern}")]
+
+
+def _passed_on(reach: Reach) -> list[str]:
+    values = [reach.environment.get(name, "") for name in reach.passed_on]
+    return [path for value in values for path in value.split(":") if path.startswith("/")]
 
 
 def _interpreters() -> tuple[str, ...]:
@@ -89,25 +119,51 @@ def _interpreters() -> tuple[str, ...]:
     return tuple({os.path.realpath(path): None for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 
 
-def _grants_of_version(spec: ProcessSpec, program: str) -> Iterator[Grant]:
+def _grants_of_version(spec: ProcessSpec, program: str, reach: Reach) -> Iterator[Grant]:
     if spec.directory is not None:
         yield Grant(spec.directory, rights.READ, needed=True)
-        yield from _older_interpreter(spec.directory)
+        yield from (Grant(path, rights.READ) for path in _older_interpreter(spec.directory, reach))
     yield Grant(program, rights.READ, needed=True)  # the file alone: what is beside it is not ours to give
 
 
-def _older_interpreter(directory: str) -> Iterator[Grant]:
+def _older_interpreter(directory: str, reach: Reach) -> Iterator[str]:
     """An environment that was made with the Python of an earlier worker leads to that one."""
     python = os.path.realpath(os.path.join(directory, "bin", "python"))
     prefix = os.path.dirname(os.path.dirname(python))
     if not python.startswith(directory + "/") and glob.glob(os.path.join(glob.escape(prefix), "lib", "python3*")):
-        yield Grant(prefix, rights.READ)
+        yield from _without(prefix, reach.private)
 
 
 def _with_parts(path: str) -> list[str]:
     """Weights in several parts are named by their first."""
     part = _GGUF_PART.match(path)
     return sorted(glob.glob(f"{glob.escape(part[1])}?????{glob.escape(part[2])}")) if part else [path]
+
+
+def _readable(path: str, reach: Reach) -> list[str]:
+    """Under the name it was given, as that may lead through links. Where a link leads counts, not where it lies."""
+    real = os.path.realpath(path)
+    if any(_is_within(real, place) and real != place for place in reach.weights):
+        return [path]
+    return [path] if not _contains_any(real, reach.private) and list(_without(real, reach.private)) else []
+
+
+def _linked_files(directory: str, reach: Reach) -> Iterator[str]:
+    """A snapshot of Hugging Face is a directory of links to files beside it. Backends can make links where they may
+    write, and what these lead to is not for them to choose."""
+    real = os.path.realpath(directory)
+    writable = (os.path.realpath(one) for one in reach.writable)
+    if not _readable(directory, reach) or not os.path.isdir(real) or any(_is_within(real, one) for one in writable):
+        return
+    entries = (os.path.join(place, name) for place, _, names in os.walk(real) for name in names)
+    links = (path for path in itertools.islice(entries, _MOST_ENTRIES) if os.path.islink(path))
+    for link in itertools.islice(links, _MOST_LINKS):
+        if os.path.isfile(link) and not _is_within(os.path.realpath(link), real):
+            yield from _readable(link, reach)
+
+
+def _contains_any(path: str, others: Iterable[str]) -> bool:
+    return any(_is_within(other, path) for other in others)
 
 
 def _without(path: str, private: tuple[str, ...]) -> Iterator[str]:

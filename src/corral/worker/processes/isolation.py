@@ -3,9 +3,11 @@
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from corral.worker.processes import confine as confine_program
+from corral.worker.processes.views import User, plan_view
 
 IsolationSetting = Literal["auto", "required", "off"]
 Level = Literal["full", "partial", "none"]
@@ -24,6 +26,9 @@ class Isolation:
     """Whether a backend can be given a view of the disk of its own."""
     users: str | None = None
     """Numbers of users nobody else has, one for each backend; None where the worker may not become them."""
+    closed: str | None = None
+    """A directory on the way to the data directory that such users cannot walk through, and no view leads past: then
+    backends run as the worker's user."""
     wanted: IsolationSetting = "auto"
 
     @property
@@ -38,6 +43,8 @@ class Isolation:
         if self.wanted == "off":
             return f"Backends are not contained, by --backend-isolation=off: {_UNCONTAINED}."
         who = "as a user of its own" if self.users else "as the worker's user"
+        if self.closed is not None:
+            who += f" (for want of a way {self._way()})"
         if self.landlock_abi:
             text = f"Each backend runs {who} and reaches only its own files and its model's (Landlock)"
             if self.level == "partial":
@@ -48,14 +55,21 @@ class Isolation:
                 "Each backend runs as a user of its own, without access to private files of others; this kernel has no"
                 " Landlock, so it can read what every user of the machine may read."
             )
-        return f"Backends are not contained: {_UNCONTAINED}. {ADVICE}"
+        why = f" Users of their own have no way {self._way()}." if self.closed is not None else ""
+        return f"Backends are not contained: {_UNCONTAINED}.{why} {ADVICE}"
+
+    def _way(self) -> str:
+        return (
+            f"through {self.closed} to the data directory, and this worker may not mount: choose a --data-dir that"
+            " every user may walk to"
+        )
 
 
 _UNCONTAINED = "a backend can read everything the worker can, its identity, keys and other models included"
 ADVICE = "Use Linux 5.13 or newer with Landlock switched on (`landlock` in /sys/kernel/security/lsm)."
 
 
-def find_isolation(wanted: IsolationSetting) -> Isolation:
+def find_isolation(wanted: IsolationSetting, data_dir: Path) -> Isolation:
     """Blocking. Tried, not asked: what a kernel or a container allows shows only when it is done."""
     if wanted == "off" or not sys.platform.startswith("linux"):
         return Isolation(wanted=wanted)
@@ -67,6 +81,20 @@ def find_isolation(wanted: IsolationSetting) -> Isolation:
         check=False,
     )
     abi, mounts, users = (*done.stdout.rstrip("\n").split(" "), "", "", "")[:3]
+    closed = _closed_on_the_way(data_dir, users) if users and mounts != "1" else None
     return Isolation(
-        landlock_abi=int(abi) if abi.isdigit() else 0, mounts=mounts == "1", users=users or None, wanted=wanted
+        landlock_abi=int(abi) if abi.isdigit() else 0,
+        mounts=mounts == "1",
+        users=users or None if closed is None else None,
+        closed=closed,
+        wanted=wanted,
     )
+
+
+def _closed_on_the_way(data_dir: Path, users: str) -> str | None:
+    """The data directory itself is opened by the worker, what is above it is not its own."""
+    while not data_dir.exists():
+        data_dir = data_dir.parent
+    first = int(users.partition("-")[0])
+    hidden = plan_view([str(data_dir.absolute())], User(first, first, ())).hidden
+    return hidden[0] if hidden else None

@@ -29,6 +29,7 @@ from corral.worker.processes.port import Process
 from corral.worker.processes.records import RecordDirectory, Records, Started, read_boot_id
 from corral.worker.processes.stats import read_gpu_memory_by_pid
 from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree
+from corral.worker.processes.uvm import ensure_uvm
 
 log = structlog.get_logger()
 
@@ -43,6 +44,7 @@ class LocalSettings:
     pass_on: tuple[str, ...] = ()  # further names the administrator lets through
     isolation: Isolation
     private: tuple[Path, ...] = ()  # directories of Corral's, of which a backend reaches only what is its own
+    weights: tuple[Path, ...] = ()  # where in these the files of models lie
     readable: tuple[str, ...] = ()  # what the administrator lets backends reach besides
     writable: tuple[str, ...] = ()
     log_limits: LogLimits = field(default_factory=LogLimits)
@@ -59,9 +61,11 @@ class LocalProcesses:
         self.logs = ProcessLogs(settings.state / "logs", settings.log_limits)
         self._reach = Reach(
             private=tuple(os.path.realpath(path) for path in (settings.state, *settings.private)),
+            weights=tuple(os.path.realpath(path) for path in settings.weights),
             readable=settings.readable,
             writable=settings.writable,
             environment=settings.environment,
+            passed_on=settings.pass_on,
         )
 
     async def launch(self, spec: ProcessSpec, *, port: int, restarts: int, crashes_s: Sequence[float]) -> LocalProcess:
@@ -141,6 +145,8 @@ class LocalProcesses:
             also=self._settings.pass_on,
         )
         command = _command(record, environment["PATH"])
+        if self._settings.isolation.wanted != "off":
+            ensure_uvm()
         confinement = plan_confinement(
             spec, record.port, self._settings.isolation, self._reach, program=command[0], home=home, tmp=tmp
         )
