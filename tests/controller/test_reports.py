@@ -18,7 +18,7 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
-from corral.controller.refused import RefusedMessages
+from corral.controller.refused import SENDERS_MOST, RefusedMessages
 from corral.controller.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
 from corral.core.nodes import NodeClaim, NodeId, NodeType
@@ -242,3 +242,23 @@ async def test_a_machine_is_marked_with_what_it_sent(stores: Stores, capsys: pyt
     node = await stores.nodes.read_one("node-evil")
     assert (node.refused_count, node.refused_reason) == (5000, "report: bad 4999")
     assert capsys.readouterr().out.count("message.refused") <= 2, "one line per node and minute"
+
+
+async def test_strangers_take_no_nodes_place_in_the_count(stores: Stores) -> None:
+    registered = await stores.registration.register(
+        NodeClaim(name="late", node_type=NodeType.BACKEND, address="a:1", http_address="a:2"),
+        new_id="node-late",
+        may_join=True,
+        auto_approve=True,
+    )
+    assert isinstance(registered, Registered)
+    registry = Registry()
+    refused = RefusedMessages(stores.nodes, SystemClock(), registry)
+    for number in range(2 * SENDERS_MOST):
+        refused.note(f"made-up-{number}", "report", InvalidInput("bad"))
+    await refused.save()
+    refused.note("node-late", "report", InvalidInput("bad"))
+    await refused.save()
+    assert (await stores.nodes.read_one("node-late")).refused_count == 1
+    ((_, _, _, samples),) = registry.collect()
+    assert [labels for _, labels, _ in samples] == ['node="others",kind="report"', 'node="node-late",kind="report"']

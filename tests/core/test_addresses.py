@@ -8,7 +8,16 @@ from corral.core.errors import InvalidInput
 
 @pytest.mark.parametrize(
     "text",
-    ["10.0.0.1:50050", "worker-1:50050", "a.b.example.:1", "[2001:db8::1]:65535", "my_host:80", "2001:db8::1:80"],
+    [
+        "10.0.0.1:50050",
+        "worker-1:50050",
+        "a.b.example.:1",
+        "[2001:db8::1]:65535",
+        "my_host:80",
+        "2001:db8::1:80",
+        "0xbee.example:80",
+        "1.example:80",
+    ],
 )
 def test_host_and_port_are_an_address(text: str) -> None:
     host, port = split_address(text, what="http_address")
@@ -34,6 +43,15 @@ def test_host_and_port_are_an_address(text: str) -> None:
         "[::1:80",
         "",
         "x" * 300 + ":80",
+        "127.1:4222",
+        "2130706433:80",
+        "0x7f000001:80",
+        "0x7f.1:80",
+        "127.0.0.0x1:80",
+        "127.0.0.0X1:80",
+        "0177.0.0.1:80",
+        "127.0.0.1.:80",
+        "worker.0x:80",
     ],
 )
 def test_nothing_else_is(text: str) -> None:
@@ -57,6 +75,18 @@ def test_nothing_else_is(text: str) -> None:
         ("[::]:1", "192.0.2.7", False),
         ("[::1]:1", "192.0.2.7", False),
         ("[::ffff:127.0.0.1]:1", "192.0.2.7", False),
+        ("[::127.0.0.1]:1", "192.0.2.7", False),
+        ("[64:ff9b::127.0.0.1]:1", "192.0.2.7", False),
+        ("[64:ff9b::a9fe:a9fe]:1", "192.0.2.7", False),
+        ("[64:ff9b::10.0.0.1]:1", "192.0.2.7", True),
+        ("[2002:7f00:1::1]:1", "192.0.2.7", False),
+        ("[::ffff:0:127.0.0.1]:1", "192.0.2.7", False),
+        ("ip6-localhost:1", "192.0.2.7", False),
+        ("ip6-loopback:1", "192.0.2.7", False),
+        ("Localhost.localdomain:1", "192.0.2.7", False),
+        ("localhost6.localdomain6:1", "192.0.2.7", False),
+        ("localhost4:1", "127.0.0.1", True),
+        ("localhost-7:1", "192.0.2.7", True),
         ("169.254.1.1:1", "192.0.2.7", False),
         ("169.254.1.1:1", "169.254.1.2", True),
         ("169.254.169.254:80", "169.254.1.2", False),
@@ -84,6 +114,12 @@ def test_who_may_say_so(text: str, told_from: str | None, allowed: bool) -> None
         ("127.0.0.1", "127.0.0.2", True),
         ("10.0.0.1", "10.0.0.2", False),
         ("10.0.0.1", "", False),
+        ("2001:db8::1", "2001:db8::77:1", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("fe80::1", "fe80::2", False),
+        ("2001:db8::1", "10.0.0.1", False),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("64:ff9b::10.0.0.1", "64:ff9b::10.0.0.2", False),
     ],
 )
 def test_one_machine(one: str, other: str, same: bool) -> None:

@@ -115,6 +115,20 @@ CALLS = {
 }
 
 
+def refused_of(frontend: Any, node: dict[str, Any]) -> Any:
+    return frontend.admin.call("GET", f"/api/nodes/{node['id']}").json()["refused"]
+
+
+def test_what_a_stranger_sends_is_not_counted_against_the_node(frontend: Any) -> None:
+    node, stranger = frontend.register(name="maligned").json(), From(frontend, "127.0.0.8")
+    beat = ("POST", f"/api/node/{node['id']}/heartbeat")
+    assert stranger.status(*beat, "made-up", {"available_vram": "much"}) == 401
+    worker = From(frontend, "127.0.0.1")
+    assert worker.status(*beat, "test-registration-token", {"total_disk": -1}) == 200
+    wait_until(lambda: refused_of(frontend, node) is not None, what="counted against its node", within_s=10)
+    assert refused_of(frontend, node)["count"] == 1
+
+
 @pytest.mark.parametrize("node", [NOBODY, "%00", "x" * 300, "a'--"], ids=["unknown", "nul", "long", "quote"])
 @pytest.mark.parametrize(("method", "path"), CALLS.values(), ids=CALLS)
 def test_unknown_nodes_are_guesses_too(frontend: Any, method: str, path: str, node: str) -> None:
@@ -145,9 +159,8 @@ def test_heartbeats_of_no_node_fail_no_other_heartbeat(frontend: Any) -> None:
         over.set()
         flooding.join(60)
     assert set(answers) == {200}
-    shown = frontend.admin.call("GET", f"/api/nodes/{node['id']}").json
-    wait_until(lambda: shown()["refused"] is not None, what="counted against its node", within_s=10)
-    assert "heartbeat" in shown()["refused"]["reason"]
+    wait_until(lambda: refused_of(frontend, node) is not None, what="counted against its node", within_s=10)
+    assert "heartbeat" in refused_of(frontend, node)["reason"]
 
 
 def test_a_refusal_of_a_path_with_nul_is_noted_and_answered(frontend: Any) -> None:

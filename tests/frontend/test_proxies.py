@@ -31,6 +31,19 @@ TRUSTED = TrustedProxies(["127.0.0.1", "10.0.0.0/8", "fd00::/8"])
         pytest.param("127.0.0.1", {"x-forwarded-for": "198.51.100.1, nonsense"}, "127.0.0.1", id="unreadable-last"),
         pytest.param("127.0.0.1", {"forwarded": 'for="[2001:db8::7]:80";proto=https'}, "2001:db8::7", id="rfc7239"),
         pytest.param("127.0.0.1", {"forwarded": "For=6.6.6.6, for=198.51.100.1"}, "198.51.100.1", id="rfc7239-list"),
+        pytest.param(
+            "127.0.0.1",
+            {"x-forwarded-for": "198.51.100.1", "forwarded": "for=198.51.100.1;proto=https"},
+            "198.51.100.1",
+            id="both-say-the-same",
+        ),
+        pytest.param(
+            "127.0.0.1",
+            {"x-forwarded-for": "6.6.6.6", "forwarded": "for=198.51.100.1"},
+            "127.0.0.1",
+            id="they-disagree",
+        ),
+        pytest.param("127.0.0.1", {"x-forwarded-for": "6.6.6.6", "forwarded": ""}, "127.0.0.1", id="one-says-nothing"),
         pytest.param("", {"x-forwarded-for": "198.51.100.1"}, "", id="no-peer"),
     ],
 )
@@ -46,12 +59,15 @@ def proxied(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats) -> 
     assert running.program.stop() == 0
 
 
-def guess(frontend: Any, path: str, client: str, *, source: str = "127.0.0.1") -> int:
+def guess(frontend: Any, path: str, *clients: str, source: str = "127.0.0.1") -> int:
+    """Each of `clients` in a header of its own, as proxies in a row may write them."""
     host, _, port = frontend.url.removeprefix("http://").partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=20, source_address=(source, 0))
-    connection.request(
-        "GET", path, headers={"Authorization": f"Bearer guess-{next(guesses)}", "X-Forwarded-For": client}
-    )
+    connection.putrequest("GET", path)
+    connection.putheader("Authorization", f"Bearer guess-{next(guesses)}")
+    for number, client in enumerate(clients):
+        connection.putheader("X-Forwarded-For" if number % 2 == 0 else "x-forwarded-for", client)
+    connection.endheaders()
     answer = connection.getresponse()
     answer.read()
     connection.close()
@@ -65,4 +81,14 @@ def test_the_limit_on_guesses_is_by_the_proxys_client(proxied: Frontend, path: s
     assert guess(proxied, path, f"203.0.113.{len(path)}") == 401, "another client of the same proxy"
     assert 429 in [guess(proxied, path, f"192.0.2.{number}", source="127.0.0.6") for number in range(60)], (
         "what one says that is no proxy of ours does not count"
+    )
+
+
+@pytest.mark.parametrize("path", ["/api/nodes", "/v1/models"])
+def test_a_header_that_comes_twice_is_one_list(proxied: Frontend, path: str) -> None:
+    """The last part is a proxy of ours; without the first, every client would be that proxy."""
+    guesser = f"198.51.100.{100 + len(path)}"
+    assert 429 in [guess(proxied, path, guesser, "127.0.0.1") for _ in range(60)]
+    assert guess(proxied, path, f"203.0.113.{100 + len(path)}", "127.0.0.1") == 401, (
+        "another client of the same proxies"
     )

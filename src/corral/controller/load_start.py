@@ -22,8 +22,7 @@ from corral.controller.load_headway import STARTING, Headway
 from corral.controller.load_line import NodeLine
 from corral.controller.load_ports import Build
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools
-from corral.core.addresses import check_address
-from corral.core.errors import CorralError, InvalidInput
+from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.core.load_jobs import LoadState
 from corral.core.load_plan import EngineStart, backend_of, capacity_of, plan_engine, plan_weights
 from corral.core.nodes import Node, NodeId
@@ -34,7 +33,7 @@ from corral.core.routing import LOCALAI_GRPC, OPENAI
 from corral.core.variants import Unfit, Unresolved
 from corral.store.load_claims import Loaded
 from corral.store.models import StoredModel
-from corral.system.reach import seen_from_here
+from corral.system.reach import check_reach
 
 log = structlog.get_logger()
 
@@ -66,9 +65,8 @@ class Starting:
         if not isinstance(build, ObservedBackend):
             await self._note_install(model.name, backend, build, node)
         protocol = process.protocol or LOCALAI_GRPC
-        if reply.address:
-            _check_own_address(reply.address, node)
         running = replace(replica, address=reply.address or node.address, protocol=protocol, token=process.token or "")
+        await _check_own_address(running.address, node)
         if protocol == LOCALAI_GRPC:
             self._headway.show(LoadState.LOADING, node)
             await self._load_grpc(model, running, node, found)
@@ -135,11 +133,11 @@ class Starting:
         return resolved
 
 
-def _check_own_address(address: str, node: Node) -> None:
+async def _check_own_address(address: str, node: Node) -> None:
     """Requests, with what people ask, go there: not to this machine, and to nothing that is not a machine."""
     try:
-        check_address(address, what="the address of the process", told_from=seen_from_here(node.registered_from))
-    except InvalidInput as error:
+        await check_reach(address, told_from=node.registered_from, what="the address of the process")
+    except (InvalidInput, Unavailable) as error:
         raise LoadFailed(f"{node.name} started it at an address that cannot be its own: {error}") from error
 
 

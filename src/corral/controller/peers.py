@@ -13,6 +13,7 @@ from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.peers import can_hand_out, find_holders, pick_peers
 from corral.system import Clock, Ids
+from corral.system.reach import check_reach
 
 log = structlog.get_logger()
 
@@ -83,6 +84,8 @@ class Peers:
 
     async def _name(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
         chosen = pick_peers(holders, besides=besides, draw=self._ids.draw())
+        leads = await asyncio.gather(*(_leads_there(node) for node in chosen))
+        chosen = [node for node, leads_there in zip(chosen, leads, strict=True) if leads_there]
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
         return [
             BlobPeer(url=f"http://{node.http_address}", token=token)
@@ -123,3 +126,13 @@ class Peers:
                     self._not_before_s[node.id] = self._clock.monotonic_s() + NOT_TOLD_FOR_S
                     log.info("peers.token_not_told", node=node.id, error=str(error) or "no answer in time")
         return self._tokens.get(key, "")
+
+
+async def _leads_there(node: Node) -> bool:
+    """Other machines are sent there with a token: it must be an address that the node may have."""
+    try:
+        await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
+    except CorralError as error:
+        log.info("peers.left_out", node=node.id, error=str(error))
+        return False
+    return True

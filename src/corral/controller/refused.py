@@ -20,12 +20,13 @@ log = structlog.get_logger()
 SAVE_EVERY_S = 2.0
 SENDERS_MOST = 1024
 REASON_MOST = 300
+OTHERS = "others"
 _LOGGED = Allowance(most=1, per_s=1 / 60)
 
 
 class Marks(Protocol):
-    async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> None:
-        """By node: how many, and why the latest."""
+    async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> set[str]:
+        """By node: how many, and why the latest. Answers which of them are nodes."""
         ...
 
 
@@ -46,7 +47,7 @@ class RefusedMessages:
         if len(self._senders) < SENDERS_MOST:
             self._senders.add(sender)
         if sender not in self._senders:
-            sender = "others"
+            sender = OTHERS
         self._family.child(sender, kind).value += 1
         reason = f"{kind}: {error}"[:REASON_MOST].replace("\0", "\ufffd")
         self._unsaved[sender] = (1 + self._unsaved.get(sender, (0, ""))[0], reason)
@@ -61,7 +62,12 @@ class RefusedMessages:
             await self.save()
 
     async def save(self) -> None:
-        """What could not be written is only a mark: it is not kept for later."""
+        """What could not be written is only a mark: it is not kept for later. Senders that are no nodes lose their
+        place: on a bus without credentials anybody can make up ids."""
         counts, self._unsaved = self._unsaved, {}
         if counts:
-            await self._store.add_refused(counts)
+            strangers = counts.keys() - await self._store.add_refused(counts) - {OTHERS}
+            self._senders -= strangers
+            self._family.forget(lambda labels: labels[0] in strangers)
+            for stranger in strangers:
+                self._unlogged.pop(stranger, None)

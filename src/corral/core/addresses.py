@@ -10,6 +10,11 @@ import re
 from corral.core.errors import InvalidInput
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*\.?")
+_OLD_NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
+"""What resolvers take for an IPv4 address in one of its old spellings: 127.1, 2130706433, 0x7f000001, 0177.0.0.1."""
+_LOCAL_NAME = re.compile(r"(.*\.localhost|(localhost[46]?|loopback|ip6-localhost|ip6-loopback)(\.localdomain[46]?)?)")
+_LEADS_TO_IPV4 = tuple(ipaddress.ip_network(text) for text in ("::/96", "64:ff9b::/96", "::ffff:0:0:0/96"))
+"""IPv4-compatible, NAT64 and translated addresses: the last four bytes say where they lead."""
 _METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")
 )
@@ -20,7 +25,8 @@ def split_address(text: str, *, what: str) -> tuple[str, int]:
     """`host:port`, and nothing else: no scheme, no path, no user."""
     host, separator, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    good = _NAME.fullmatch(host) is not None or parse_ip(bare) is not None
+    is_name = _NAME.fullmatch(host) is not None and _OLD_NUMBER.fullmatch(host) is None
+    good = is_name or parse_ip(bare) is not None
     if not separator or not good or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise InvalidInput(f"{what}: {text[:100]!r} is not host:port")
     return bare, int(port)
@@ -38,7 +44,7 @@ def check_address(text: str, *, what: str, told_from: str | None) -> None:
 
 def may_be_at(address: Address, told_from: str | None) -> bool:
     """Whether who is at `told_from` may say that it is reached at `address`."""
-    address = _unmapped(address)
+    address = _unwrapped(address)
     if address in _METADATA or address.is_multicast:
         return False
     origin = parse_ip(told_from or "")
@@ -52,16 +58,25 @@ def may_be_at(address: Address, told_from: str | None) -> bool:
 
 
 def is_local_name(host: str) -> bool:
-    name = host.lower().rstrip(".")
-    return name == "localhost" or name.endswith(".localhost")
+    return _LOCAL_NAME.fullmatch(host.lower().rstrip(".")) is not None
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Whether two connections come from one machine, as far as their addresses tell."""
+    """Whether two connections come from one machine, as far as their addresses tell: one that has an IPv6 network
+    changes its address there at will."""
     first, second = parse_ip(one), parse_ip(other)
     if first is None or second is None:
         return one == other
-    return first == second or (first.is_loopback and second.is_loopback)
+    if first == second or (first.is_loopback and second.is_loopback):
+        return True
+    return _network_of(first) is not None and _network_of(first) == _network_of(second)
+
+
+def _network_of(address: Address) -> ipaddress.IPv6Network | None:
+    """The network that is one machine's or its owner's: not the link that everybody is on, nor IPv4 in disguise."""
+    if address.version == 4 or address.is_link_local or _unwrapped(address) != address:
+        return None
+    return ipaddress.IPv6Network((int(address), 64), strict=False)
 
 
 def parse_ip(text: str) -> Address | None:
@@ -74,6 +89,18 @@ def parse_ip(text: str) -> Address | None:
 def _unmapped(address: Address) -> Address:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def _unwrapped(address: Address) -> Address:
+    """Where packets to it end up: several ranges of IPv6 only carry an IPv4 address."""
+    address = _unmapped(address)
+    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback or address.is_unspecified:
+        return address
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if any(address in network for network in _LEADS_TO_IPV4):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
 
 
 def _is_loopback_text(text: str | None) -> bool:

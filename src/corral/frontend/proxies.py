@@ -21,8 +21,16 @@ class TrustedProxies:
         """`peer` is who opened the connection; names of `headers` are in lower case."""
         if not self._networks or not self.is_trusted(peer):
             return peer
+        told = {self._client_by(peer, hops) for hops in _read_hops(headers)}
+        return told.pop() if len(told) == 1 else peer  # one of two that disagree may be the client's own invention
+
+    @property
+    def are_named(self) -> bool:
+        return bool(self._networks)
+
+    def _client_by(self, peer: str, hops: Sequence[str]) -> str:
         client = peer
-        for hop in reversed(_hops(headers)[-HOPS_MOST:]):
+        for hop in reversed(hops[-HOPS_MOST:]):
             address = _address(hop)
             if address is None:  # what was meant is unknown: the last one we know of is whom we blame
                 break
@@ -40,10 +48,14 @@ class TrustedProxies:
         return any((mapped or parsed) in network for network in self._networks)
 
 
-def _hops(headers: Mapping[str, str]) -> list[str]:
+def _read_hops(headers: Mapping[str, str]) -> list[list[str]]:
+    """As each header that is there tells it."""
+    told = []
     if "x-forwarded-for" in headers:
-        return headers["x-forwarded-for"].split(",")
-    return [found.strip('"') for found in _FORWARDED_FOR.findall(headers.get("forwarded", ""))]
+        told.append(headers["x-forwarded-for"].split(","))
+    if "forwarded" in headers:
+        told.append([found.strip('"') for found in _FORWARDED_FOR.findall(headers["forwarded"])])
+    return told
 
 
 def _address(hop: str) -> str | None:

@@ -14,6 +14,7 @@ from corral.store.events import append_event
 from corral.store.node_rows import (
     SELECT_NODE,
     lock_named_node,
+    lock_nodes,
     read_named_node,
     read_node_row,
     store_now_ms,
@@ -147,17 +148,20 @@ class NodeStore:
 
         return await self._change(node_id, change)
 
-    async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> None:
-        """By node: how many of its messages were refused, and why the latest. Of unknown nodes nothing is kept."""
+    async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> set[str]:
+        """By node: how many of its messages were refused, and why the latest. Of unknown nodes nothing is kept.
+        Answers which are nodes."""
 
-        async def body(tx: Tx) -> None:
+        async def body(tx: Tx) -> set[str]:
+            known: set[str] = set(await lock_nodes(tx, (NodeId(node_id) for node_id in counts)))
             await tx.execute_many(
                 "UPDATE nodes SET refused_count = refused_count + $2, refused_reason = $3, refused_at = now_ms(),"
                 " changed_at = now_ms() WHERE id = $1 AND removed_at IS NULL",
-                [(node_id, *counts[node_id]) for node_id in sorted(counts)],
+                [(node_id, *counts[node_id]) for node_id in sorted(known)],
             )
+            return known
 
-        await self._database.write(body)
+        return await self._database.write(body)
 
     async def set_drain(self, node_id: str, wanted: bool, *, actor: str) -> Node:
         async def change(tx: Tx, node: Node) -> Node:

@@ -10,6 +10,7 @@ from corral.core.names import looks_like
 from corral.core.nodes import NameClaim, Node, NodeClaim, NodeId, Usage
 from corral.core.presence import Presence, PresenceEvent, next_presence
 from corral.core.registration import (
+    SEEN_EVERY_MS,
     Claim,
     Refuse,
     Replace,
@@ -35,6 +36,8 @@ from corral.store.node_rows import (
     store_now_ms,
     update_node,
 )
+
+ELSEWHERE = "heartbeats with the registration token come from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +256,7 @@ class RegistrationStore:
                 ],
             )
             await _note_conditions(tx, accepted, known)
+            await _note_elsewhere(tx, beats, outcomes)
             told: set[NodeId] = set()
             for beat, outcome in zip(beats, outcomes, strict=True):
                 if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
@@ -287,6 +291,28 @@ class RegistrationStore:
             return await update_node(tx, node, replace(node, presence=presence, presence_reason="left by itself"))
 
         return await self._database.write(body)
+
+
+async def _note_elsewhere(tx: Tx, beats: Sequence[Beat], outcomes: Sequence[BeatOutcome]) -> None:
+    """A LocalAI worker that calls from another address than before is refused; an administrator should see why."""
+    denied = {
+        outcome.node.id: (outcome.node, beat.told_from)
+        for beat, outcome in zip(beats, outcomes, strict=True)
+        if outcome.denied and beat.joined and outcome.node is not None and outcome.node.key_hash is None
+    }
+    for node, told_from in denied.values():
+        now = await store_now_ms(tx)
+        known = node.conflict_message if (node.conflict_message or "").startswith(ELSEWHERE) else None
+        if known is not None and now - (node.conflict_at or 0) < SEEN_EVERY_MS:
+            continue
+        message = (
+            f"{ELSEWHERE} {told_from}, while it registered from {node.registered_from}, and are refused. If it is the"
+            " same machine, restart its worker, which then claims its name, and approve the claim"
+        )
+        await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
+        if known is None:
+            detail = {"message": message, "address": told_from}
+            await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
 
 
 async def _note_conditions(tx: Tx, beats: Sequence[Beat], known: Mapping[NodeId, Node]) -> None:

@@ -6,19 +6,23 @@ import socket
 from corral.core.addresses import may_be_at, parse_ip, split_address
 from corral.core.errors import Unavailable
 
+LOOK_UP_WITHIN_S = 5.0
+_DISCARD_PORT = 9
+
 
 def is_own_address(text: str) -> bool:
-    """Whether it is one of this machine's: who connects from there is here."""
+    """Whether it is one of this machine's: who connects from there is here. Asked by the way there, which begins and
+    ends at one's own address; whether one could bind to it says nothing where ip_nonlocal_bind is set."""
     address = parse_ip(text)
-    if address is None:
-        return False
+    if address is None or address.is_loopback:
+        return address is not None
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as trial:
-        try:
-            trial.bind((str(address), 0))
-        except OSError:
-            return False
-    return True
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as trial:
+            trial.connect((str(address), _DISCARD_PORT))  # nothing is sent
+            return parse_ip(trial.getsockname()[0]) == address
+    except OSError:
+        return False
 
 
 def seen_from_here(told_from: str | None) -> str | None:
@@ -35,7 +39,10 @@ async def check_reach(address: str, *, told_from: str | None, what: str) -> None
         addresses = [found]
     else:
         try:
-            answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            async with asyncio.timeout(LOOK_UP_WITHIN_S):
+                answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except TimeoutError as error:
+            raise Unavailable(f"{what}: the name {host} was not looked up in {LOOK_UP_WITHIN_S:g} s") from error
         except OSError as error:
             raise Unavailable(f"{what}: the name {host} could not be looked up: {error.strerror or error}") from error
         addresses = [parsed for answer in answers if (parsed := parse_ip(str(answer[4][0]))) is not None]

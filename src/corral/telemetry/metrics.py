@@ -70,6 +70,10 @@ class Family(Generic[Child]):
         assert len(values) == len(self._labels)
         return self._children.setdefault(values, self._make())
 
+    def forget(self, which: Callable[[tuple[str, ...]], bool]) -> None:
+        """Children whose labels mean nothing any more."""
+        self._children = {values: child for values, child in self._children.items() if not which(values)}
+
     def children(self) -> Iterable[tuple[tuple[str, ...], Child]]:
         return self._children.items()
 

@@ -241,7 +241,7 @@ class NodeRoutes:
     async def heartbeat(self, node_id: str, request: Request) -> Response:
         bearer, address = _bearer(request), client_address(request.scope)
         joined = await self._check_sender(node_id, bearer, address)
-        beat = self._read_heartbeat(node_id, await request.body())
+        beat, problem = _read_heartbeat(await request.body())
         outcome = await self._beats.beat(
             Beat(
                 node_id=NodeId(node_id),
@@ -272,6 +272,8 @@ class NodeRoutes:
                 f"a newer process has registered as {outcome.node.name!r} (epoch {outcome.node.epoch}); this one must"
                 " stop. If two machines share a copied data directory, give one of them its own."
             )
+        if problem is not None:  # known only now: the node itself has sent it
+            self._refused.note(outcome.node.id, "heartbeat", problem)
         if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
             await self._hint()
         grant = self._grants.find(node_id) if outcome.node.key_hash is not None else None
@@ -330,20 +332,6 @@ class NodeRoutes:
     async def _is_node_key(self, secret_hash: str) -> bool:
         return secret_hash in await self._secrets.get()
 
-    def _read_heartbeat(self, node_id: str, body: bytes) -> HeartbeatRequest:
-        """As LocalAI does: what cannot be read still says that the node is there."""
-        if not body.strip():
-            return HeartbeatRequest()
-        try:
-            return decode_heartbeat(body)
-        except InvalidInput as error:
-            self._refused.note(node_id, "heartbeat", error)
-        try:
-            sender = decode_beat_sender(body).corral
-            return HeartbeatRequest(corral=CorralBeat(instance=sender.instance) if sender is not None else None)
-        except InvalidInput:
-            return HeartbeatRequest()
-
     async def _authorise(self, node_id: str, request: Request) -> Node:
         bearer, address = _bearer(request), client_address(request.scope)
         joined = await self._check_sender(node_id, bearer, address)
@@ -366,6 +354,21 @@ def _bearer(request: Request) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("a registration token or node key is needed: send `Authorization: Bearer <token>`")
     return token.strip()
+
+
+def _read_heartbeat(body: bytes) -> tuple[HeartbeatRequest, InvalidInput | None]:
+    """As LocalAI does: what cannot be read still says that the node is there. With what was wrong."""
+    if not body.strip():
+        return HeartbeatRequest(), None
+    try:
+        return decode_heartbeat(body), None
+    except InvalidInput as error:
+        problem = error
+    try:
+        sender = decode_beat_sender(body).corral
+        return HeartbeatRequest(corral=CorralBeat(instance=sender.instance) if sender is not None else None), problem
+    except InvalidInput:
+        return HeartbeatRequest(), problem
 
 
 def _check_name(name: str) -> None:

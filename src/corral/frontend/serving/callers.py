@@ -8,14 +8,14 @@ from corral.frontend.proxies import TrustedProxies
 from corral.frontend.serving.answers import Refusal
 from corral.frontend.serving.keys import KeyRing, LaneKey
 
-FORWARDING = ("x-forwarded-for", "forwarded")
+FORWARDING = (b"x-forwarded-for", b"forwarded")
 
 
 async def ask_who(
     keys: KeyRing, headers: Mapping[bytes, bytes], method: bytes, proxies: TrustedProxies, peer: str
 ) -> LaneKey:
     """`peer` is who opened the connection."""
-    told = {name: headers[name.encode()].decode("latin-1") for name in FORWARDING if name.encode() in headers}
+    told = {name.decode(): headers[name].decode("latin-1") for name in FORWARDING if name in headers}
     address = proxies.client_of(peer, told)
     authorization = headers.get(b"authorization", b"")
     shown = {"authorization": authorization.decode("latin-1")}

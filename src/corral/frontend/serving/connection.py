@@ -10,7 +10,7 @@ import structlog
 from corral.core.errors import CorralError
 from corral.core.repeated_head import RepeatedHead
 from corral.frontend.serving.answers import Refusal, refusal_of, simple_answer
-from corral.frontend.serving.callers import ask_who
+from corral.frontend.serving.callers import FORWARDING, ask_who
 from corral.frontend.serving.endpoints import PREFIX
 from corral.frontend.serving.exchange import Exchange
 from corral.frontend.serving.excuses import crashed
@@ -63,7 +63,7 @@ class _Hooks:
 
     def __init__(self, connection: "LaneConnection") -> None:
         self.on_url = connection.urls.append
-        self.on_header = connection.headers.__setitem__
+        self.on_header = connection.on_header if connection.behind_proxies else connection.headers.__setitem__
         self.on_body = connection.parts.append
         self.on_headers_complete = connection.in_head.clear
         self.on_chunk_header = connection.on_chunk_header
@@ -391,6 +391,18 @@ class LaneConnection(asyncio.Protocol):
             self._exchange.resume()
 
     # The parser's side
+
+    @property
+    def behind_proxies(self) -> bool:
+        return self._lane.proxies.are_named
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Where what proxies say counts: a header that comes more than once is one list, in the order of its parts."""
+        lower = name.lower()
+        if lower in FORWARDING:
+            before = self.headers.get(lower)
+            name, value = lower, value if before is None else before + b"," + value
+        self.headers[name] = value
 
     def on_chunk_header(self) -> None:
         if self._chunked_headers is None:

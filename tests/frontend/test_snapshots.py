@@ -1,0 +1,87 @@
+"""One read for all who ask, whether it succeeds or fails."""
+
+import asyncio
+
+import pytest
+
+from corral.core.errors import Unavailable
+from corral.frontend.snapshots import Snapshot
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+
+class Store:
+    """Answers when told to."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.failing = False
+        self.go_on = asyncio.Event()
+
+    async def read(self) -> int:
+        self.reads += 1
+        number = self.reads
+        await self.go_on.wait()
+        if self.failing:
+            raise Unavailable("the store does not answer")
+        return number
+
+
+async def test_all_who_wait_share_one_failure_which_is_kept_for_a_while() -> None:
+    store, clock = Store(), Clock()
+    store.failing = True
+    snapshot = Snapshot(store.read, clock=clock, every_s=1.0)
+    waiting = [asyncio.create_task(snapshot.get()) for _ in range(50)]
+    await asyncio.sleep(0)
+    clock.now_s += 5.0
+    store.go_on.set()
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {Unavailable}
+    with pytest.raises(Unavailable):
+        await snapshot.get()
+    assert store.reads == 1
+    clock.now_s += 1.0
+    store.failing = False
+    assert await snapshot.get() == 2
+
+
+async def test_a_value_is_kept_until_it_is_old_or_somebody_changed_it() -> None:
+    store, clock = Store(), Clock()
+    store.go_on.set()
+    snapshot = Snapshot(store.read, clock=clock, every_s=1.0)
+    assert [await snapshot.get(), await snapshot.get()] == [1, 1]
+    clock.now_s += 1.0
+    assert await snapshot.get() == 2
+    snapshot.forget()
+    assert await snapshot.get() == 3
+
+
+async def test_who_stops_waiting_takes_the_read_from_nobody() -> None:
+    store = Store()
+    snapshot = Snapshot(store.read, clock=Clock(), every_s=1.0)
+    first, second = (asyncio.create_task(snapshot.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    store.go_on.set()
+    assert (await second, store.reads) == (1, 1)
+
+
+async def test_what_was_read_before_a_change_is_not_kept() -> None:
+    store = Store()
+    snapshot = Snapshot(store.read, clock=Clock(), every_s=1.0)
+    before = asyncio.create_task(snapshot.get())
+    await asyncio.sleep(0.01)
+    snapshot.forget()
+    after = asyncio.create_task(snapshot.get())
+    store.go_on.set()
+    assert (await before, await after, await snapshot.get()) == (1, 2, 2)
