@@ -47,13 +47,15 @@ class Switch:
         self._ends = list(ends)
         self.calls = 0
 
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
         self.calls += 1
         end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
         if end is not None:
             raise end
 
-    async def restore(self, node_id: NodeId) -> Restored:
+    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
         return Restored()
 
 

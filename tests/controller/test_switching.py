@@ -12,20 +12,22 @@ from corral.core.observed import ObservedProcess
 from corral.core.placement import Need
 from corral.core.replicas import Replica
 from corral.core.rollout import STOP_FIRST_REASON, ReplicaChange
-from corral.core.scaling import Add
+from corral.core.scaling import Add, Scheduling
 from corral.store.load_job_rows import LoadJob
 from corral.store.stores import Stores
 from harness.waiting import wait_until_async
-from store.test_replicas import IDS, LEASE_S, add_nodes, decide, loaded, make_node, reserve, serve
+from store.test_replicas import IDS, LEASE_S, add_nodes, decide, loaded, make_node, reserve, serve, start
 from store.test_stop_first import reserve as reserve_instead
 from store.test_stop_first import serve_on, succeed
 
 
 class Nobody:
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
         raise AssertionError("all of these are ours")
 
-    async def restore(self, node_id: NodeId) -> Restored:
+    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
         raise AssertionError("all of these are ours")
 
 
@@ -48,6 +50,23 @@ PROCESS = ObservedProcess(
 CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
+def make_switcher(stores: Stores, words: Words) -> ReplicaSwitcher:
+    return ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=words.tell)
+
+
+async def switch(switcher: ReplicaSwitcher, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
+    await switcher.switch(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
+
+
+async def restore(switcher: ReplicaSwitcher, *, backend: str = "llama-cpp") -> Restored:
+    return await switcher.restore(NodeId("a"), backend=backend)
+
+
+async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = "sha256:2") -> None:
+    """A version could not be started at its place."""
+    await stores.load_claims.fail_here(job, error, draw=1.0, stop=False, digest=digest)
+
+
 async def begin(stores: Stores, replica: Replica) -> LoadJob:
     """A load that is to take its place, under way."""
     successor = Add(why="it takes over", replaces=replica.id)
@@ -58,11 +77,27 @@ async def begin(stores: Stores, replica: Replica) -> LoadJob:
 
 async def fail_everywhere(stores: Stores, job: LoadJob) -> None:
     await reserve(stores, job)
-    await stores.load_claims.fail_here(job, "it does not start on a", draw=1.0, stop=False)
+    await fail_start(stores, job, "it does not start on a")
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     decision = await decide(stores, Need(model=job.model))
     error = "it does not start on a; it does not start on b"
     await stores.load_claims.rest(again, decision, error, until_ms=1 << 50)
+
+
+async def rest(stores: Stores, model: str) -> None:
+    """No machine is left to be tried."""
+    [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    decision = await decide(stores, Need(model=model))
+    await stores.load_claims.rest(job, decision, "it failed everywhere", until_ms=1 << 50)
+
+
+async def stop_old(stores: Stores, job: LoadJob, old: Replica) -> Replica:
+    """It makes room for the load that takes its place, which has got that."""
+    new = await reserve_instead(stores, job, old)
+    await stores.load_claims.stop_first(job, "its successor needs its memory")
+    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.stopped(old)
+    return new
 
 
 async def are_forgotten(stores: Stores) -> bool | None:
@@ -73,16 +108,14 @@ async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_on
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     under_way = await begin(stores, replica)
-    switcher = ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=Words().tell)
+    switcher = make_switcher(stores, Words())
 
     async def happen() -> None:
         await stores.load_claims.fail(under_way, "the version before does not start", again_in_s=300, stop=False)
         await wait_until_async(lambda: are_forgotten(stores), what="that is forgotten")
         await fail_everywhere(stores, await begin(stores, replica))
 
-    switched, happened = await asyncio.gather(
-        switcher.switch(NodeId("a"), CHANGES, operation_id="o"), happen(), return_exceptions=True
-    )
+    switched, happened = await asyncio.gather(switch(switcher, CHANGES), happen(), return_exceptions=True)
     assert happened is None
     assert isinstance(switched, VersionFailed)
     assert str(switched) == "it does not start on a", "of its own node, as others tell of theirs"
@@ -93,8 +126,8 @@ async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: 
     replica, words = await serve(stores), Words()
     under_way = await begin(stores, replica)
     await reserve(stores, under_way)
-    switcher = ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=words.tell)
-    switching = asyncio.create_task(switcher.switch(NodeId("a"), CHANGES, operation_id="o"))
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, CHANGES))
     await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it starts")
     await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
     await wait_until_async(lambda: words.has("waiting for open requests of the old version"), what="it drains")
@@ -108,12 +141,9 @@ async def test_a_switch_that_stopped_the_old_version_first_waits_for_the_new_one
     """Also where another frontend began it: the worker shows no old process any more, and nothing serves yet."""
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
-    await reserve_instead(stores, job, served["a"])
-    await stores.load_claims.stop_first(job, "its successor needs its memory")
-    await stores.replicas.want_stopped([served["a"].id], why="idle")
-    await stores.replicas.stopped(served["a"])
-    switcher = ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=words.tell)
-    switching = asyncio.create_task(switcher.switch(NodeId("a"), [], operation_id="o"))
+    await stop_old(stores, job, served["a"])
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, []))
     await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
     assert not switching.done()
     await stores.load_claims.finish(job, loaded(process_key="tiny#1", backend_digest="sha256:2"))
@@ -123,15 +153,13 @@ async def test_a_switch_that_stopped_the_old_version_first_waits_for_the_new_one
 async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_again(stores: Stores) -> None:
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
-    await reserve_instead(stores, job, served["a"])
-    await stores.load_claims.stop_first(job, "its successor needs its memory")
-    await stores.replicas.want_stopped([served["a"].id], why="idle")
-    await stores.replicas.stopped(served["a"])
-    await stores.load_claims.fail(job, "the engine is on fire", again_in_s=300, stop=False)
-    switcher = ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=Words().tell)
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire")
+    await rest(stores, "tiny")
+    switcher = make_switcher(stores, Words())
     with pytest.raises(VersionFailed, match="the engine is on fire"):
-        await switcher.switch(NodeId("a"), [], operation_id="o")
-    restoring = asyncio.create_task(switcher.restore(NodeId("a")))
+        await switch(switcher, [])
+    restoring = asyncio.create_task(restore(switcher))
 
     async def claimed() -> list[LoadJob] | None:
         return await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) or None
@@ -140,4 +168,99 @@ async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_aga
     await reserve(stores, again)
     await stores.load_claims.finish(again, loaded())
     assert (await asyncio.wait_for(restoring, 10)).was_stopped
-    assert not (await switcher.restore(NodeId("a"))).was_stopped
+    assert not (await restore(switcher)).was_stopped
+
+
+async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version_for_a_broken_one_fails_the_switch(
+    stores: Stores,
+) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire")
+    await rest(stores, "tiny")
+    with pytest.raises(VersionFailed, match="the engine is on fire"):
+        await asyncio.wait_for(switching, 10)
+    [left] = await stores.load_jobs.read_all()
+    assert (left.id, left.stops_first_on) == (job.id, "a"), "what brings the old one back is still there"
+
+
+async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_stopped_was_given_up(
+    stores: Stores,
+) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    [job] = await succeed(stores, served["a"])
+    new = await stop_old(stores, job, served["a"])
+    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
+    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.replicas.stopped(new)
+    await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
+    assert not switching.done()
+    again = await start(stores)
+    await reserve(stores, again)
+    await stores.load_claims.finish(again, loaded(process_key="tiny#0", backend_digest="sha256:2"))
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_a_switch_ends_when_the_model_that_was_stopped_for_it_is_unloaded(stores: Stores) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
+    await stores.load_jobs.cancel("tiny", why="somebody unloads it")
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_what_another_backend_stopped_on_the_node_is_not_this_switchs(stores: Stores) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire")
+    await rest(stores, "tiny")
+    switcher = make_switcher(stores, words)
+    await asyncio.wait_for(switch(switcher, [], backend="whisper"), 10)
+    assert not (await restore(switcher, backend="whisper")).was_stopped
+    [left] = await stores.load_jobs.read_all()
+    assert not left.active, "it is its own operation's to be tried again"
+
+
+async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(stores: Stores) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    [job] = await succeed(stores, served["a"])
+    await stores.load_claims.fail(job, "its place was taken by others 16 times", again_in_s=0.0, stop=False)
+    failed = "the new version is tried again, as that failed: its place was taken by others 16 times"
+    await wait_until_async(lambda: words.has(failed), what="it is said")
+    [again] = await succeed(stores, served["a"])
+    await reserve_instead(stores, again, served["a"])
+    await fail_start(stores, again, "its weights cannot be fetched", digest="")
+    await rest(stores, "tiny")
+    await asyncio.sleep(1.5)
+    assert not switching.done(), "nor does what fails before the start"
+    switching.cancel()
+
+
+async def test_a_failed_start_of_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+    """The fix for what does not start has to get its turn."""
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire", digest="sha256:broken")
+    await rest(stores, "tiny")
+    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+
+    async def claimed() -> list[LoadJob] | None:
+        return await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) or None
+
+    [again] = await wait_until_async(claimed, what="it is tried again at once")
+    assert not switching.done()
+    await reserve(stores, again)
+    await stores.load_claims.finish(again, loaded(process_key="tiny#1", backend_digest="sha256:2"))
+    await asyncio.wait_for(switching, 10)

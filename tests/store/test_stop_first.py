@@ -89,7 +89,7 @@ async def test_what_failed_before_anything_was_stopped_stops_nothing(stores: Sto
     await reserve(stores, job, served["a"])
     await stores.load_claims.fail_here(job, "its weights cannot be fetched", draw=1.0, stop=False)
     assert (await job_of(stores, job)).stops_first_on is None
-    assert await stores.load_jobs.retry_stopped_first("a") == []
+    assert await stores.load_jobs.retry_stopped_first("a", "llama-cpp") == []
 
 
 async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_before(stores: Stores) -> None:
@@ -105,7 +105,7 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert again.stops_first_on == "a", "it is known that something was stopped for it"
     await stores.load_claims.fail(again, "the engine is on fire", again_in_s=300, stop=False)
     assert await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) == []
-    assert await stores.load_jobs.retry_stopped_first("a") == [job.id]
+    assert await stores.load_jobs.retry_stopped_first("a", "llama-cpp") == [job.id]
     assert await stores.setbacks.read("tiny", job.revision) == {}
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
 
@@ -123,3 +123,38 @@ async def test_of_several_replicas_one_is_stopped_after_the_other(stores: Stores
     await stores.load_claims.wait(second, await decide(stores, served["b"]), "other replicas first", again_in_s=300)
     await stores.load_claims.finish(first, loaded(process_key="tiny#1"))
     assert [job.id for job in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [second.id]
+
+
+async def stop_in_vain(stores: Stores, error: str) -> LoadJob:
+    """A replica was stopped for a load that failed, and that is due again."""
+    served = await serve_on(stores, "a")
+    [job] = await succeed(stores, served["a"])
+    await reserve(stores, job, served["a"])
+    old = await stores.load_claims.stop_first(job, "its successor needs its memory")
+    assert old is not None
+    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.stopped(old)
+    await stores.load_claims.fail(job, error, again_in_s=0.0, stop=False)
+    return job
+
+
+async def test_a_request_takes_up_the_load_for_which_a_replica_was_stopped(stores: Stores) -> None:
+    job = await stop_in_vain(stores, "the engine is on fire")
+    again = await stores.load_jobs.ask("tiny", job.revision, cause="a request", ids=IDS)
+    assert isinstance(again, LoadJob)
+    assert (again.id, again.active, again.stops_first_on, again.replaces) == (job.id, True, "a", job.replaces)
+
+
+async def test_an_edit_does_not_forget_that_a_replica_was_stopped(stores: Stores) -> None:
+    job = await stop_in_vain(stores, "the engine is on fire")
+    await stores.models.save(f"{TINY}context_size: 512\n", "ann")
+    assert (await job_of(stores, job)).stops_first_on == "a"
+    await stores.load_jobs.forgive("tiny")
+    assert (await job_of(stores, job)).stops_first_on == "a"
+
+
+async def test_only_the_loads_of_the_backend_that_went_back_are_tried_again(stores: Stores) -> None:
+    job = await stop_in_vain(stores, "the engine is on fire")
+    assert await stores.load_jobs.retry_stopped_first("a", "whisper") == []
+    assert not (await job_of(stores, job)).active
+    assert await stores.load_jobs.retry_stopped_first("a", "llama-cpp") == [job.id]

@@ -204,10 +204,16 @@ class Attempts:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
         try:
-            await self._replicas.switch(intent.node_id, changes, operation_id=intent.operation_id)
+            await self._replicas.switch(
+                intent.node_id,
+                changes,
+                backend=found.name,
+                digest=found.digest,
+                operation_id=intent.operation_id,
+            )
         except VersionFailed as error:
             try:
-                went_back = await self._go_back(intent, changes[0].process.digest if changes else None)
+                went_back = await self._go_back(intent, found.name, changes[0].process.digest if changes else None)
             except CorralError as problem:
                 if not problem.retryable:
                     raise
@@ -224,7 +230,7 @@ class Attempts:
             return StillRunning(f"the switch to the new version is not finished: {error}", self._within_s(intent))
         return None
 
-    async def _go_back(self, intent: Intent, digest: str | None) -> Restored:
+    async def _go_back(self, intent: Intent, build: str, digest: str | None) -> Restored:
         """So that whatever starts next starts from the version that serves."""
         request = RollbackRequest(
             backend=intent.backend,
@@ -239,7 +245,7 @@ class Attempts:
             await self._reports.ask(intent.node_id)
         except CorralError as error:  # the worker has answered; its next report tells the rest
             log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
-        restored = await self._replicas.restore(intent.node_id)
+        restored = await self._replicas.restore(intent.node_id, backend=build)
         return restored if answer.success else replace(restored, words=f"{restored.words}, but {answer.error}")
 
     # Cancelling

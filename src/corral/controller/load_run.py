@@ -166,7 +166,10 @@ class LoadRun:
         log.warning("load.failed_here", model=job.model, node=self._headway.progress.node, error=str(error))
         await self._line.call_off(job.id)
         await written(
-            job.model, lambda: self._tools.stores.load_claims.fail_here(job, str(error), draw=draw, stop=started)
+            job.model,
+            lambda: self._tools.stores.load_claims.fail_here(
+                job, str(error), draw=draw, stop=started, digest=self._starting.tried
+            ),
         )
 
     async def _fail(self, error: CorralError, *, started: bool) -> None:
@@ -189,7 +192,8 @@ class LoadRun:
             await written(job.model, lambda: stores.load_claims.give_up(job, "its model was deleted"))
             return None
         wanted = model.of_revision(job.revision)
-        if wanted is None and job.replaces is not None and model.pending is None:
+        unneeded = job.replaces is not None and job.stops_first_on is None and model.pending is None
+        if wanted is None and unneeded:
             await written(job.model, lambda: stores.load_claims.give_up(job, "its model was changed"))
         elif wanted is None:
             newest = model.newest.revision if job.replaces is not None else model.revision

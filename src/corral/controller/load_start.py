@@ -41,6 +41,8 @@ log = structlog.get_logger()
 class Starting:
     def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
         self._op_id, self._tools, self._headway, self._line = op_id, tools, headway, line
+        self.tried = ""
+        """The digest of the version that the node was asked to start."""
 
     async def start(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> Loaded:
         began_s = self._tools.clock.monotonic_s()
@@ -57,6 +59,7 @@ class Starting:
             op_id=self._op_id,
             corral=_extras(build, engine, peers, files=_files_of(model), generation=replica.generation),
         )
+        self.tried = build.digest or ""
         reply = decode(await self._line.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
             await self._refuse_deleted(backend, node)

@@ -42,13 +42,15 @@ class Restored:
 class ReplicaSwitch(Protocol):
     """Moves what serves from one version to another, replica by replica, by the steps each change has."""
 
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
-        """Raises VersionFailed when the new version does not start, with the old one still serving or brought back by
-        `restore`; any other error says nothing of the version. Without changes it only waits for what an earlier call
-        began on the node."""
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
+        """To the version `digest` of the backend as the node names it. Raises VersionFailed when that does not start,
+        with the old one still serving or brought back by `restore`; any other error says nothing of the version.
+        Without changes it only waits for what an earlier call began with the backend on the node."""
         ...
 
-    async def restore(self, node_id: NodeId) -> Restored:
+    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
         """The version before is current again: what was stopped for the one that does not start is started again."""
         ...
 
@@ -66,7 +68,9 @@ class TrialStart:
     def __init__(self, bus: Requests) -> None:
         self._bus = bus
 
-    async def switch(self, node_id: NodeId, changes: Sequence[ReplicaChange], *, operation_id: str) -> None:
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
         tried = [change for change in changes if change.process.protocol != "openai"]
         if not tried:
             return
@@ -83,7 +87,7 @@ class TrialStart:
         if not answer.success:
             raise VersionFailed(answer.error or "the worker gave no reason")
 
-    async def restore(self, node_id: NodeId) -> Restored:
+    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
         return Restored()
 
     async def _stop(self, node_id: NodeId, model: str, started: InstallReply) -> None:

@@ -23,6 +23,8 @@ class Setback:
     error: str
     failed_at_ms: int
     until_ms: int
+    digest: str = ""
+    """Of the version of its backend that did not start; empty where it did not come to that."""
     rests: bool
     """Its time has not come: it is left alone until then."""
 

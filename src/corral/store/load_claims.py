@@ -145,15 +145,18 @@ class LoadClaimStore:
             await clear_unsatisfiable(tx, job.model)
             replica = replace(replica, generation=await bump_version(tx, ROUTES))
             await insert_replica(tx, replica)
+            stopped = await read_replicas(tx, "WHERE id = $1", need.instead_of) if need.instead_of is not None else []
             await tx.execute(
                 "UPDATE load_jobs SET replica_id = $2, node_id = $3, node_name = $4, slot = $5, state = 'pending',"
-                " reason = '', stops_first_on = coalesce($6, stops_first_on), changed_at = now_ms() WHERE id = $1",
+                " reason = '', stops_first_on = coalesce($6, stops_first_on),"
+                " stops_first_backend = coalesce($7, stops_first_backend), changed_at = now_ms() WHERE id = $1",
                 job.id,
                 replica.id,
                 replica.node_id,
                 rooms[0].name,
                 replica.slot,
                 replica.node_id if need.instead_of is not None else None,
+                stopped[0].backend if stopped else None,
             )
             return replica
 
@@ -304,9 +307,9 @@ class LoadClaimStore:
 
         return await self._database.write(body)
 
-    async def fail_here(self, job: LoadJob, error: str, *, draw: float, stop: bool) -> None:
+    async def fail_here(self, job: LoadJob, error: str, *, draw: float, stop: bool, digest: str = "") -> None:
         """The machine could not: it rests, and the load looks for another at once. `stop`: something may run there; it
-        is ended before its place is free again."""
+        is ended before its place is free again. `digest`: of the version of its backend that did not start."""
 
         async def body(tx: Tx) -> None:
             is_trial = await _lock_trial(tx, job)
@@ -320,7 +323,7 @@ class LoadClaimStore:
                 return
             if is_trial and await _goes_back(tx, held, model, error):
                 return
-            await note_setback(tx, held, error[:ERROR_MOST_CHARS], draw=draw)
+            await note_setback(tx, held, error[:ERROR_MOST_CHARS], draw=draw, digest=digest)
             await tx.execute(
                 "UPDATE load_jobs SET state = 'pending', replica_id = NULL, node_name = '', slot = NULL, owner = '',"
                 " lease_until = 0, attempts = attempts + 1, last_error = $2, due_at = now_ms(), reason = $3,"

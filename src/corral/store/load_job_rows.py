@@ -20,6 +20,8 @@ class LoadJob:
     replaces: str | None = None
     stops_first_on: str | None = None
     """The node where the replica it replaces is, or was, stopped for it: memory does not hold both."""
+    stops_first_backend: str | None = None
+    """That replica's backend, by the name under which its node has it."""
     replica_id: str | None = None
     node_id: str | None = None
     node_name: str = ""
@@ -70,6 +72,23 @@ def job_of(row: Row) -> LoadJob:
 
 async def read_jobs(tx: Tx, where: str = "", *args: object) -> list[LoadJob]:
     return [job_of(row) for row in await tx.fetch(f"{SELECT} {where} ORDER BY model, ordinal", *args)]
+
+
+async def forget_failed(tx: Tx, model: str, *, node_id: str | None = None) -> None:
+    """It is tried anew when somebody asks. A load for which a replica was stopped is kept, and due at once: nothing
+    else knows that the replica has to be replaced."""
+    await tx.execute(
+        "DELETE FROM load_jobs WHERE model = $1 AND state = 'failed' AND stops_first_on IS NULL"
+        " AND (CAST($2 AS TEXT) IS NULL OR target_node = $2)",
+        model,
+        node_id,
+    )
+    await tx.execute(
+        "UPDATE load_jobs SET due_at = now_ms(), changed_at = now_ms() WHERE model = $1 AND state = 'failed'"
+        " AND stops_first_on IS NOT NULL AND (CAST($2 AS TEXT) IS NULL OR $2 IN (target_node, stops_first_on))",
+        model,
+        node_id,
+    )
 
 
 async def end_jobs(tx: Tx, model: str, why: str) -> None:

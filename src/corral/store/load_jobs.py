@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.cold import ColdPlan, plan_cold
-from corral.core.replicas import Replica
 from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Tx
 from corral.store.leases import Lease, check_held
-from corral.store.load_job_rows import LoadJob, end_jobs, job_of, read_jobs
+from corral.store.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
 from corral.store.models import lock_model
 from corral.store.pending_models import forgive_pending
 from corral.store.replica_rows import read_replicas
 from corral.store.replicas import read_surroundings
+from corral.store.rows import in_list, places
 from corral.store.scheduling import clear_unsatisfiable, find_scheduling
 from corral.store.setbacks import clear_setbacks, wake_loads
 from corral.system import Ids
@@ -23,6 +23,9 @@ class Patience:
     """Nothing is loaded: why waiting is enough."""
 
     reason: str
+
+
+_TRY_NOW = "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(), changed_at = now_ms()"
 
 
 class LoadJobStore:
@@ -97,6 +100,16 @@ class LoadJobStore:
 
         return await self._database.read(body)
 
+    async def read_successors(self, node_id: str, replaced: Collection[str]) -> list[LoadJob]:
+        """Those that take the places of these replicas, and those for which one was stopped on the node."""
+
+        async def body(tx: Tx) -> list[LoadJob]:
+            ids = in_list(replaced)
+            succeeds = f" OR replaces IN ({places(len(ids), first=2)})" if ids else ""
+            return await read_jobs(tx, f"WHERE stops_first_on = $1{succeeds}", node_id, *ids)
+
+        return await self._database.read(body)
+
     async def cancel(self, model: str, *, why: str) -> None:
         """Of an unload: no load of the model goes on, and what failed is forgotten."""
 
@@ -119,42 +132,36 @@ class LoadJobStore:
 
         async def body(tx: Tx) -> None:
             await lock_model(tx, model)
-            await tx.execute(
-                "DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'"
-                " AND (CAST($2 AS TEXT) IS NULL OR target_node = $2)",
-                model,
-                node_id,
-            )
+            await forget_failed(tx, model, node_id=node_id)
             await clear_setbacks(tx, model, node_id=node_id)
             await forgive_pending(tx, model)
 
         await self._database.write(body)
 
-    async def forget_successors(self, replaced: Sequence[Replica]) -> None:
-        """What failed to take their place is tried anew at once: it would be of another version."""
+    async def try_anew(self, job: LoadJob, *, node_id: str) -> None:
+        """What failed says nothing of the version the node has now: it is tried at once. One for which a replica was
+        stopped goes on itself, as nothing else knows of that."""
 
         async def body(tx: Tx) -> None:
-            for replica in sorted(replaced, key=lambda one: (one.model, one.id)):
-                await lock_model(tx, replica.model)
-                await tx.execute("DELETE FROM load_jobs WHERE replaces = $1 AND state = 'failed'", replica.id)
-                await clear_setbacks(tx, replica.model, node_id=replica.node_id)
+            await lock_model(tx, job.model)
+            await tx.execute(
+                "DELETE FROM load_jobs WHERE id = $1 AND state = 'failed' AND stops_first_on IS NULL", job.id
+            )
+            await tx.execute(f"{_TRY_NOW} WHERE id = $1 AND state = 'failed'", job.id)
+            await clear_setbacks(tx, job.model, node_id=node_id)
 
         await self._database.write(body)
 
-    async def retry_stopped_first(self, node_id: str) -> list[str]:
-        """Replicas were stopped on the node for successors that did not start: with the version that is current now
-        they are tried again at once. The jobs' ids."""
+    async def retry_stopped_first(self, node_id: str, backend: str) -> list[str]:
+        """Replicas of the backend were stopped on the node for successors that did not start: with the version that is
+        current now they are tried again at once. The jobs' ids."""
 
         async def body(tx: Tx) -> list[str]:
-            found = await read_jobs(tx, "WHERE stops_first_on = $1", node_id)
+            found = await read_jobs(tx, "WHERE stops_first_on = $1 AND stops_first_backend = $2", node_id, backend)
             for model in sorted({job.model for job in found}):
                 await lock_model(tx, model)
                 await clear_setbacks(tx, model, node_id=node_id)
-            await tx.execute_many(
-                "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(),"
-                " changed_at = now_ms() WHERE id = $1 AND owner = ''",
-                [(job.id,) for job in found],
-            )
+            await tx.execute_many(f"{_TRY_NOW} WHERE id = $1 AND owner = ''", [(job.id,) for job in found])
             return [job.id for job in found]
 
         return await self._database.write(body)
@@ -187,13 +194,14 @@ class LoadJobStore:
 
 
 async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int, LoadJob], ids: Ids) -> LoadJob:
-    """A failed job that is due again is the first to be taken up, so that its attempts are not forgotten."""
+    """A failed job that is due again is the first to be taken up, so that its attempts are not forgotten. One for which
+    a replica was stopped stays that replica's successor, and is not taken up for another's place or node."""
     for ordinal, job in sorted(jobs.items(), key=lambda one: (one[1].replaces != add.replaces, one[0])):
-        if not job.active and await _is_due(tx, job):
+        if not job.active and _may_become(job, add) and await _is_due(tx, job):
             attempts = job.attempts if job.revision == revision else 0
             row = await tx.fetch_one(
                 "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, target_node = $4, replaces = $5,"
-                " attempts = $6, stops_first_on = $7, replica_id = NULL, node_name = '', slot = NULL, reason = '',"
+                " attempts = $6, replica_id = NULL, node_name = '', slot = NULL, reason = '',"
                 " bytes_sent = 0, total_bytes = 0, file_index = 0, total_files = 0, eta_ms = NULL, owner = '',"
                 " lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1"
                 " RETURNING *",
@@ -201,9 +209,8 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
                 revision,
                 add.why,
                 add.node_id,
-                add.replaces,
+                add.replaces if job.stops_first_on is None else job.replaces,
                 attempts,
-                job.stops_first_on if job.replaces == add.replaces else None,
             )
             assert row is not None
             return replace(job_of(row), ordinal=ordinal)
@@ -223,6 +230,14 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
     )
     assert row is not None
     return job_of(row)
+
+
+def _may_become(job: LoadJob, add: Add) -> bool:
+    if job.stops_first_on is None:
+        return True
+    if add.replaces is not None:
+        return add.replaces == job.replaces
+    return add.node_id in (None, job.stops_first_on)
 
 
 async def _is_due(tx: Tx, job: LoadJob) -> bool:

@@ -28,7 +28,7 @@ from corral.store.database import Database, Row, Tx
 from corral.store.documents import read_document
 from corral.store.events import append_event
 from corral.store.leases import Lease, check_held
-from corral.store.load_job_rows import end_jobs
+from corral.store.load_job_rows import end_jobs, forget_failed
 from corral.store.pending_models import PendingRevision, drop_pending, find_pending, put_pending, read_pending
 from corral.store.replica_rows import read_replicas, set_states
 from corral.store.setbacks import clear_setbacks
@@ -227,7 +227,7 @@ class ModelStore:
             await bump_version(tx, MODELS)
             if before is None or before.newest.config.document != config.document:
                 # What failed was something else.
-                await tx.execute("DELETE FROM load_jobs WHERE model = $1 AND state = 'failed'", config.name)
+                await forget_failed(tx, config.name)
                 await bump_version(tx, ROUTES)
                 action = "model.changed" if before else "model.added"
                 detail = {"revision": config_revision(config), "backend": config.backend}
@@ -405,8 +405,8 @@ _CARRY_OVER = (
     "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, peak_bytes, measured_at)"
     " SELECT model, CAST($3 AS TEXT), backend_digest, device, load_ms, peak_bytes, measured_at FROM footprints"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
-    "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at)"
-    " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at FROM load_setbacks"
+    "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at, digest)"
+    " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at, digest FROM load_setbacks"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
 )
 

@@ -26,6 +26,7 @@ class SetbackStore:
                     error=row["error"],
                     failed_at_ms=row["failed_at"],
                     until_ms=row["until_at"],
+                    digest=row["digest"],
                     rests=bool(row["rests"]),
                 )
                 for row in rows
@@ -34,7 +35,7 @@ class SetbackStore:
         return await self._database.read(body)
 
 
-async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float) -> None:
+async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest: str) -> None:
     assert job.node_id is not None
     await tx.execute("DELETE FROM load_setbacks WHERE until_at + $1 <= now_ms()", FORGOTTEN_AFTER_MS)
     before = await tx.fetch_one(
@@ -45,16 +46,17 @@ async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float) -> None
     )
     failures = (before["failures"] if before is not None else 0) + 1
     await tx.execute(
-        "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at)"
-        " VALUES ($1, $2, $3, $4, $5, now_ms(), now_ms() + $6) ON CONFLICT (model, revision, node_id) DO UPDATE SET"
+        "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at, digest)"
+        " VALUES ($1, $2, $3, $4, $5, now_ms(), now_ms() + $6, $7) ON CONFLICT (model, revision, node_id) DO UPDATE SET"
         " failures = excluded.failures, error = excluded.error, failed_at = excluded.failed_at,"
-        " until_at = excluded.until_at",
+        " until_at = excluded.until_at, digest = excluded.digest",
         job.model,
         job.revision,
         job.node_id,
         failures,
         error,
         int(rest_s(job.attempts + 1, failures, draw=draw) * 1000),
+        digest,
     )
 
 

@@ -1,0 +1,2 @@
+ALTER TABLE load_jobs ADD COLUMN stops_first_backend TEXT;
+ALTER TABLE load_setbacks ADD COLUMN digest TEXT NOT NULL DEFAULT '';
