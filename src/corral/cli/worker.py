@@ -51,8 +51,10 @@ def stop_backends_command(context: click.Context, data_dir: str | None, config: 
     before: dict[str, Any] = context.parent.params if context.parent is not None else {}
     flags = {"data_dir": data_dir or before.get("data_dir"), "config": config or before.get("config")}
     settings = read_settings(WorkerSettings, flags)
-    if not settings.data_dir.is_dir():
-        raise InvalidInput(f"{settings.data_dir} is no directory; name the worker's with --data-dir")
+    from corral.system import SystemDisk
+
+    if not SystemDisk().list(settings.data_dir):
+        raise InvalidInput(f"{settings.data_dir} is no directory of a worker; name the worker's with --data-dir")
     click.echo(asyncio.run(_stop_backends(settings.data_dir)))
 
 

@@ -3,7 +3,7 @@ with the same ones, and so do the backends it runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
@@ -18,7 +18,7 @@ from corral.core.processes import ProcessView
 from corral.core.restarts import RestartPolicy
 from corral.settings.roles import WorkerSettings
 from corral.settings.values import WRITABLE
-from corral.system import Clock, Ids
+from corral.system import Clock, Disk, Ids
 from corral.system.buckets import BucketSettings, open_bucket
 from corral.system.http_put import put_file
 from corral.system.loops import keep_running
@@ -137,14 +137,14 @@ async def _open(
         models=ModelFiles(areas.models, artifacts, Jobs(tasks), untidy.set),
         files=areas,
         cache=cache,
-        model_paths=_model_paths(settings, areas, cache),
+        model_paths=_model_paths(settings, areas, cache, world.disk),
         storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
         http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
         blob_token=ensure_secret(world.disk, data_dir / "blob.token", world.ids.token),
     )
 
 
-def _model_paths(settings: WorkerSettings, areas: FileAreas, cache: Area) -> ModelPaths:
+def _model_paths(settings: WorkerSettings, areas: FileAreas, cache: Area, disk: Disk) -> ModelPaths:
     return ModelPaths(
         models=str(areas.models.root),
         own_name=(str(areas.models.root), str(cache.root / "models")),
@@ -152,7 +152,7 @@ def _model_paths(settings: WorkerSettings, areas: FileAreas, cache: Area) -> Mod
             *(str(area.root) for area in (areas.staging, areas.data)),
             *(str(cache.root / name) for name in _IN_CACHE),
         ),
-        private=tuple(str(path.resolve()) for path in _private(settings)),
+        private=tuple(str(path.resolve()) for path in _private(settings, disk)),
     )
 
 
@@ -169,10 +169,13 @@ def _share(areas: FileAreas, cache: Area, world: World, group: int) -> None:
         part.close()
 
 
-def _private(settings: WorkerSettings) -> tuple[Path, ...]:
+def _private(settings: WorkerSettings, disk: Disk) -> tuple[Path, ...]:
     """With a `corral up` around it, its keys and store as well."""
     above = settings.data_dir.parent
-    return (above,) if (above / "keys").is_dir() else (settings.data_dir,)
+    with suppress(PermissionError):  # no `corral up` of ours: that one can list its own directory
+        if above / "keys" in disk.list(above):
+            return (above,)
+    return (settings.data_dir,)
 
 
 def _supervisor(
@@ -193,7 +196,7 @@ def _supervisor(
         environment=world.environment,
         pass_on=settings.backend_environment,
         isolation=isolation,
-        private=_private(settings),
+        private=_private(settings, world.disk),
         weights=(settings.data_dir / "models", settings.data_dir / "cache" / "models"),
         readable=tuple(path for path in paths if not path.endswith(WRITABLE)),
         writable=tuple(path.removesuffix(WRITABLE) for path in paths if path.endswith(WRITABLE)),
