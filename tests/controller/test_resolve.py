@@ -1,5 +1,6 @@
 """What a name means on each node: galleries as they are, a registry that only tells digests."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 
@@ -14,9 +15,11 @@ from corral.artifacts.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.controller.resolve import ResolvedBackend, Resolver, wish_of
 from corral.core.errors import NotFound
+from corral.core.intents import Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.variants import Unfit, Unresolved, index_by_name
 from corral.store.stores import Stores
+from harness.waiting import wait_until_async
 
 DIGEST = "sha256:" + "a" * 64
 ENTRIES = [
@@ -63,12 +66,13 @@ class Registry:
     def __init__(self, *, away: str = "") -> None:
         self.asked: list[str] = []
         self.away = away
+        self.digest = DIGEST
 
     async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
         self.asked.append(uri)
         if self.away and uri.startswith(self.away):
             raise SourceUnavailable(f"{self.away} does not answer.")
-        return Pin(uri=pinned_uri(uri, DIGEST), digest=DIGEST, platforms=("linux/amd64",))
+        return Pin(uri=pinned_uri(uri, self.digest), digest=self.digest, platforms=("linux/amd64",))
 
 
 def node(name: str, *, platform: str = "linux/amd64", **fields: object) -> Node:
@@ -165,3 +169,66 @@ async def test_names_are_told_without_a_registry() -> None:
     names = await Resolver(Galleries(), registry, NothingKept()).find_names("echo", [node("a")])
     assert names == {NodeId("a"): {"cpu-echo"}}
     assert registry.asked == []
+
+
+class SlowRegistry(Registry):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
+        pin = await super().pin(uri, sha256, signatures=signatures)
+        await self.answers.wait()
+        return pin
+
+
+async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("corral.controller.resolve.ANSWERS_WITHIN_S", 0.01)
+    registry = SlowRegistry()
+    resolver = Resolver(Galleries(), registry, NothingKept())
+    asked = [
+        asyncio.create_task(resolver.recall("native", [node("a")])),
+        asyncio.create_task(resolver.recall_wish(Wish(element="x", uri="registry.test/x:1"), "x", [node("a")])),
+    ]
+    await asyncio.sleep(0.1)  # longer than where something is known
+    registry.answers.set()
+    for one in asked:
+        assert isinstance((await one)[NodeId("a")], ResolvedBackend)
+    assert len(registry.asked) == 2
+
+
+async def test_an_answer_that_came_late_counts_for_whoever_asks_next(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.controller.resolve.ANSWERS_WITHIN_S", 0.01)
+    monkeypatch.setattr("corral.controller.resolve.UNKNOWN_WITHIN_S", 0.02)
+    registry = SlowRegistry()
+    resolver = Resolver(Galleries(), registry, stores.kept_builds)
+    for _ in range(2):
+        assert isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], Unresolved)
+    registry.answers.set()
+
+    async def known() -> bool:
+        return isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], ResolvedBackend)
+
+    await wait_until_async(known, what="the late answer is used", within_s=5)
+    registry.answers.clear()
+    assert await known()
+    assert len(registry.asked) == 1
+    assert list(await stores.kept_builds.read("native")) == ["default"], "and every frontend knows it"
+
+
+async def test_what_a_frontend_finds_again_replaces_what_another_has_kept_since(stores: Stores) -> None:
+    registry = Registry()
+    ours, theirs = (Resolver(Galleries(), registry, stores.kept_builds) for _ in range(2))
+    for resolver, digest in ((ours, DIGEST), (theirs, "sha256:" + "b" * 64), (ours, DIGEST)):
+        registry.digest = digest
+        await resolver.resolve("native", [node("a")])
+    registry.away = "registry.test"
+    found = (await theirs.recall("native", [node("a")]))[NodeId("a")]
+    assert isinstance(found, ResolvedBackend)
+    assert found.digest == DIGEST

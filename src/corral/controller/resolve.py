@@ -27,8 +27,12 @@ from corral.core.variants import Chosen, Unfit, Unresolved
 
 ANSWERS_WITHIN_S = 5.0
 """How long a load or a healing order waits for a registry before what is known from before counts."""
+UNKNOWN_WITHIN_S = 20.0
+"""The same where nothing is known from before."""
+LATE_S = 120.0
+"""For so long an answer counts that came when nobody waited for it any more."""
 SILENT_S = 15.0
-"""For so long one that did not answer is not waited for again."""
+"""For so long one that could not be asked is not asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +103,12 @@ _decode_kept = msgspec.json.Decoder(KeptBuild).decode
 class Resolver:
     def __init__(self, catalogues: Catalogues, pins: Pins, kept: KeptBuilds) -> None:
         self._catalogues, self._pins, self._kept = catalogues, pins, kept
-        self._saved: dict[tuple[str, str], str] = {}
-        """What this process knows to be in the store, by reference and capability."""
-        self._asking: dict[_Source, asyncio.Task[Pin]] = {}
+        self._asking: dict[_Source, tuple[float, asyncio.Task[Pin]]] = {}
+        """What is being asked, and since when."""
+        self._late: dict[_Source, tuple[float, Pin]] = {}
+        """Answers that took long, and until when they count."""
         self._silent: dict[_Source, tuple[float, CorralError]] = {}
-        """Until when a source that did not answer is left alone, and what it said."""
+        """Until when a source that could not be asked is left alone, and what it said."""
 
     @property
     def edition(self) -> int:
@@ -204,9 +209,17 @@ class Resolver:
         requests: dict[str, BackendRequest | CorralError] = {}
         for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
             requests[choice.name] = self._request(catalogue.chosen_entry(element, choice))
-        answers = await asyncio.gather(*(self._ask(one, kept) for one in requests.values()))
-        pins = dict(zip(requests, answers, strict=True))
-        before = await self._read_kept(element) if kept and any(map(_is_away, answers)) else {}
+        pins = await self._ask_all(requests, ANSWERS_WITHIN_S if kept else None)
+        before = await self._read_kept(element) if kept and any(map(_is_away, pins.values())) else {}
+
+        def recalled(node: Node, name: str) -> KeptBuild | None:
+            known = before.get(capability_of(node))
+            return known if known is not None and known.build.variant == name else None
+
+        choices = [(node, one.name) for node in nodes if isinstance(one := chosen[node.id], Chosen)]
+        unknown = {name for node, name in choices if _is_away(pins[name]) and recalled(node, name) is None}
+        if kept:
+            pins |= await self._ask_all({name: requests[name] for name in unknown}, UNKNOWN_WITHIN_S)
         found: dict[NodeId, Resolution | Unresolved] = {}
         news: dict[str, KeptBuild] = {}
         for node in nodes:
@@ -216,9 +229,8 @@ class Resolver:
                 continue
             request, pin = requests[resolution.name], pins[resolution.name]
             if isinstance(pin, CorralError):
-                known = before.get(capability) if _is_away(pin) else None
-                same = known is not None and known.build.variant == resolution.name
-                found[node.id] = _recalled(node, known, pin) if known is not None and same else Unresolved(pin)
+                known = recalled(node, resolution.name) if _is_away(pin) else None
+                found[node.id] = _recalled(node, known, pin) if known is not None else Unresolved(pin)
             elif isinstance(request, BackendRequest):
                 build = _resolved(request, pin, resolution.reason)
                 news[capability] = KeptBuild(build=build, platforms=pin.platforms)
@@ -233,12 +245,14 @@ class Resolver:
         nodes = list(nodes)
         request = BackendRequest(name=name, uris=(uri,), alias=alias)
         reference = f"{uri} as {name} alias {alias}"
-        pin = await self._ask(request, kept)
+        pin = await self._ask(request, ANSWERS_WITHIN_S if kept else None)
+        known = (await self._read_kept(reference)).get("") if kept and _is_away(pin) else None
+        if kept and known is None:
+            pin = await self._ask(request, UNKNOWN_WITHIN_S) if _is_away(pin) else pin
         if isinstance(pin, Pin):
             build = _resolved(request, pin, f"{uri} was asked for")
             await self._save(reference, {"": KeptBuild(build=build, platforms=pin.platforms)})
             return {node.id: _fitting(node, build, pin.platforms) for node in nodes}
-        known = (await self._read_kept(reference)).get("") if kept and _is_away(pin) else None
         return {node.id: _recalled(node, known, pin) if known is not None else Unresolved(pin) for node in nodes}
 
     async def _from_before(
@@ -258,12 +272,8 @@ class Resolver:
 
     async def _save(self, reference: str, builds: Mapping[str, KeptBuild]) -> None:
         texts = {capability: _encode_kept(build).decode() for capability, build in builds.items()}
-        news = {
-            capability: text for capability, text in texts.items() if self._saved.get((reference, capability)) != text
-        }
-        if news:
-            await self._kept.save(reference, news)
-            self._saved |= {(reference, capability): text for capability, text in news.items()}
+        if texts:
+            await self._kept.save(reference, texts)
 
     def galleries_text(self) -> str:
         """For workers that look names up themselves."""
@@ -288,38 +298,51 @@ class Resolver:
         request = replace(backend_request(entry), signatures=signatures)
         return request if request.uris else InvalidInput(f"{entry.name} has no location in its gallery")
 
-    async def _ask(self, request: BackendRequest | CorralError, soon: bool) -> Pin | CorralError:
-        """`soon`: there may be an answer from before, so a silent source is not waited for."""
+    async def _ask_all(
+        self, requests: Mapping[str, BackendRequest | CorralError], within_s: float | None
+    ) -> dict[str, Pin | CorralError]:
+        answers = await asyncio.gather(*(self._ask(one, within_s) for one in requests.values()))
+        return dict(zip(requests, answers, strict=True))
+
+    async def _ask(self, request: BackendRequest | CorralError, within_s: float | None) -> Pin | CorralError:
+        """Without `within_s`, as it is now, however long that takes."""
         if isinstance(request, CorralError):
             return request
         try:
-            return await (self._pin_soon(request) if soon else self._pin(request))
+            return await (self._pin(request) if within_s is None else self._pin_within(request, within_s))
         except CorralError as error:
             return error
 
-    async def _pin_soon(self, request: BackendRequest) -> Pin:
-        """All who ask for the same at the same time ask once."""
-        loop, source = asyncio.get_running_loop(), _source_of(request)
-        silent = self._silent.get(source)
-        if silent is not None and loop.time() < silent[0]:
+    async def _pin_within(self, request: BackendRequest, within_s: float) -> Pin:
+        """All who ask for the same at the same time ask once, and wait until `within_s` after the first one asked."""
+        now_s, source = asyncio.get_running_loop().time(), _source_of(request)
+        late, silent = self._late.get(source), self._silent.get(source)
+        if late is not None and now_s < late[0]:
+            return late[1]
+        if silent is not None and now_s < silent[0]:
             raise silent[1]
-        asking = self._asking.get(source)
-        if asking is None:
-            asking = self._asking[source] = asyncio.create_task(self._pin(request), name=f"pin {request.name}")
-            asking.add_done_callback(lambda done: self._answered(source, done))
-        await asyncio.wait({asking}, timeout=ANSWERS_WITHIN_S)
+        if source not in self._asking:
+            task = asyncio.create_task(self._pin(request), name=f"pin {request.name}")
+            self._asking[source] = now_s, task
+            task.add_done_callback(lambda done: self._answered(source, done))
+        since_s, asking = self._asking[source]
+        await asyncio.wait({asking}, timeout=max(0.0, since_s + within_s - now_s))
         if not asking.done():
-            problem = Unavailable(f"{request.uris[0]} has not answered within {ANSWERS_WITHIN_S:g} s")
-            self._silent[source] = loop.time() + SILENT_S, problem
-            raise problem
+            raise Unavailable(f"{request.uris[0]} has not answered within {within_s:g} s")
         return asking.result()
 
     def _answered(self, source: _Source, asking: "asyncio.Task[Pin]") -> None:
-        self._asking.pop(source, None)
+        now_s = asyncio.get_running_loop().time()
+        since_s, _ = self._asking.pop(source)
         self._silent.pop(source, None)
-        error = asking.exception() if not asking.cancelled() else None
+        if asking.cancelled():
+            return
+        error = asking.exception()
         if isinstance(error, CorralError) and _is_away(error):
-            self._silent[source] = asyncio.get_running_loop().time() + SILENT_S, error
+            self._silent[source] = now_s + SILENT_S, error
+        elif error is None and now_s - since_s >= ANSWERS_WITHIN_S:
+            self._late = {one: late for one, late in self._late.items() if late[0] > now_s}
+            self._late[source] = now_s + LATE_S, asking.result()
 
     async def _pin(self, request: BackendRequest) -> Pin:
         """The first source that answers names the version; mirrors are held to it."""

@@ -19,12 +19,18 @@ class KeptBuildStore:
         return await self._database.read(body)
 
     async def save(self, reference: str, builds: Mapping[str, str]) -> None:
+        """Whatever another frontend has saved meanwhile. What is there already costs a read."""
+        known = await self.read(reference)
+        news = sorted(one for one in builds.items() if known.get(one[0]) != one[1])
+        if not news:
+            return
+
         async def body(tx: Tx) -> None:
             await tx.execute_many(
                 "INSERT INTO kept_builds (reference, capability, build, resolved_at) VALUES ($1, $2, $3, now_ms())"
                 " ON CONFLICT (reference, capability) DO UPDATE SET build = excluded.build,"
                 " resolved_at = excluded.resolved_at",
-                [(reference, capability, build) for capability, build in sorted(builds.items())],
+                [(reference, capability, build) for capability, build in news],
             )
 
         await self._database.write(body)
