@@ -5,37 +5,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from controller.test_resolve import DIGEST, Galleries, Registry
-from corral.artifacts.digests import Digest
-from corral.artifacts.pins import Pin
+from controller.test_resolve import DIGEST, Galleries, Registry, SlowRegistry
 from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
 from corral.controller.resolve import Resolver
 from corral.core.dead_letters import DEFAULT_PATIENCE
-from corral.core.intents import Intent, Verb, Wish
+from corral.core.intents import Intent, Refused, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import Observation, ObservedBackend
 from corral.core.policies import Ensure, PolicyChange
 from corral.core.targets import Target
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
+from harness.databases import Rig
 from harness.fleet_store import admission, healthy
-from harness.waiting import wait_until_async
+from harness.waiting import until, wait_until_async
+from store.test_fleet_orders import claim, end
 
 JOINERS = 60
-
-
-class SlowRegistry(Registry):
-    """Answers when it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = asyncio.Event()
-
-    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
-        self.asked.append(uri)
-        await self.answers.wait()
-        return Pin(uri=uri, digest=DIGEST, platforms=None)
 
 
 async def nothing() -> None:
@@ -43,7 +30,7 @@ async def nothing() -> None:
 
 
 @asynccontextmanager
-async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
+async def keeping(stores: Stores, registry: Registry, changes: "CountedChanges | None" = None) -> AsyncIterator[None]:
     ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.kept_builds)
     fleet = Fleet(
         nodes=stores.nodes,
@@ -60,7 +47,7 @@ async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
         nodes=stores.nodes,
         processes=stores.observed,
         policies=stores.policies,
-        changes=stores.intents,
+        changes=changes or stores.intents,
         fleet=fleet,
         resolver=resolver,
         holds=stores.version_holds,
@@ -133,3 +120,42 @@ async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_pol
         await wait_until_async(ordered, what="it is ordered by the digest known from before", within_s=10)
     [order] = [one for one in await orders(stores, Verb.INSTALL) if one.node_id == NodeId(joiner.id)]
     assert order.wish.digest == DIGEST
+
+
+class CountedChanges:
+    """One read for each turn of desired state."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._intents, self.turns = stores.intents, 0
+
+    async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
+        self.turns += 1
+        return await self._intents.read_changed(since_ms)
+
+
+async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its_successor_is(
+    stores: Stores, rig: Rig
+) -> None:
+    old, broken, mended = ("sha256:" + letter * 64 for letter in "0bc")
+    node = await healthy(stores, "a")
+    await stores.observed.record([told(node, ObservedBackend(name="native", digest=old))])
+    wish = Wish(element="native", name="native", digest=broken, uris=(f"oci://registry.test/native@{broken}",))
+    await stores.admission.admit(admission(Verb.UPGRADE, node, backend="native", wish=wish))
+    [one] = await claim(stores)
+    await end(stores, one, Refused("it does not start, and what served was stopped for it", final=True))
+    await rig.advance(120)
+    rig.run_sql(f"UPDATE nodes SET changed_at = {rig.clock.now_ms()}, presence_since = {rig.clock.now_ms()}")
+    registry, changes = Registry(), CountedChanges(stores)
+    registry.digest = broken
+    async with keeping(stores, registry, changes):
+        await until(lambda: registry.asked, what="its reference is looked up again", within_s=10)
+        seen = changes.turns
+        await until(lambda: changes.turns >= seen + 2, what="the answer is seen", within_s=15)
+    assert [order.wish.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
+    registry.digest = mended
+    async with keeping(stores, registry):
+
+        async def ordered() -> bool:
+            return mended in [order.wish.digest for order in await orders(stores, Verb.UPGRADE)]
+
+        await wait_until_async(ordered, what="another version is worth a try", within_s=10)

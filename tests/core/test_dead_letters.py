@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, policy, state
+from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, state
+from corral.core.conditions import Condition, ConditionKind
 from corral.core.dead_letters import patience_of
 from corral.core.drift import Heal, plan_heal
 from corral.core.intents import Intent, IntentState, Verb
@@ -16,6 +17,7 @@ from corral.core.policies import OnDrift
 PATIENCE = patience_of(3600.0)
 MINUTE, HOUR = 60_000, 3_600_000
 GIB = 1 << 30
+FULL = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk is full", remedy="free some")
 
 
 def dead(verb: Verb = Verb.INSTALL, **fields: Any) -> Intent:
@@ -35,8 +37,8 @@ def heals(node: NodeState, *, now_ms: int, on_drift: OnDrift | None = None, chan
     [
         pytest.param(state(wish=dead()), MINUTE, 0, [], id="nothing-changed"),
         pytest.param(state(wish=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
-        pytest.param(state(wish=dead(), changed_at=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
-        pytest.param(state(wish=dead(), changed_at=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
+        pytest.param(state(wish=dead(), presence_since=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
+        pytest.param(state(wish=dead(), presence_since=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
         pytest.param(state(wish=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
         pytest.param(
             state(wish=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"
@@ -56,7 +58,32 @@ def heals(node: NodeState, *, now_ms: int, on_drift: OnDrift | None = None, chan
             state(HAS_OLD, wish=dead(Verb.UPGRADE)), 9 * HOUR, 0, [], id="what-serves-is-not-interrupted-every-hour"
         ),
         pytest.param(
-            state(HAS_OLD, wish=dead(Verb.UPGRADE), changed_at=1), HOUR, 0, [Verb.UPGRADE], id="an-upgrade-on-a-change"
+            state(HAS_OLD, wish=dead(Verb.UPGRADE), presence_since=1),
+            HOUR,
+            0,
+            [Verb.UPGRADE],
+            id="an-upgrade-on-a-change",
+        ),
+        pytest.param(
+            state(HAS_OLD, wish=dead(Verb.UPGRADE), changed_at=HOUR - 1, conditions=(FULL,)),
+            HOUR,
+            0,
+            [],
+            id="a-refused-message-or-a-condition-that-begins-is-no-change-that-may-help",
+        ),
+        pytest.param(
+            state(HAS_OLD, wish=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind})), conditions=(FULL,)),
+            HOUR,
+            0,
+            [],
+            id="a-condition-that-lasts",
+        ),
+        pytest.param(
+            state(HAS_OLD, wish=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind}))),
+            MINUTE,
+            0,
+            [Verb.UPGRADE],
+            id="a-condition-that-ended",
         ),
         pytest.param(state(wish=dead(Verb.UPGRADE)), HOUR, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
     ],
@@ -79,6 +106,19 @@ def test_after_a_change_in_a_gallery_the_name_is_looked_up_again() -> None:
     exact = dead(wish=replace(DONE.wish, left=(NEW,)))
     (kept,) = heals(state(wish=exact), now_ms=HOUR, changed_ms=1)
     assert kept.resolved, "what a person went back to stays that"
+
+
+def test_after_a_version_that_took_down_what_served_only_another_one_is_tried() -> None:
+    def after(cause: int, *backends: ObservedBackend, **fields: Any) -> list[Heal]:
+        failed = dead(Verb.UPGRADE, final=True, **fields)
+        return heals(state(*backends, wish=failed, presence_since=cause), now_ms=HOUR)
+
+    (looked_up,) = after(1, HAS_OLD)
+    assert (looked_up.verb, looked_up.resolved, looked_up.only_another_version) == (Verb.UPGRADE, False, True)
+    assert after(0, HAS_OLD) == []
+    assert after(1, HAS_OLD, wish=replace(DONE.wish, left=(OLD,))) == [], "a person named this very one"
+    (wiped,) = after(1)
+    assert (wiped.verb, wiped.only_another_version) == (Verb.INSTALL, False), "nothing serves there any more"
 
 
 CANCELLED_UPGRADE = replace(

@@ -103,7 +103,7 @@ def intent(**fields: object) -> Intent:
         pytest.param(
             Refused("does not start", final=True),
             0,
-            NextStep(state=S.DEAD_LETTERED, attempts=1, error="does not start", failed=True),
+            NextStep(state=S.DEAD_LETTERED, attempts=1, error="does not start", failed=True, final=True),
             "error",
             id="a-version-that-took-the-old-one-down-in-vain-is-not-tried-again",
         ),

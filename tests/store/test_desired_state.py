@@ -1,16 +1,22 @@
 """What holds after failures, cancels and rollbacks, in both databases."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from corral.core.intents import Intent, IntentState, Observed, Refused, Verb, Wish
 from corral.core.nodes import Node
 from corral.core.operations import Admission
 from corral.core.targets import Target
+from corral.store.database import Body, Database, Row, Tx
+from corral.store.intents import IntentStore
 from corral.store.stores import Stores
+from harness.databases import Rig
 from harness.fleet_store import admission, healthy
 from store.test_fleet_orders import claim, end
 
 OLD, NEW = "sha256:old", "sha256:new"
+T = TypeVar("T")
 
 
 async def done(stores: Stores, asked: Admission, digest: str = NEW) -> str:
@@ -64,6 +70,61 @@ async def test_the_room_on_a_disk_is_noted_when_an_order_has_failed_for_good(sto
     await fail(stores)
     [failed] = await stores.intents.read_newest([node.id])
     assert (failed.state, failed.free_disk_at_end) == (IntentState.DEAD_LETTERED, 5)
+
+
+async def test_what_only_a_person_may_try_again_is_noted_and_so_are_the_conditions_of_its_node(
+    stores: Stores, rig: Rig
+) -> None:
+    node = await healthy(stores, "a")
+    rig.run_sql("""UPDATE nodes SET conditions = '[{"kind": "disk_pressure", "reason": "", "remedy": ""}]'""")
+    operation = (await stores.admission.admit(admission(Verb.UPGRADE, node))).id
+    [one] = await claim(stores)
+    await end(stores, one, Refused("it does not start", final=True))
+    [failed] = await stores.intents.read_newest([node.id])
+    assert (failed.state, failed.final, failed.conditions_at_end) == (
+        IntentState.DEAD_LETTERED,
+        True,
+        {"disk_pressure"},
+    )
+    await stores.operations.retry(operation, node_id=None, actor="me")
+    [again] = await stores.intents.read_newest([node.id])
+    assert not again.final
+    await fail(stores)
+    [exhausted] = await stores.intents.read_newest([node.id])
+    assert (exhausted.state, exhausted.final) == (IntentState.DEAD_LETTERED, False)
+
+
+class CountingDatabase:
+    """Counts the rows that its reads fetch."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self.rows = database, 0
+
+    async def read(self, body: Body[T]) -> T:
+        return await self._database.read(lambda tx: body(cast("Tx", _CountingTx(tx, self))))
+
+
+class _CountingTx:
+    def __init__(self, tx: Tx, counting: CountingDatabase) -> None:
+        self._tx, self._counting = tx, counting
+
+    async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
+        rows = await self._tx.fetch(sql, *args)
+        self._counting.rows += len(rows)
+        return rows
+
+
+async def test_what_a_cancel_brings_back_is_found_without_reading_the_whole_history(stores: Stores, rig: Rig) -> None:
+    nodes = [await healthy(stores, name) for name in ("a", "b")]
+    for _ in range(5):
+        await done(stores, admission(Verb.INSTALL, *nodes))
+    upgrade = (await stores.admission.admit(admission(Verb.UPGRADE, *nodes))).id
+    await stores.operations.cancel(upgrade, actor="me")
+    newest = await stores.intents.read_newest()
+    counting = CountingDatabase(await rig.open())
+    found = await IntentStore(cast("Database", counting)).read_restored(newest)
+    assert {one.node_id for one in found} == {node.id for node in nodes}
+    assert counting.rows == len(nodes)
 
 
 async def test_a_second_failed_correction_replaces_the_first_one_in_the_list_and_the_request_stays(
@@ -127,3 +188,25 @@ async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_n
     assert (await held(stores))[-1] == "sha256:older", "the newest counts"
     await stores.admission.admit(fleet_wide(Verb.INSTALL, node))
     assert await held(stores) == []
+
+
+async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_not_a_newer_one(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held=OLD))
+    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node))).id
+    await stores.operations.cancel(upgrade, actor="me")
+    assert await held(stores) == [OLD]
+    await stores.operations.retry(upgrade, node_id=None, actor="me")
+    assert await held(stores) == [], "what is being upgraded is not held back"
+    await stores.operations.cancel(upgrade, actor="me")
+    assert await held(stores) == [OLD]
+    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), orders=())
+    await stores.admission.admit(elsewhere)
+    await stores.operations.retry(upgrade, node_id=None, actor="me")
+    assert await held(stores) == ["sha256:older"], "that was decided later"
+
+
+async def test_a_build_is_kept_as_whoever_asked_last_found_it(stores: Stores) -> None:
+    for build in ("one", "two", "one"):
+        await stores.kept_builds.save("echo", {"default": build})
+        assert await stores.kept_builds.read("echo") == {"default": build}

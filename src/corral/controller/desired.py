@@ -14,7 +14,7 @@ from corral.controller.resolve import Resolver
 from corral.core.dead_letters import Patience
 from corral.core.drift import FleetPicture, Heal, find_stuck, plan_heal
 from corral.core.errors import CorralError
-from corral.core.intents import Intent, IntentState, Verb, Wish
+from corral.core.intents import Intent, IntentState, Verb, Wish, short_digest
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import ObservedProcess
 from corral.core.operations import Admission, Order
@@ -255,6 +255,8 @@ class DesiredState:
         answer = self._lookups.take(heal, state.node)
         if not isinstance(answer, Answer):
             return answer
+        if heal.only_another_version and (answer.unconfirmed or answer.wish.digest in ("", heal.wish.digest)):
+            return Impossible(f"{short_digest(heal.wish.digest)} did not start, and no other version is known")
         # Only now it is known under which names it would be there.
         names = names_in(heal.backend, answer.wish)
         rival = find_rival(find_wants(state, policies), heal.verb, names, heal.asked_generation)

@@ -43,6 +43,8 @@ class Answer:
     wish: Wish
     note: str = ""
     """What was found out on the way, for people."""
+    unconfirmed: bool = False
+    """Known from before, while nobody can be asked."""
 
 
 _Question = tuple[str, Wish, bool]
@@ -141,7 +143,8 @@ class LookUps:
             else:
                 build = with_hold(node, build, holds)
                 resolved = wish_of(build, element=wish.element, uri=wish.uri, galleries=galleries)
-                answers[node.id] = Answer(resolved, _gone_words(wish, resolved) if may_be_gone else "")
+                note = _gone_words(wish, resolved) if may_be_gone else ""
+                answers[node.id] = Answer(resolved, note, unconfirmed=bool(build.unconfirmed))
         return answers
 
     async def _renew(

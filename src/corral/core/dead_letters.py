@@ -39,9 +39,15 @@ def may_retry(
     ended_ms = failed.finished_at or 0
     if now_ms - ended_ms < patience.on_change_after_ms:
         return False
-    if node.changed_at > ended_ms or galleries_changed_ms > ended_ms or has_room_now(failed, node):
+    came_back = node.presence_since > ended_ms
+    if came_back or galleries_changed_ms > ended_ms or has_room_now(failed, node) or is_better_now(failed, node):
         return True
     return not changes_version and now_ms - ended_ms >= patience.again_after_ms
+
+
+def is_better_now(failed: Intent, node: Node) -> bool:
+    """A condition that its node had then has ended."""
+    return bool(failed.conditions_at_end - {condition.kind for condition in node.conditions})
 
 
 def has_room_now(failed: Intent, node: Node) -> bool:

@@ -60,6 +60,8 @@ class Heal:
     """Of the wish it makes true: what excludes it and was asked for later goes before it."""
     failed_before: bool = False
     """Its retries were exhausted, maybe because its version exists no more."""
+    only_another_version: bool = False
+    """The version it was for took down what served, and did not start: only another one is worth a try."""
 
 
 def find_drift(
@@ -141,6 +143,8 @@ def plan_heal(
             if not drifts or not _may_heal(wanted, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
                 continue
             failed = _failed(wanted)
+            if failed is not None and _is_settled(failed, drifts[0].cause):
+                continue
             if failed is not None and not may_retry(
                 failed,
                 state.node,
@@ -164,13 +168,15 @@ def _heal(
 ) -> Heal:
     verb = Verb.INSTALL if wanted.verb.wants_presence else Verb.DELETE
     outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not wanted.wish.is_exact
+    final = failed is not None and failed.final and _changes_version(failed, cause)
     return Heal(
         node_id=state.node.id,
         backend=backend,
         verb=failed.verb if failed is not None and _changes_version(failed, cause) else verb,
         wish=wanted.wish,
-        resolved=wanted.resolved and not outdated,
+        resolved=wanted.resolved and not outdated and not final,
         failed_before=failed is not None,
+        only_another_version=final,
         expected_generation=wanted.newest.generation if wanted.newest is not None else None,
         asked_generation=wanted.generation,
     )
@@ -186,6 +192,12 @@ def _failed(wanted: Wanted) -> Intent | None:
 def _changes_version(failed: Intent, cause: DriftCause) -> bool:
     """Where the backend is not there at all, it is installed."""
     return failed.verb in (Verb.UPGRADE, Verb.ROLLBACK) and cause is not DriftCause.MISSING
+
+
+def _is_settled(failed: Intent, cause: DriftCause) -> bool:
+    """A person named the very version that does not start, or it was only the worker that knew what it would be."""
+    foreign = bool(failed.wish.galleries) and not failed.wish.uris
+    return failed.final and _changes_version(failed, cause) and (failed.wish.is_exact or foreign)
 
 
 def _may_heal(wanted: Wanted, cause: DriftCause, *, now_ms: int, settle_ms: int) -> bool:

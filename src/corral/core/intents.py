@@ -107,6 +107,10 @@ class Intent:
     finished_at: int | None
     free_disk_at_end: int | None = None
     """Of its node, when it had failed for the last time."""
+    conditions_at_end: frozenset[str] = frozenset()
+    """Kinds of conditions its node had then."""
+    final: bool = False
+    """It has failed, and what it was for is not tried again unless a person says so."""
 
 
 # What came of an attempt
@@ -182,6 +186,7 @@ class NextStep:
     node_unhealthy: bool = False
     stop_wanted: bool = False
     """The order has ended, but its worker has yet to be told to stop what it may have begun."""
+    final: bool = False
 
 
 def retry_delay_s(attempt: int, *, draw: float, limits: RetryLimits) -> float:
@@ -205,7 +210,7 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
         case Refused(reason=reason, outdated=outdated, final=final):
             step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
             if final or step.attempts >= limits.attempts:
-                return replace(step, state=IntentState.DEAD_LETTERED)
+                return replace(step, state=IntentState.DEAD_LETTERED, final=final)
             delay_s = retry_delay_s(step.attempts, draw=draw, limits=limits)
             return replace(step, due_in_s=delay_s, higher_generation=outdated)
         case _:

@@ -9,12 +9,14 @@ from corral.core.intents import Intent, IntentState, Verb, Wish
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgressStatus, conclude
 from corral.store.database import Row, Tx
+from corral.store.node_rows import decode_conditions
 from corral.store.operation_rows import read_progress_rows
 from corral.store.rows import in_list, places
 
 COLUMNS = (
     "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "wish", "state", "newest", "attempts",
     "due_at", "last_error", "cancel_wanted", "claim_token", "fence", "finished_at", "free_disk_at_end",
+    "conditions_at_end", "final",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
 decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(Wish).decode)  # one for all nodes of an operation
@@ -23,6 +25,11 @@ decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(Wish).decode)  # one 
 @lru_cache(maxsize=256)
 def encode_wish(wish: Wish) -> str:
     return msgspec.json.encode(wish).decode()
+
+
+@lru_cache(maxsize=256)
+def _kinds_in(conditions: str | None) -> frozenset[str]:
+    return frozenset(one.kind for one in decode_conditions(conditions)) if conditions else frozenset()
 
 
 def read_intent_row(row: Row) -> Intent:
@@ -45,6 +52,8 @@ def read_intent_row(row: Row) -> Intent:
         fence=row["fence"],
         finished_at=row["finished_at"],
         free_disk_at_end=row["free_disk_at_end"],
+        conditions_at_end=_kinds_in(row["conditions_at_end"]),
+        final=bool(row["final"]),
     )
 
 

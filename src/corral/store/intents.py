@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from corral.core.deletions import Deletes
-from corral.core.intents import Intent, IntentState, NextStep, Verb, Wish
+from corral.core.intents import Intent, NextStep, Verb, Wish
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend
 from corral.core.operations import status_after
@@ -218,30 +218,21 @@ class IntentStore:
         correction by desired state that was cancelled stays so: somebody did not want it."""
         if not cancelled:
             return []
-        newest = {(intent.node_id, intent.backend): intent.generation for intent in cancelled}
-        nodes, backends = in_list(node for node, _ in newest), in_list(backend for _, backend in newest)
+        ids = in_list(intent.id for intent in cancelled)
+        before = (
+            "SELECT (SELECT older.id FROM intents older JOIN operations ON operations.id = older.operation_id"  # noqa: S608
+            " WHERE older.node_id = last.node_id AND older.backend = last.backend"
+            " AND NOT (older.state = 'cancelled' AND operations.cause = 'request')"
+            " ORDER BY older.generation DESC LIMIT 1)"
+            f" FROM intents last WHERE last.id IN ({places(len(ids))})"
+        )
 
         async def body(tx: Tx) -> list[Intent]:
             rows = await tx.fetch(
-                f"SELECT {', '.join(f'intents.{column}' for column in COLUMNS)}, operations.cause AS cause"  # noqa: S608
-                " FROM intents JOIN operations ON operations.id = intents.operation_id"
-                f" WHERE intents.node_id IN ({places(len(nodes))})"
-                f" AND intents.backend IN ({places(len(backends), first=1 + len(nodes))})"
-                " ORDER BY intents.generation DESC",
-                *nodes,
-                *backends,
+                f"{SELECT_INTENT} WHERE id IN ({before}) AND verb <> 'delete' AND state <> 'cancelled'",
+                *ids,
             )
-            found: dict[tuple[NodeId, str], Intent] = {}
-            for row in rows:
-                place = (NodeId(row["node_id"]), row["backend"])
-                undone = row["state"] == "cancelled" and row["cause"] == "request"
-                if place in newest and place not in found and not undone:
-                    found[place] = read_intent_row(row)
-            return [
-                intent
-                for intent in found.values()
-                if intent.verb.wants_presence and intent.state is not IntentState.CANCELLED
-            ]
+            return [read_intent_row(row) for row in rows]
 
         return await self._database.read(body)
 
@@ -469,8 +460,10 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
         " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
-        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_wanted = $7"
-        f" WHERE id IN ({places(len(ids), first=8)})",
+        " conditions_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " THEN (SELECT conditions FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_wanted = $7, final = $8"
+        f" WHERE id IN ({places(len(ids), first=9)})",
         step.state.value,
         step.state.live,
         step.attempts,
@@ -478,6 +471,7 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         step.error,
         step.digest,
         step.stop_wanted,
+        step.final,
         *ids,
     )
 

@@ -19,7 +19,7 @@ SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column na
 _BOOLEANS = ("approved", "drain_wanted", "worker_draining", "bus_answered", "bus_no_responders")
 _decode_claims = msgspec.json.Decoder(tuple[NameClaim, ...]).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
-_decode_conditions = msgspec.json.Decoder(tuple[Condition, ...]).decode
+decode_conditions = msgspec.json.Decoder(tuple[Condition, ...]).decode
 
 
 def _encode_labels(labels: Mapping[str, str]) -> str:
@@ -43,7 +43,7 @@ def _node_of(row: tuple[Any, ...]) -> Node:
     values["presence"] = Presence(values["presence"])
     values["worker_labels"] = _decode_labels(values["worker_labels"])
     values["operator_labels"] = _decode_labels(values["operator_labels"])
-    values["conditions"] = _decode_conditions(values["conditions"])
+    values["conditions"] = decode_conditions(values["conditions"])
     values["claims"] = _decode_claims(values["claims"])
     return Node(**values)
 

@@ -267,11 +267,13 @@ class OperationStore:
             await lock_operations(tx, [operation_id])
             operation = await _read_one(tx, operation_id)
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 ORDER BY id FOR UPDATE", operation_id)
-            chosen = _retryable(operation, [read_intent_row(row) for row in rows], node_id)
+            intents = [read_intent_row(row) for row in rows]
+            chosen = _retryable(operation, intents, node_id)
             chosen = await _without_excluded(tx, operation, chosen)
             await tx.execute_many(
                 "UPDATE intents SET state = 'pending', live = true, attempts = 0, due_at = now_ms(), last_error = '',"
-                " cancel_wanted = false, stop_wanted = false, finished_at = NULL, changed_at = now_ms() WHERE id = $1",
+                " cancel_wanted = false, stop_wanted = false, final = false, finished_at = NULL, changed_at = now_ms()"
+                " WHERE id = $1",
                 [(intent.id,) for intent in chosen],
             )
             await tx.execute_many(
@@ -286,7 +288,7 @@ class OperationStore:
                 operation_id,
             )
             await bring_policy_back(tx, operation_id)
-            await bring_holds_back(tx, operation_id)
+            await bring_holds_back(tx, operation, intents)
             detail = _tell(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)

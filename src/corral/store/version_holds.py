@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from corral.core.intents import Verb, Wish
-from corral.core.operations import Admission, Order
+from corral.core.intents import Intent, Verb, Wish
+from corral.core.operations import Admission, Operation, Order
 from corral.core.version_holds import VersionHold
 from corral.store.database import Database, Row, Tx
 from corral.store.intent_rows import encode_wish
@@ -24,52 +24,63 @@ class _Scope:
 
     backends: Sequence[str]
     selector: str
+    before: int
+    """The operation's generation: what was decided later stays."""
     variants: Sequence[str] | None = None
 
 
 async def change_holds(tx: Tx, admission: Admission, orders: Iterable[Order], generation: int, *, ids: Ids) -> None:
     """Of an operation for more than named nodes that a person asked for."""
+    await _end(tx, _scope_of(admission, orders, {hold.name for hold in admission.holds}, generation), admission.id)
+    if admission.verb is Verb.ROLLBACK:
+        await tx.execute_many(
+            "INSERT INTO version_holds (id, backend, selector, variant, wish, generation, operation_id, created_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())",
+            [
+                (
+                    ids.uuid(),
+                    hold.element,
+                    encode_selector(admission.target.selector),
+                    hold.name,
+                    encode_wish(hold),
+                    generation,
+                    admission.id,
+                )
+                for hold in admission.holds
+            ],
+        )
+
+
+def _scope_of(
+    operation: Admission | Operation, orders: Iterable[Order | Intent], held: Iterable[str], generation: int
+) -> _Scope:
     orders = list(orders)
-    backends = in_list({admission.backend, *(order.backend for order in orders)})
-    selector = encode_selector(admission.target.selector)
-    match admission.verb:
-        case Verb.INSTALL | Verb.DELETE:
-            await _end(tx, _Scope(backends, selector), admission.id)
-        case Verb.UPGRADE:
-            variants = in_list({order.wish.name for order in orders})
-            await _end(tx, _Scope(backends, selector, variants), admission.id)
-        case Verb.ROLLBACK:
-            variants = in_list({hold.name for hold in admission.holds})
-            await _end(tx, _Scope(backends, selector, variants), admission.id)
-            await tx.execute_many(
-                "INSERT INTO version_holds (id, backend, selector, variant, wish, generation, operation_id, created_at)"
-                " VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())",
-                [
-                    (
-                        ids.uuid(),
-                        hold.element,
-                        selector,
-                        hold.name,
-                        encode_wish(hold),
-                        generation,
-                        admission.id,
-                    )
-                    for hold in admission.holds
-                ],
-            )
+    variants = {
+        Verb.INSTALL: None,
+        Verb.DELETE: None,
+        Verb.UPGRADE: in_list({order.wish.name for order in orders}),
+        Verb.ROLLBACK: in_list(held),
+    }
+    return _Scope(
+        backends=in_list({operation.backend, *(order.backend for order in orders)}),
+        selector=encode_selector(operation.target.selector),
+        before=generation,
+        variants=variants[operation.verb],
+    )
 
 
 async def _end(tx: Tx, scope: _Scope, operation_id: str) -> None:
     if scope.variants == []:
         return
-    first = 4 + len(scope.backends)
+    first = 5 + len(scope.backends)
     which = "" if scope.variants is None else f" AND variant IN ({places(len(scope.variants), first=first)})"
     await tx.execute(
         "UPDATE version_holds SET ended_by = $1 WHERE ended_by IS NULL AND ($2 = $3 OR selector = $2)"  # noqa: S608
-        f" AND backend IN ({places(len(scope.backends), first=4)}){which}",
+        f" AND generation < $4 AND backend IN ({places(len(scope.backends), first=5)}){which}",
         operation_id,
         scope.selector,
         encode_selector({}),
+        scope.before,
         *scope.backends,
         *(scope.variants or ()),
     )
@@ -84,9 +95,14 @@ async def take_holds_back(tx: Tx, operation_id: str) -> None:
     )
 
 
-async def bring_holds_back(tx: Tx, operation_id: str) -> None:
-    """Of an operation that was cancelled and is wanted after all. Of several for the same build the newest counts."""
-    await tx.execute("UPDATE version_holds SET ended_by = NULL WHERE operation_id = $1 AND ended_by = $1", operation_id)
+async def bring_holds_back(tx: Tx, operation: Operation, intents: Sequence[Intent]) -> None:
+    """Of an operation that is wanted after all: what it set holds, and what it had ended does not."""
+    if operation.cause != "request" or not operation.target.is_lasting:
+        return
+    own = await tx.fetch("SELECT variant FROM version_holds WHERE operation_id = $1", operation.id)
+    scope = _scope_of(operation, intents, {row["variant"] for row in own}, operation.generation)
+    await _end(tx, scope, operation.id)
+    await tx.execute("UPDATE version_holds SET ended_by = NULL WHERE operation_id = $1 AND ended_by = $1", operation.id)
 
 
 def _hold(row: Row) -> VersionHold:
