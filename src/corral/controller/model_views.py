@@ -11,7 +11,6 @@ from corral.core.observed import ObservedBackend, find_backend
 from corral.core.replicas import COMING, Replica, ReplicaState
 from corral.core.rollout import STOP_FIRST_DRAIN_MS
 from corral.core.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling, release_leaving
-from corral.core.targets import pick_serving
 from corral.store.load_job_rows import LoadJob
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
@@ -38,7 +37,7 @@ class ViewBuilder:
         taken_over = {job.replaces for job in under_way}
         stopped_first = frozenset(job.replaces for job in under_way if job.stops_first_on is not None)
         ids = {row.id for row in rows}
-        nodes: dict[str, Node] = {node.id: node for node in self.fleet.nodes}
+        nodes = self.fleet.nodes_by_id
         resting = any(self._rests(job, model) for job in self.jobs)
         trial = None if resting else pick_trial(model, rows, taken_over)
         since = _proven_at(model, rows)
@@ -60,10 +59,8 @@ class ViewBuilder:
         ]
         return ModelView(
             scheduling=scheduling,
-            matching_nodes=tuple(node.id for node in pick_serving(self.fleet.nodes, scheduling.selector)),
-            away_nodes=frozenset(
-                node.id for node in self.fleet.nodes if node.status in (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
-            ),
+            matching_nodes=self.fleet.pick_serving(scheduling.selector),
+            away_nodes=self.fleet.away_nodes,
             replicas=tuple(release_leaving(list(_over_limit(views, nodes)), scheduling)),
             loads=tuple(
                 _load(job)

@@ -95,9 +95,12 @@ class ReplicaController:
         models = {model.name: model for model in await self._stores.models.read_all()}
         await self._wake(fleet)
         lost = await self._repair(fleet, jobs)
-        await self._note_peaks(fleet.replicas, {node.id: node for node in fleet.nodes})
+        await self._note_peaks(fleet.replicas, fleet.nodes_by_id)
         gone = {replica.id for replica in lost}
         alive = [replica for replica in fleet.replicas if replica.id not in gone]
+        by_model: dict[str, list[Replica]] = {}
+        for replica in alive:
+            by_model.setdefault(replica.model, []).append(replica)
         backends = await self._stores.observed.read_backends({NodeId(replica.node_id) for replica in alive})
         builder = ViewBuilder(
             fleet=fleet,
@@ -108,16 +111,16 @@ class ReplicaController:
         )
         records = {record.scheduling.model: record for record in await self._stores.scheduling.read_all()}
         loading = {job.model for job in jobs}
-        names = {replica.model for replica in alive} | set(records) | set(models)
-        for name in sorted(names):
-            model = models.get(name)
-            rows = [replica for replica in alive if replica.model == name]
+        without_settling = loading | {replica.model for replica in lost}
+        for name in sorted({*by_model, *records, *models}):
+            await asyncio.sleep(0)  # many models with many replicas must not delay requests
+            model, rows = models.get(name), by_model.get(name, [])
             if model is None or not model.served:
                 await self._end(rows, why="its model was deleted or disabled", now_ms=fleet.now_ms)
                 continue
             record = records.get(name)
             scheduling = record.scheduling if record is not None else Scheduling(model=name)
-            if name not in loading and name not in {replica.model for replica in lost}:
+            if name not in without_settling:
                 await self._settle_pending(model, rows)
             if not rows and not scheduling.is_managed and name not in loading:
                 continue
@@ -161,8 +164,7 @@ class ReplicaController:
         loading = frozenset(
             (job.node_id, f"{job.model}#{job.slot}") for job in jobs if job.node_id is not None and job.slot is not None
         )
-        nodes: dict[str, Node] = {node.id: node for node in fleet.nodes}
-        plan = plan_repair(fleet.replicas, nodes, tables, loading=loading, now_ms=fleet.now_ms)
+        plan = plan_repair(fleet.replicas, fleet.nodes_by_id, tables, loading=loading, now_ms=fleet.now_ms)
         if plan.missed:
             await self._stores.replicas.note_missed(plan.missed, lease=self._lease)
         self._leftovers.note(plan.orphans)

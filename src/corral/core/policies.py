@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corral.core.intents import Wish
+from corral.core.labels import matches
 from corral.core.nodes import Node
-from corral.core.targets import matches, takes_backends
+from corral.core.targets import takes_backends
 
 
 class Ensure(StrEnum):

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corral.core.intents import Intent, IntentState, Verb
+from corral.core.labels import matches
 from corral.core.nodes import NodeId
 from corral.core.orders import NodeState
 from corral.core.policies import Ensure, Policy, policy_for
 from corral.core.rivals import names_in
-from corral.core.targets import matches, takes_backends
+from corral.core.targets import takes_backends
 from corral.core.variants import Unfit
 from corral.core.wants import Prospects, Wanted, find_rival, find_wanted, find_wants
 

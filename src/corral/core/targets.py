@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corral.core.errors import InvalidInput, NotFound
-from corral.core.labels import effective_labels
+from corral.core.labels import matches
 from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
 
 
@@ -27,11 +27,6 @@ class Skipped:
     node_id: NodeId
     node_name: str
     reason: str
-
-
-def matches(node: Node, selector: Mapping[str, str]) -> bool:
-    labels = effective_labels(node)
-    return all(labels.get(key) == value for key, value in selector.items())
 
 
 def takes_backends(node: Node) -> bool:

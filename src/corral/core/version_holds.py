@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from corral.core.intents import Wish
+from corral.core.labels import matches
 from corral.core.nodes import Node
-from corral.core.targets import matches, takes_backends
+from corral.core.targets import takes_backends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -20,7 +22,12 @@ InFlight = Callable[[str], int]
 
 
 def read_replica_row(row: Row) -> Replica:
-    values = {column: row[column] for column in COLUMNS}
+    return _replica_of(tuple(row))
+
+
+@lru_cache(maxsize=16384)  # As with nodes: every reconcile reads all replicas, and few have changed since the last one.
+def _replica_of(row: tuple[Any, ...]) -> Replica:
+    values = dict(zip(COLUMNS, row, strict=True))
     values["state"] = ReplicaState(values["state"])
     return Replica(**values)
 

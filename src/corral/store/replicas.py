@@ -12,6 +12,7 @@ from corral.core.replicas import Replica, ReplicaState
 from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
 from corral.core.scaling import Scheduling
 from corral.core.standing import Stands, Surroundings, is_another, pick_routed
+from corral.core.targets import pick_serving
 from corral.store.database import Database, Tx
 from corral.store.events import append_event
 from corral.store.given_away import note_given_away, read_shares
@@ -63,6 +64,27 @@ class FleetView:
     groups: Mapping[str, frozenset[str]]
     pinned: frozenset[str]
     in_flight: InFlight
+
+    @cached_property
+    def nodes_by_id(self) -> Mapping[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def away_nodes(self) -> frozenset[str]:
+        """Ids of nodes that cannot be reached at the moment."""
+        away = (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
+        return frozenset(node.id for node in self.nodes if node.status in away)
+
+    def pick_serving(self, selector: Mapping[str, str]) -> tuple[str, ...]:
+        """Ids of nodes that may run replicas with this selector. Most models share one: each is looked at once."""
+        key = frozenset(selector.items())
+        if key not in self._serving:
+            self._serving[key] = tuple(node.id for node in pick_serving(self.nodes, selector))
+        return self._serving[key]
+
+    @cached_property
+    def _serving(self) -> dict[frozenset[tuple[str, str]], tuple[str, ...]]:
+        return {}
 
     @cached_property
     def rooms(self) -> tuple[NodeRoom, ...]:
