@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.waiting import PATIENCE, wait_until
+from harness.zygote import ForkedProcess, zygote
+
+FORKED = ("frontend", "worker")
+"""Roles that are forked from a preloaded parent. `up` is found by its command line and imports little."""
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -35,13 +40,19 @@ class Program:
         self.log = log
         Program.started.append(self)
         log.parent.mkdir(parents=True, exist_ok=True)
+        environment = environment or clean_environment()
+        self.process: subprocess.Popen[bytes] | ForkedProcess
         with log.open("ab") as output:
+            if not inside and arguments[0] in FORKED and zygote().can_start(environment):
+                descriptor = output.fileno()
+                self.process = zygote().start(arguments, environment=environment, output=descriptor, errors=descriptor)
+                return
             self.process = subprocess.Popen(
                 [*inside, sys.executable, "-m", "corral", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment or clean_environment(),
+                env=environment,
                 start_new_session=True,
             )
 
@@ -78,14 +89,27 @@ class Program:
 
 
 def run_cli(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "corral", *arguments],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env=environment or clean_environment(),
-        timeout=60,
-    )
+    environment = environment or clean_environment()
+    if not zygote().can_start(environment):
+        return subprocess.run(
+            [sys.executable, "-m", "corral", *arguments],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            timeout=60,
+        )
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = zygote().start(arguments, environment=environment, output=output.fileno(), errors=errors.fileno())
+        try:
+            code = process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(60)
+            raise
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read().decode(), errors.read().decode())
 
 
 class Answer:
