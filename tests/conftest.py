@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from harness import zygote
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
@@ -17,7 +18,8 @@ HERDS = {"e2e", "fleet", "replicas", "commands", "conformance"}
 
 
 def pytest_configure() -> None:
-    """Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow."""
+    zygote.is_used = True
+    # Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be all that tests start and interrupt.

@@ -42,7 +42,7 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     page.get_by_label("Message to smollm2").fill("What is a corral?")
     page.keyboard.press("Enter")
     answer = page.locator("[data-answer]")
-    expect(answer).to_have_attribute("data-answer", "ended", timeout=60_000)
+    expect(answer).to_have_attribute("data-answer", "ended", timeout=180_000)
     expect(answer).to_contain_text(re.compile(r"answered by home · [\d.]+ tokens/s · \d+ tokens · first after"))
 
     page.get_by_label("Most tokens").fill("2000")
@@ -220,7 +220,7 @@ def test_a_node_shows_its_last_hour(open_page) -> None:
     expect(charts.and_(panel.get_by_label(re.compile(r"^RAM in use, last hour: most [\d.]+ [GM]iB")))).to_be_visible()
     answered = panel.get_by_label(re.compile(r"^Requests/s, last hour: most 0\.0[1-9]"))
     expect(charts.and_(answered)).to_be_visible(timeout=60_000)
-    expect(charts.and_(panel.get_by_label(re.compile("^Requests at work, last hour: most 0")))).to_be_visible()
+    expect(charts.and_(panel.get_by_label(re.compile("^Requests at work, last hour: most [01]")))).to_be_visible()
 
 
 def test_a_model_is_scaled_and_unloaded(open_page) -> None:

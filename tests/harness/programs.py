@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.waiting import PATIENCE, wait_until
-from harness.zygote import ForkedProcess, zygote
+from harness.zygote import ForkedProcess, find_zygote
 
 FORKED = ("frontend", "worker")
 """Roles that are forked from a preloaded parent. `up` is found by its command line and imports little."""
@@ -36,16 +36,19 @@ class Program:
     def __init__(
         self, *arguments: str, log: Path, environment: dict[str, str] | None = None, inside: Sequence[str] = ()
     ) -> None:
-        """`inside`: words to put before the command, for example to run it in a network namespace."""
+        """`inside`: words to put before the command, for example to run it in a network namespace. With `env` it is a
+        process of its own, not forked from a preloaded one: where its memory is measured."""
         self.log = log
         Program.started.append(self)
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = environment or clean_environment()
         self.process: subprocess.Popen[bytes] | ForkedProcess
         with log.open("ab") as output:
-            if not inside and arguments[0] in FORKED and zygote().can_start(environment):
-                descriptor = output.fileno()
-                self.process = zygote().start(arguments, environment=environment, output=descriptor, errors=descriptor)
+            zygote = find_zygote(environment) if arguments[0] in FORKED and not inside else None
+            if zygote is not None:
+                self.process = zygote.start(
+                    arguments, environment=environment, output=output.fileno(), errors=output.fileno()
+                )
                 return
             self.process = subprocess.Popen(
                 [*inside, sys.executable, "-m", "corral", *arguments],
@@ -90,7 +93,8 @@ class Program:
 
 def run_cli(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = environment or clean_environment()
-    if not zygote().can_start(environment):
+    zygote = find_zygote(environment)
+    if zygote is None:
         return subprocess.run(
             [sys.executable, "-m", "corral", *arguments],
             capture_output=True,
@@ -100,7 +104,7 @@ def run_cli(*arguments: str, environment: dict[str, str] | None = None) -> subpr
             timeout=60,
         )
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = zygote().start(arguments, environment=environment, output=output.fileno(), errors=errors.fileno())
+        process = zygote.start(arguments, environment=environment, output=output.fileno(), errors=errors.fileno())
         try:
             code = process.wait(60)
         except subprocess.TimeoutExpired:

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -104,14 +105,18 @@ class Zygote:
         return ForkedProcess(pid, ours)
 
 
-_zygote: Zygote | None = None
+is_used = False
+"""Set by tests/conftest.py: benchmarks measure processes as users start them."""
 
 
-def zygote() -> Zygote:
-    global _zygote
-    if _zygote is None:
-        _zygote = Zygote()
-    return _zygote
+@cache
+def _zygote() -> Zygote:
+    return Zygote()
+
+
+def find_zygote(environment: Mapping[str, str]) -> Zygote | None:
+    """The one to start a program with this environment, if any can."""
+    return _zygote() if is_used and _zygote().can_start(environment) else None
 
 
 # The parent itself

@@ -289,7 +289,8 @@ def listening_in(ports: range) -> set[int]:
 async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: Nats) -> None:
     first = take_ports(800)
     ports = range(first, first + 800)
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", f"{ports[0]}-{ports[-1]}")
+    flags = ("--no-keep-backends", "--backend-ports", f"{ports[0]}-{ports[-1]}")
+    worker = FleetWorker(tmp_path, nats, *flags, inside=("env",))
     others = listening_in(ports)
     try:
         async with worker.frontend() as frontend:
