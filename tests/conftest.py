@@ -17,6 +17,19 @@ from harness.programs import Program
 HERDS = {"e2e", "fleet", "replicas", "commands", "conformance"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full-length",
+        action="store_true",
+        help="with default limits and faults as long as promised, where a test can do both: minutes instead of seconds",
+    )
+
+
+@pytest.fixture
+def full_length(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--full-length"))
+
+
 def pytest_configure() -> None:
     zygote.is_used = True
     # Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow.

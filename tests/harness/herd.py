@@ -5,7 +5,7 @@ import json
 import sqlite3
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,26 @@ ADMIN_KEY = "corral-test-admin-key"
 TOKEN = "test-registration-token"
 
 
+SHORT_LIMITS = (
+    "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4", "--health-interval", "0.5",
+)  # fmt: skip
+
+
 class Herd:
     """Short intervals, so that minutes of a real fleet pass in seconds."""
 
-    def __init__(self, directory: Path, nats: Nats, store: str | None = None, *, engine: Path | None = None) -> None:
-        """`engine`: an installed llama.cpp for workers to begin with."""
+    def __init__(
+        self,
+        directory: Path,
+        nats: Nats,
+        store: str | None = None,
+        *,
+        engine: Path | None = None,
+        limits: Sequence[str] = SHORT_LIMITS,
+    ) -> None:
+        """`engine`: an installed llama.cpp for workers to begin with. `limits`: flags of its frontends; none for those
+        that users have who set nothing."""
+        self._limits = limits
         self.directory, self.nats, self._store = directory, nats, store or f"sqlite://{directory}/corral.db"
         self._engine = engine
         self.gates = directory / "gates"  # for files that backends wait for or write, whichever user they run as
@@ -47,8 +62,7 @@ class Herd:
         port = self._ports.setdefault(name, free_port())
         self.frontends[name] = Program(
             "frontend", "--data-dir", str(self.directory / name), "--listen", f"127.0.0.1:{port}", "--auto-approve",
-            "--heartbeat-interval", "0.5", "--suspect-after", "2", "--offline-after", "4", "--health-interval", "0.5",
-            *flags, log=self.directory / f"{name}.log",
+            *self._limits, *flags, log=self.directory / f"{name}.log",
             environment=clean_environment(
                 **self.nats.secrets(), CORRAL_STORE=self._reached, CORRAL_ADMIN_KEY=ADMIN_KEY,
                 CORRAL_REGISTRATION_TOKEN=TOKEN, **environment,

@@ -1,26 +1,58 @@
 """A node that is silent on one path only, its heartbeats or the message bus, does not keep its replicas from serving
-elsewhere, and ends them itself."""
+elsewhere, and ends them itself.
+
+Limits are scaled down so that this takes a minute. `./dev test --full-length tests/replicas/test_one_path.py` uses the
+defaults and blocks the path for three minutes."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from harness.herd import Herd, ask
+from harness.herd import SHORT_LIMITS, Herd, ask
+from harness.nats import Nats
 from harness.proxy import Proxy, ProxyThread
 from harness.tiny_model import Shelf
 from harness.waiting import wait_until
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+@dataclass(frozen=True)
+class Pace:
+    limits: tuple[str, ...]
+    blocked_s: float
+    """So long at least."""
+    offline_within_s: float
+
+
+SHORT = Pace(limits=(*SHORT_LIMITS, "--cut-off-after", "6"), blocked_s=0.0, offline_within_s=30.0)
+FULL = Pace(limits=(), blocked_s=180.0, offline_within_s=120.0)
+
+
+@pytest.fixture
+def pace(full_length: bool) -> Pace:
+    return FULL if full_length else SHORT
+
+
+@pytest.fixture
+def herd(tmp_path: Path, nats: Nats, postgres_url: str, engine: Path, pace: Pace) -> Iterator[Herd]:
+    running = Herd(tmp_path, nats, postgres_url, engine=engine, limits=pace.limits)
+    yield running
+    running.stop()
+
+
+@pytest.mark.postgres
 @pytest.mark.parametrize(
     ("path", "words"),
     [("bus", "does not answer on the message bus"), ("http", "no heartbeat arrives, but it still answers")],
 )
 def test_replicas_of_a_node_silent_on_one_path_are_replaced_and_end(
-    herd: Herd, shelf: Shelf, lines: dict[str, ProxyThread], path: str, words: str
+    herd: Herd, shelf: Shelf, lines: dict[str, ProxyThread], pace: Pace, path: str, words: str
 ) -> None:
     through = f"http://127.0.0.1:{lines['http'].port}"
-    flags = ("--public-url", through, "--cut-off-after", "6")
-    admin = herd.start_frontend("a", *flags)
-    herd.start_frontend("b", *flags)
+    admin = herd.start_frontend("a", "--public-url", through)
+    herd.start_frontend("b", "--public-url", through)
     herd.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
     herd.start_worker("w2")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
@@ -32,17 +64,46 @@ def test_replicas_of_a_node_silent_on_one_path_are_replaced_and_end(
     assert {row["node_id"] for row in herd.ready("tiny")} == {ids["w1"], ids["w2"]}
 
     lines[path].do(Proxy.refuse)
-    node = admin.wait_for_status("w1", "offline", within_s=30)
-    assert words in node["status_reason"]
+    began_s = time.monotonic()
+    told: dict[str, float] = {}
+    unanswered: list[str] = []
+
+    def note(what: str) -> None:
+        told[what] = round(time.monotonic() - began_s, 1)
+
+    def answered() -> bool:
+        answer = ask(admin, "tiny")
+        if answer.status != 200:
+            unanswered.append(f"after {time.monotonic() - began_s:.1f} s: {answer.status} {answer.body!r}")
+        return not unanswered
+
+    def offline() -> bool:
+        return answered() and admin.nodes()["w1"]["status"] == "offline"
+
+    wait_until(offline, what="the node is offline", within_s=pace.offline_within_s, every_s=0.5)
+    note("offline")
+    assert words in admin.nodes()["w1"]["status_reason"]
 
     def restored() -> bool:
-        assert ask(admin, "tiny").status == 200
-        return {row["node_id"] for row in herd.ready("tiny")} == {ids["w2"], ids["w3"]}
+        return answered() and {row["node_id"] for row in herd.ready("tiny")} == {ids["w2"], ids["w3"]}
 
-    wait_until(restored, what="two serve again", within_s=60)
+    wait_until(restored, what="two serve again", within_s=60, every_s=0.5)
+    note("replaced")
     wait_until(lambda: not herd.engines("w1"), what="the process of the silent node ends", within_s=60)
+    note("ended")
+    wait_until(
+        lambda: answered() and time.monotonic() - began_s >= pace.blocked_s,
+        what="the path has been blocked for long enough",
+        within_s=pace.blocked_s + 10,
+        every_s=0.5,
+    )
+    assert unanswered == [], "one replica served all the time"
+    assert {row["node_id"] for row in herd.replicas("tiny")} == {ids["w2"], ids["w3"]}
 
     lines[path].do(Proxy.mend)
+    note("mended")
     admin.wait_for_status("w1", "healthy", within_s=60)
+    note("healthy")
+    print(f"{path} blocked: {told} (seconds)")
     assert {row["node_id"] for row in herd.replicas("tiny")} == {ids["w2"], ids["w3"]}
     assert not herd.engines("w1"), "no more than max_replicas serve"
