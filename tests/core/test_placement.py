@@ -50,6 +50,7 @@ def chosen(decision: Decision) -> Placed:
 
 
 NEED = Need(model="m", weights_bytes=4 * GIB)
+OLD_COPY = held("old", "m", memory_bytes=5 * GIB, evictable=False)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,62 @@ def test_weights_that_are_there_need_no_disk() -> None:
     assert isinstance(place(NEED, [node]).outcome, Waiting)
     assert chosen(place(replace(NEED, staged_on=frozenset({"a"})), [node])).disk_bytes == 0
     assert chosen(place(replace(NEED, shared_directory=True), [node])).disk_bytes == 0
+
+
+NEARLY_FULL = "its disk has 512.0 MiB free, less than the 1.0 GiB it should keep"
+LOW = room(low_disk=NEARLY_FULL, free_disk=GIB // 2)
+AT_HAND = replace(NEED, staged_on=frozenset({"a"}))
+
+
+@pytest.mark.parametrize(
+    ("need", "node", "reason"),
+    [
+        pytest.param(NEED, LOW, NEARLY_FULL, id="weights-would-have-to-come"),
+        pytest.param(replace(NEED, weights_bytes=None), LOW, NEARLY_FULL, id="weights-of-unknown-size-too"),
+        pytest.param(
+            replace(AT_HAND, to_install_on=frozenset({"a"})), LOW, NEARLY_FULL, id="the-backend-would-have-to-come"
+        ),
+        pytest.param(AT_HAND, LOW, None, id="everything-is-there"),
+        pytest.param(AT_HAND, replace(LOW, free_disk=None), None, id="everything-is-there-and-nobody-knows-the-disk"),
+        pytest.param(replace(NEED, shared_directory=True), LOW, None, id="the-weights-are-on-shared-storage"),
+        pytest.param(
+            AT_HAND,
+            replace(LOW, free_disk=1 << 20),
+            f"{NEARLY_FULL}; a process takes 64.0 MiB of it to start",
+            id="no-process-could-be-started",
+        ),
+        pytest.param(
+            AT_HAND, replace(LOW, conditions=("its clock is off",)), "its clock is off", id="what-else-keeps-work-away"
+        ),
+    ],
+)
+def test_a_disk_below_its_headroom_takes_only_what_brings_no_files(
+    need: Need, node: NodeRoom, reason: str | None
+) -> None:
+    outcome = place(need, [node]).outcome
+    assert outcome == Waiting(reason=f"no node can take it; a: {reason}") if reason else isinstance(outcome, Placed)
+
+
+@pytest.mark.parametrize("memory", [16 * GIB, GIB], ids=["beside-the-old-one", "after-the-old-one"])
+def test_a_new_version_does_not_wait_for_a_disk_that_has_all_it_needs(memory: int) -> None:
+    """The old one serves there, so its weights are there; an upgrade has put the new version there before."""
+    node = replace(LOW, free_memory=memory, replicas=(OLD_COPY,))
+    successor = replace(AT_HAND, replaces="old", surge_on="a")
+    decision = place(successor, [node])
+    if isinstance(decision.outcome, Waiting):
+        found = place_instead(successor, [node], "old")
+        assert found is not None
+        decision = found
+    assert (chosen(decision).node_id, chosen(decision).slot) == ("a", 1)
+    with_other_weights = replace(successor, staged_on=frozenset())
+    assert isinstance(place(with_other_weights, [node]).outcome, Waiting)
+    assert place_instead(with_other_weights, [node], "old") is None
+
+
+def test_a_disk_below_its_headroom_comes_after_all_that_have_room() -> None:
+    others = [room("b", free_memory=None), room("c", replicas=(held("1"),), in_flight=3)]
+    for other in others:
+        assert chosen(place(AT_HAND, [LOW, other])).node_id == other.id
 
 
 def test_the_least_recently_used_idle_replica_makes_room() -> None:
@@ -383,7 +440,6 @@ def test_the_cause_is_what_all_who_rest_said_the_latest_first() -> None:
     assert cause_of(found) == "no luck at 2; no luck at 1"
 
 
-OLD_COPY = held("old", "m", memory_bytes=5 * GIB, evictable=False)
 SUCCESSOR = replace(NEED, replaces="old", surge_on="a")
 
 

@@ -141,8 +141,8 @@ def _score_words(name: str, value: int) -> str:
     match name:
         case "failed_here":
             return f"it failed here {value} times" if value > 1 else "it failed here once"
-        case "room_unknown":
-            return "how much room it has is not known"
+        case "room_doubtful" | "room_unknown":  # decisions of earlier versions have the second name
+            return "its disk is nearly full" if value > 1 else "how much room it has is not known"
         case "in_flight":
             return f"{_count(value, 'request')} in flight there"
         case "same_model":

@@ -1,12 +1,13 @@
 """What one more replica of a model takes, from what is known about the model and the machines."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from corral.controller.load_ports import Builds
 from corral.core.deletions import Deletes, Deletion, names_of_installed
-from corral.core.errors import CorralError
-from corral.core.load_plan import backend_of
+from corral.core.errors import CorralError, InvalidInput, NotFound
+from corral.core.load_plan import backend_of, has_weights_of
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import find_backend
 from corral.core.placement import Need
@@ -14,6 +15,7 @@ from corral.core.targets import pick_serving
 from corral.core.variants import Unfit, Unresolved
 from corral.store.models import StoredModel
 from corral.store.replicas import FleetView
+from corral.store.staged_files import Staged
 from corral.store.stores import Stores
 
 
@@ -37,14 +39,24 @@ class Needs:
             groups=frozenset(model.config.concurrency_groups),
             weights_bytes=max(sizes) if sizes else None,
             measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
-            staged_on=frozenset(node for node, one in staged.items() if one.revision == model.revision),
+            staged_on=await self._find_staged(model, staged),
             variant_problems=found.problems,
+            to_install_on=found.missing,
             unconfirmed_on=found.unconfirmed,
             deleted={node: deletion.reason for node, deletion in deletions.items()},
             only_node=only_node,
             surge_on=surge_on,
             shared_directory=self._shared_models,
         )
+
+    async def _find_staged(self, model: StoredModel, staged: Mapping[str, Staged]) -> frozenset[str]:
+        """Nodes that have all of the model's files, be it from a revision that differs in other things."""
+        enough = {model.revision}
+        for revision in {one.revision for one in staged.values()} - enough:
+            with suppress(NotFound, InvalidInput):  # it is forgotten, or this version cannot read it
+                if has_weights_of(await self._stores.models.read_config(model.name, revision), model.config):
+                    enough.add(revision)
+        return frozenset(node for node, one in staged.items() if one.revision in enough)
 
     async def find_deletions(self, backend: str, nodes: Sequence[Node]) -> dict[str, Deletion]:
         """By node: the delete that keeps the backend away from it."""
@@ -61,10 +73,11 @@ class Needs:
         names, missing = await self._look_at_installed(backend, nodes)
         if not missing:
             return _Found(names=names)
+        lacking = frozenset(node.id for node in missing)
         try:
             builds = await self._builds.recall(backend, missing)
         except CorralError as error:
-            return _Found(names=names, problems={node.id: str(error) for node in missing})
+            return _Found(names=names, missing=lacking, problems={node.id: str(error) for node in missing})
         problems: dict[str, str] = {}
         unconfirmed = set()
         for node_id, entry in builds.items():
@@ -76,7 +89,7 @@ class Needs:
                 names[node_id] |= {entry.variant, entry.alias} - {""}
                 if entry.unconfirmed:
                     unconfirmed.add(node_id)
-        return _Found(names=names, problems=problems, unconfirmed=frozenset(unconfirmed))
+        return _Found(names=names, missing=lacking, problems=problems, unconfirmed=frozenset(unconfirmed))
 
     async def _look_at_installed(
         self, backend: str, nodes: Sequence[Node]
@@ -98,6 +111,8 @@ class Needs:
 class _Found:
     names: Mapping[NodeId, set[str]]
     """By node: all that the backend goes by there."""
+    missing: frozenset[str] = frozenset()
+    """Nodes that do not have it."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By node: why it can have no build."""
     unconfirmed: frozenset[str] = frozenset()

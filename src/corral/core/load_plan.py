@@ -60,6 +60,14 @@ def plan_weights(config: ModelConfig) -> WeightsPlan:
     return WeightsPlan(files=(*config.files, *by_address), paths=tuple(paths), maybe=tuple(maybe))
 
 
+def has_weights_of(before: ModelConfig, after: ModelConfig) -> bool:
+    """Whether a node that has all files of the one has those of the other."""
+    old, new = plan_weights(before), plan_weights(after)
+    if before.document.get("artifacts") != after.document.get("artifacts"):
+        return False
+    return {*new.files} <= {*old.files} and {*new.names} <= {*old.names}
+
+
 def uses_file(config: ModelConfig, file: str) -> bool:
     """Whether the configuration names the file, a directory that it is in, or one that is in it."""
     plan = plan_weights(config)

@@ -19,6 +19,8 @@ HEADROOM_SHARE = 0.05
 # Weights in memory plus what an engine puts beside them: context, scratch, its own libraries.
 ESTIMATE_FACTOR = 1.2
 ESTIMATE_EXTRA_BYTES = 256 << 20
+# What a process writes that brings nothing along: records of it, its log, its scratch space.
+START_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class Need:
     """The replica it takes over from, whose memory it may have: that one is stopped first."""
     setbacks: Mapping[str, Setback] = field(default_factory=dict)
     """By node: how the same load failed there. It comes after all others, and not before its rest is over."""
+    to_install_on: frozenset[str] = frozenset()
+    """Nodes that would have to get the backend first."""
     unconfirmed_on: frozenset[str] = frozenset()
     """Nodes that lack the backend while its source cannot be asked: they come after those that have it."""
 
@@ -72,6 +76,10 @@ class Need:
             return 0
         size = self.weights_bytes or 0
         return size + max(int(size * HEADROOM_SHARE), LEAST_HEADROOM_BYTES)
+
+    def brings_files(self, node_id: str) -> bool:
+        """To the node's disk: weights, or the backend."""
+        return self.disk_bytes(node_id) > 0 or node_id in self.to_install_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +120,15 @@ class NodeRoom:
     """What of its memory models may use, as it was written, for people."""
     conditions: tuple[str, ...] = ()
     """Why it takes no new work."""
+    low_disk: str = ""
+    """Why it takes nothing that has to be written to its disk."""
     standing: tuple[int, int, int] = field(init=False, repr=False, compare=False)
     """The beginning of its score, which is the same for every need."""
 
     def __post_init__(self) -> None:
         unknown = self.free_memory is None or self.free_disk is None
         busy = bool(self.replicas) or self.in_flight > 0
-        object.__setattr__(self, "standing", (int(unknown), int(busy), self.in_flight))
+        object.__setattr__(self, "standing", (2 if self.low_disk else int(unknown), int(busy), self.in_flight))
 
 
 class Verdict(StrEnum):
@@ -130,7 +140,7 @@ class Verdict(StrEnum):
 Score = tuple[int, int, int, int, int, int, int, int]
 SCORE_NAMES = (
     "failed_here",
-    "room_unknown",
+    "room_doubtful",
     "not_idle",
     "in_flight",
     "same_model",
@@ -367,6 +377,8 @@ class _Judge:
                 return setback.reason
             failed = setback.failures
         disk = room.free_disk
+        if room.low_disk and (problem := self._low_disk(room)):
+            return problem
         if disk is not None and disk < self._fresh_disk_bytes and (wanted := need.disk_bytes(room.id)) > disk:
             return f"its disk has {format_bytes(max(disk, 0))} free and {format_bytes(wanted)} are needed"
         same, replicas = 0, room.replicas
@@ -385,6 +397,14 @@ class _Judge:
             within = f" within its budget of {room.budget}" if room.budget else ""
             return f"{format_bytes(max(free, 0))} of memory are free{within} and {format_bytes(memory)} are needed"
         return (failed, *room.standing, same, len(replicas), int(room.id not in need.staged_on), -(free >> 20))
+
+    def _low_disk(self, room: NodeRoom) -> str:
+        """What is there already may be started: a new version must not wait for ever for a disk to be cleared."""
+        if self._need.brings_files(room.id):
+            return room.low_disk
+        if room.free_disk is not None and room.free_disk < START_BYTES:
+            return f"{room.low_disk}; a process takes {format_bytes(START_BYTES)} of it to start"
+        return ""
 
     def _excluded(self, node_id: str) -> str:
         need = self._need

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from corral.core.conditions import ConditionKind
 from corral.core.errors import InvalidInput
 from corral.core.labels import effective_labels
 from corral.core.nodes import Node, NodeType
@@ -46,7 +47,8 @@ def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: It
         in_flight=sum(replica.in_flight for replica in replicas),
         takes_backends=node.node_type is NodeType.BACKEND,
         budget=node.vram_budget,
-        conditions=tuple(condition.reason for condition in node.conditions),
+        conditions=tuple(one.reason for one in node.conditions if one.kind != ConditionKind.DISK_PRESSURE),
+        low_disk=next((one.reason for one in node.conditions if one.kind == ConditionKind.DISK_PRESSURE), ""),
     )
 
 

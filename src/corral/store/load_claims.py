@@ -220,6 +220,7 @@ class LoadClaimStore:
                     room,
                     status=NodeStatus.HEALTHY,
                     conditions=(),  # the load has its place; its own download may have filled the disk
+                    low_disk="",
                     replicas=tuple(one for one in room.replicas if one.id != held.replica_id),
                 )
                 for room in (await read_fleet(tx, in_flight)).rooms
