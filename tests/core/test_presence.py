@@ -148,3 +148,8 @@ def test_nothing_but_an_approval_ends_pending(presence: Presence, draining: bool
 )
 def test_status_of_an_approved_node(presence: Presence, draining: bool, status: NodeStatus) -> None:
     assert classify_status(approved=True, draining=draining, presence=presence) is status
+
+
+def test_renewing_a_credential_does_not_bring_back_a_node_that_is_gone() -> None:
+    """A worker that cannot reach the bus renews every few seconds, over the path that works."""
+    assert next_presence(Presence.GONE, PresenceEvent.REGISTERED) is Presence.GONE

@@ -113,8 +113,11 @@ def judge_pulse(
 
 
 def _not_live_s(pulse: Pulse, *, now_ms: int, listened_s: float) -> float:
+    """A node that is gone was silent for the limit before that was said."""
     if pulse.presence is Presence.LIVE:
         return 0.0
+    if pulse.presence is Presence.GONE:
+        return listened_s
     return min(max(0, now_ms - pulse.presence_since) / 1000, listened_s)
 
 

@@ -61,7 +61,8 @@ TRANSITIONS: dict[tuple[Presence, PresenceEvent], Presence] = {
     (_P.SUSPECT, _E.ONE_PATH_SILENT): _P.SUSPECT,
     (_P.SUSPECT, _E.ONE_PATH_LOST): _P.GONE,
     (_P.SUSPECT, _E.ALL_SILENT): _P.GONE,
-    (_P.GONE, _E.REGISTERED): _P.JOINING,
+    # A worker that the bus does not take asks for a new credential every few seconds: the path that works says nothing.
+    (_P.GONE, _E.REGISTERED): _P.GONE,
     (_P.GONE, _E.RESTARTED): _P.JOINING,
     (_P.GONE, _E.DEREGISTERED): _P.LEFT,
     (_P.GONE, _E.PROVEN): _P.LIVE,
