@@ -28,6 +28,7 @@ from corral.store.registration import Registered
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import Registry
+from harness.waiting import until
 
 NODE = "node-1"
 Connect = Callable[..., "asyncio.Future[Bus]"]
@@ -53,8 +54,8 @@ class Heard:
 
 
 @asynccontextmanager
-async def taking_in(stores: Stores, bus: Bus) -> AsyncIterator[tuple[Reports, Heard]]:
-    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+async def taking_in(stores: Stores, bus: Bus, registry: Registry | None = None) -> AsyncIterator[tuple[Reports, Heard]]:
+    refused = RefusedMessages(stores.nodes, SystemClock(), registry or Registry())
     reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=SystemClock())
     heard = Heard()
     reports.listen(heard)
@@ -167,13 +168,19 @@ POISONS = {
 async def test_a_report_that_cannot_be_read_stops_no_other_and_is_counted(
     stores: Stores, connect: Connect, poison: bytes
 ) -> None:
-    bus, node = await connect("fe"), await connect("node")
-    async with taking_in(stores, bus) as (_, heard):
+    bus, node, registry = await connect("fe"), await connect("node"), Registry()
+
+    def counted() -> bool:
+        ((_, _, _, samples),) = registry.collect()
+        return samples == [("corral_messages_refused_total", f'node="{OTHER}",kind="report"', 3)]
+
+    async with taking_in(stores, bus, registry) as (_, heard):
         for _ in range(3):
             await node.publish(node_subject(OTHER, REPORT), poison)
         await node.publish(node_subject(NODE, REPORT), encode(report(1, "a")))
         assert (await heard.next()).node == NODE
         assert await names(stores) == ["a"]
+        await until(counted, "they are counted against their sender")
 
 
 class Picky:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.fleet import OperationFleet
 from harness.localai_backend import localai_files
+from harness.programs import clean_environment, run_cli
 
 pytestmark = pytest.mark.registry
 
@@ -81,7 +82,7 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
     fleet.workers["one"].stop()
     fleet.wipe("one")
     fleet.start_worker("one")
-    fleet.wait_for(lambda: fleet.digests("echo").get("one") == first, "the wiped machine has it again", within_s=60)
+    fleet.wait_until_on("one", "echo", first, within_s=60)
     lagging = fleet.upgrades()["echo"]["node_drift"]
     assert {node["node_name"]: node["rolled_back"] for node in lagging} == dict.fromkeys(
         ["one", "late", "newcomer"], True
@@ -131,7 +132,7 @@ def test_after_a_cancelled_upgrade_of_a_named_machine_its_install_still_holds(fl
         assert fleet.post(f"/api/operations/{job}/cancel").status == 200
     fleet.wipe("one")
     fleet.start_worker("one")
-    fleet.wait_for_digests("echo", {"one": first}, within_s=60)
+    fleet.wait_until_on("one", "echo", first, within_s=60)
 
 
 def test_a_rolled_back_archive_is_left_alone_and_what_cannot_be_compared_is_said_to_be(
@@ -171,3 +172,29 @@ def test_a_rolled_back_archive_is_left_alone_and_what_cannot_be_compared_is_said
     assert held["rolled_back"]
     assert fleet.post("/api/backends/upgrades/apply").json() == {"jobs": {}, "refused": {}}
     assert fleet.digests("echo") == {"one": first}
+
+
+@pytest.mark.parametrize("by", ["cli", "api"])
+def test_upgrading_everything_leaves_a_rolled_back_machine_alone_beside_one_that_was_not(
+    fleet: OperationFleet, by: str
+) -> None:
+    first = fleet.offer_image("echo", localai_files("1"))
+    admin = fleet.start_frontend("a", "--auto-approve", *SOON)
+    for name in ("behind", "held"):
+        fleet.start_worker(name)
+        admin.wait_for_status(name, "healthy")
+    fleet.wait_for_operation(fleet.begin("/api/backends/install/echo"))
+    second = fleet.offer_image("echo", localai_files("2"))
+    only = {"nodes": ["held"]}
+    fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo", only))
+    fleet.wait_for_operation(fleet.begin("/api/backends/echo/rollback", only))
+    assert fleet.digests("echo") == {"behind": first, "held": first}
+    lagging = {node["node_name"]: node["rolled_back"] for node in fleet.upgrades()["echo"]["node_drift"]}
+    assert lagging == {"behind": False, "held": True}
+    if by == "cli":
+        environment = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=admin.key)
+        done = run_cli("backends", "upgrade", "--all", environment=environment)
+        assert done.returncode == 0, done.stderr
+    else:
+        fleet.wait_for_operation(fleet.post("/api/backends/upgrades/apply").json()["jobs"]["echo"])
+    assert fleet.digests("echo") == {"behind": second, "held": first}

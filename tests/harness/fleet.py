@@ -184,6 +184,19 @@ class OperationFleet:
                 return {node["node_name"]: node["digest"] for node in entry["nodes"] if node["digest"]}
         return {}
 
+    def digest_on(self, name: str, backend: str) -> str | None:
+        """By the worker's own word: what frontends tell is as old as its last report."""
+        listed = self.ask_worker(name, "backend.list")["backends"] or []
+        return next((found["digest"] for found in listed if found["name"] == backend), None)
+
+    def wait_until_on(self, name: str, backend: str, digest: str, *, within_s: float = 30.0) -> None:
+        def look() -> bool:
+            found = self.digest_on(name, backend)
+            assert found == digest, f"{name} has {found}"
+            return True
+
+        wait_until(look, what=f"{name} has {backend} {digest}", within_s=within_s, every_s=0.5)
+
     def wait_for_digests(self, backend: str, wanted: dict[str, str], *, within_s: float = 30.0) -> None:
         seen: dict[str, str] = {}
 
