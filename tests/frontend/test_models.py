@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from corral.system.yaml import load_yaml
 from harness.frontend import Frontend
 from harness.http_files import HttpFiles
 from harness.nats import Nats
@@ -226,6 +227,53 @@ def test_a_directory_of_configurations_is_imported(frontend: Frontend, models_di
     assert frontend.admin.call("GET", "/api/models/imported").json()["aliases"] == ["nick"]
     again = frontend.admin.call("POST", "/api/models/import", body={"replace": True}).json()
     assert (again["saved"], again["unchanged"]) == ([], ["imported", "nick"])
+
+
+def test_a_template_beside_the_weights_is_imported_where_the_configuration_has_none(
+    frontend: Frontend, models_dir: Path
+) -> None:
+    """As LocalAI reads `<model>.tmpl`."""
+    below = models_dir / "beside"
+    (below / "sub").mkdir(parents=True)
+    for name, text in {"x.gguf.tmpl": "<{{.Input}}>", "sub/y.gguf.tmpl": "[{{.Input}}]"}.items():
+        (below / name).write_text(text)
+    models = {
+        "plain": "parameters: {model: x.gguf}\n",
+        "deep": "parameters: {model: sub/y.gguf}\n",
+        "own": "parameters: {model: x.gguf}\ntemplate: {chat: 'own {{.Input}}'}\n",
+        "tokenizer": "parameters: {model: x.gguf}\ntemplate: {use_tokenizer_template: true}\n",
+    }
+    for name, text in models.items():
+        (below / f"{name}.yaml").write_text(f"name: {name}\nbackend: llama-cpp\n{text}")
+    answer = frontend.admin.call("POST", "/api/models/import", body={"directory": "beside"}).json()
+    assert (sorted(answer["saved"]), answer["refused"]) == (sorted(models), [])
+
+    def template(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = load_yaml(frontend.admin.call("GET", f"/api/models/{name}").json()["config"])
+        return found.get("template", {})
+
+    for name, text in {"plain": "<{{.Input}}>", "deep": "[{{.Input}}]"}.items():
+        assert template(name) == dict.fromkeys(("chat", "completion", "edit"), text)
+    assert template("own") == {"chat": "own {{.Input}}", "completion": "<{{.Input}}>", "edit": "<{{.Input}}>"}
+    assert template("tokenizer") == {"use_tokenizer_template": True}
+
+
+def test_a_template_that_only_names_a_file_is_refused(frontend: Frontend, models_dir: Path) -> None:
+    config = "name: named\nbackend: llama-cpp\nparameters: {model: x.gguf}\ntemplate: {chat: my-chat}\n"
+    refused = frontend.admin.call("POST", "/api/models", body={"config": config})
+    assert refused.status == 400
+    assert "template.chat has no placeholder" in refused.message
+    assert "my-chat.tmpl" in refused.message
+    assert frontend.admin.call("POST", "/api/models", body={"config": config, "force": True}).status == 201
+    edited = {"config": config + "description: what was let in before is not asked about again\n"}
+    assert frontend.admin.call("PUT", "/api/models/named", body=edited).status == 200
+    worse = {"config": config.replace("{chat: my-chat}", "{chat: my-chat, completion: mine}")}
+    refused = frontend.admin.call("PUT", "/api/models/named", body=worse)
+    assert (refused.status, "template.completion has no placeholder" in refused.message) == (400, True)
+    (models_dir / "named").mkdir()
+    (models_dir / "named" / "other.yaml").write_text(config.replace("name: named", "name: other"))
+    answer = frontend.admin.call("POST", "/api/models/import", body={"directory": "named"}).json()
+    assert (answer["saved"], "my-chat.tmpl" in answer["refused"][0]["reason"]) == ([], True)
 
 
 @pytest.mark.parametrize("directory", ["/etc", "../..", "a/../../b", "~"])

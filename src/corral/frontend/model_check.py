@@ -30,6 +30,7 @@ class ConfigChecks:
         self.downloads.check(config)
         if not force:
             refuse_unknown(config.document)
+            refuse_fixed_prompts(config)
 
     async def check_edit(self, config: ModelConfig, before: ModelConfig, *, force: bool = False) -> None:
         """What could not be loaded is refused; what was let in before is not asked about again."""
@@ -37,6 +38,7 @@ class ConfigChecks:
         if force:
             return
         refuse_unknown(config.document, known=before.document)
+        refuse_fixed_prompts(config, known=before)
         if config.alias_of or config.disabled:
             return
         backend = backend_of(config)
@@ -72,3 +74,17 @@ class ConfigChecks:
         except NotInstalled:
             return False
         return True
+
+
+def refuse_fixed_prompts(config: ModelConfig, *, known: ModelConfig | None = None) -> None:
+    """LocalAI's configurations may name a file with a template. Taken for the template itself, its name would be the
+    whole of every prompt. `known`: a configuration whose own were let in before."""
+    for field in ("chat", "chat_message", "completion", "edit", "function"):
+        text = getattr(config.template, field)
+        if not text or "{{" in text or (known is not None and getattr(known.template, field) == text):
+            continue
+        raise InvalidInput(
+            f"template.{field} has no placeholder such as {{{{.Input}}}}: every prompt would be the text {text[:80]!r}."
+            f" If that names a file of LocalAI's, write the text of {text[:80]}.tmpl here, or import LocalAI's models"
+            " directory, which does so; --force (`force` in the API) saves the configuration all the same"
+        )

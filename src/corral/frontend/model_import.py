@@ -54,10 +54,20 @@ def _read_config(disk: Disk, path: Path) -> FoundConfig:
     text = (disk.read(path) or b"").decode()
     config = parse_config_text(text)
     contents = {name: content for name in TEMPLATE_FIELDS if (content := _template_file(disk, path, config, name))}
+    contents = {**_template_beside_weights(disk, path, config), **contents}
     if contents:
         template = {**config.document.get("template", {}), **contents}
         text = dump_yaml({**config.document, "template": template})
     return FoundConfig(path.name, config.name, text, rank=2 if config.alias_of else int(not plan_weights(config).files))
+
+
+def _template_beside_weights(disk: Disk, path: Path, config: ModelConfig) -> dict[str, str]:
+    """`<model>.tmpl` is the template of all prompts that have none of their own, unless the backend makes them."""
+    template = config.template
+    if template.use_tokenizer_template or not config.model:
+        return {}
+    content = (disk.read(path.parent / f"{config.model}.tmpl") or b"").decode()  # a name below the models directory
+    return {field: content for field in ("chat", "completion", "edit") if content and not getattr(template, field)}
 
 
 def _template_file(disk: Disk, path: Path, config: ModelConfig, field: str) -> str:
