@@ -120,6 +120,19 @@ async def test_a_start_sweeps_what_a_killed_process_left(settings: ArtifactSetti
     assert leftovers(data_dir) == []
 
 
+@pytest.mark.parametrize(("days", "kept"), [(13, True), (15, False)])
+async def test_a_download_that_was_begun_is_kept_for_two_weeks(
+    settings: ArtifactSettings, data_dir: Path, days: int, kept: bool
+) -> None:
+    async with open_artifacts(settings) as artifacts:
+        begun = data_dir / "blobs" / "partial" / "sha256-begun"
+        begun.write_bytes(b"half")
+        then_s = time.time() - days * 24 * 3600
+        os.utime(begun, (then_s, then_s))
+        assert await artifacts.sweep_partials() == (0 if kept else 4)
+        assert begun.exists() is kept
+
+
 def test_settings_never_show_a_secret() -> None:
     from corral.artifacts.settings import HuggingFaceSettings, Peer, PypiSettings, RegistryLogin, S3Settings
 

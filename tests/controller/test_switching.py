@@ -55,11 +55,13 @@ def make_switcher(stores: Stores, words: Words) -> ReplicaSwitcher:
 
 
 async def switch(switcher: ReplicaSwitcher, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
-    await switcher.switch(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
+    async with asyncio.timeout(60):  # by itself it waits for a quarter of an hour
+        await switcher.switch(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
 
 
 async def restore(switcher: ReplicaSwitcher, *, backend: str = "llama-cpp") -> Restored:
-    return await switcher.restore(NodeId("a"), backend=backend)
+    async with asyncio.timeout(60):
+        return await switcher.restore(NodeId("a"), backend=backend)
 
 
 async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = "sha256:2") -> None:

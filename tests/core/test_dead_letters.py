@@ -8,11 +8,12 @@ import pytest
 from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, state
 from corral.core.conditions import Condition, ConditionKind
 from corral.core.dead_letters import patience_of
-from corral.core.drift import Heal, plan_heal
+from corral.core.drift import Heal, find_stuck, plan_heal
 from corral.core.intents import Intent, IntentState, Verb
 from corral.core.observed import ObservedBackend
 from corral.core.orders import NodeState
 from corral.core.policies import OnDrift
+from corral.core.presence import Presence
 
 PATIENCE = patience_of(3600.0)
 MINUTE, HOUR = 60_000, 3_600_000
@@ -143,3 +144,24 @@ def test_what_a_cancelled_order_had_replaced_holds_again(cancelled: Intent, befo
 def test_a_cancel_that_has_just_ended_settles_first() -> None:
     just = replace(CANCELLED_UPGRADE, finished_at=HOUR - 1)
     assert heals(after_cancel(cancelled=just, before=DONE), now_ms=HOUR) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "presence", "looked_up"),
+    [
+        pytest.param({}, Presence.LIVE, True, id="it-failed-and-waits-for-its-next-try"),
+        pytest.param({"attempts": 0}, Presence.LIVE, False, id="it-was-never-tried"),
+        pytest.param({"state": IntentState.RUNNING}, Presence.LIVE, False, id="it-is-being-carried-out"),
+        pytest.param({"verb": Verb.DELETE}, Presence.LIVE, False, id="a-delete-needs-no-version"),
+        pytest.param({"verb": Verb.ROLLBACK}, Presence.LIVE, False, id="a-rollback-is-to-a-version-that-is-there"),
+        pytest.param({"wish": replace(DONE.wish, left=(OLD,))}, Presence.LIVE, False, id="a-person-went-back-to-it"),
+        pytest.param({"wish": replace(DONE.wish, digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
+        pytest.param({"wish": replace(DONE.wish, uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
+        pytest.param({}, Presence.GONE, False, id="its-node-is-away"),
+    ],
+)
+def test_of_which_open_orders_the_version_may_exist_no_more(
+    changes: dict[str, Any], presence: Presence, looked_up: bool
+) -> None:
+    stuck = replace(DONE, **{"state": IntentState.PENDING, "attempts": 1, "finished_at": None, **changes})
+    assert find_stuck([state(wish=stuck, presence=presence)]) == ([stuck] if looked_up else [])
