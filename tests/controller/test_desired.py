@@ -10,7 +10,7 @@ from corral.controller.desired import DesiredState
 from corral.controller.fleet import Fleet
 from corral.controller.resolve import Resolver
 from corral.core.dead_letters import DEFAULT_PATIENCE
-from corral.core.intents import Intent, Refused, Verb, Wish
+from corral.core.intents import Intent, Observed, Refused, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.observed import Observation, ObservedBackend
 from corral.core.policies import Ensure, PolicyChange
@@ -103,6 +103,25 @@ async def test_many_joiners_ask_a_slow_registry_once_and_a_delete_does_not_wait_
     assert len(registry.asked) == 1, "one reference, one build: one question"
     operations = {intent.operation_id for intent in await orders(stores, Verb.INSTALL)}
     assert len(operations) <= 1 + JOINERS // 50 + 1
+
+
+async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(stores: Stores, rig: Rig) -> None:
+    node = await healthy(stores, "returning")
+    wish = Wish(element="echo", name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
+    await stores.admission.admit(admission(Verb.INSTALL, node, wish=wish))
+    [one] = await claim(stores)
+    await end(stores, one, Observed(DIGEST))
+    await rig.advance(120)
+    await set_policy(stores, "native", Ensure.ABSENT)
+    await stores.observed.record([told(node, ObservedBackend(name="native"))])  # it was wiped, and restored from before
+    async with keeping(stores, Registry()):
+
+        async def both() -> bool:
+            return bool(await orders(stores, Verb.DELETE)) and len(await orders(stores, Verb.INSTALL)) == 2
+
+        await wait_until_async(both, what="both are ordered", within_s=10)
+    [delete] = await orders(stores, Verb.DELETE)
+    assert delete.generation < max(order.generation for order in await orders(stores, Verb.INSTALL))
 
 
 async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_policy_meant_before(

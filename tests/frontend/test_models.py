@@ -151,6 +151,16 @@ def test_a_bad_edit_changes_nothing_and_says_what_is_wrong(frontend: Frontend, t
     assert frontend.admin.call("GET", "/api/models/four").json() == before
 
 
+def test_a_new_model_with_an_unknown_field_is_refused_unless_forced(frontend: Frontend) -> None:
+    text = TINY.format(name="mistyped") + "context_sizee: 9\n"
+    refused = frontend.admin.call("POST", "/api/models", body={"config": text})
+    assert refused.status == 400
+    assert "unknown field: context_sizee (did you mean context_size?)" in refused.message
+    assert frontend.admin.call("GET", "/api/models/mistyped").status == 404
+    assert frontend.admin.call("POST", "/api/models", body={"config": text, "force": True}).status == 201
+    assert frontend.admin.call("GET", "/api/models/mistyped").json()["unknown_fields"] == ["context_sizee"]
+
+
 def test_what_is_sent_beside_the_configuration_is_refused(frontend: Frontend) -> None:
     body = {"config": TINY.format(name="five"), "revision": "mine", "changed_by": "someone"}
     assert frontend.admin.call("POST", "/api/models", body=body).status == 400
