@@ -161,6 +161,7 @@ REFUSED: dict[str, NodeReport] = {
     "generation": _report(backends=[_backend(generation=1 << 63)]),
     "applied": _report(applied={"a": 1 << 63}),
     "endless name": _report(backends=[_backend("x" * 2000)]),
+    "endless text": _report(backends=[_backend(problem="x" * 20_000)]),
     "too many backends": _report(backends=[_backend(str(number)) for number in range(4097)]),
 }
 

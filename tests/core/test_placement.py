@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.test_drift import machine
+from corral.core.conditions import Condition, ConditionKind
 from corral.core.nodes import NodeStatus
 from corral.core.placement import (
     GIB,
@@ -21,6 +23,7 @@ from corral.core.placement import (
     place_instead,
 )
 from corral.core.rollout import stop_first_at_once
+from corral.core.room import make_room
 from corral.core.setbacks import Setback, cause_of
 
 
@@ -209,6 +212,18 @@ def test_a_disk_below_its_headroom_takes_only_what_brings_no_files(
 ) -> None:
     outcome = place(need, [node]).outcome
     assert outcome == Waiting(reason=f"no node can take it; a: {reason}") if reason else isinstance(outcome, Placed)
+
+
+@pytest.mark.parametrize("kind", ["data_directory", "clock_skew", "ports_exhausted", "of-a-newer-worker"])
+def test_a_node_that_cannot_work_takes_nothing_and_one_with_a_full_disk_nothing_to_write(kind: str) -> None:
+    full = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk is full", remedy="")
+    ill = Condition(kind=kind, reason="it is ill", remedy="")
+    for conditions, reason, at_hand in (((full,), "its disk is full", Placed), ((full, ill), "it is ill", Waiting)):
+        node = make_room(machine(conditions=conditions))
+        assert isinstance(place(replace(NEED, staged_on=frozenset({node.id})), [node]).outcome, at_hand)
+        refused = place(NEED, [node]).outcome
+        assert isinstance(refused, Waiting)
+        assert reason in refused.reason
 
 
 @pytest.mark.parametrize("memory", [16 * GIB, GIB], ids=["beside-the-old-one", "after-the-old-one"])
