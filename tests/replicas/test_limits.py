@@ -91,8 +91,11 @@ def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, sh
     assert "unsatisfiable" not in why(admin)
     scale(admin, 5)
     scale(admin, 1)
-    wait_until(lambda: len(herd.replicas("tiny")) == 1, what="one is left", within_s=30)
-    assert why(admin)["loads"] == []
+    wait_until(
+        lambda: len(herd.replicas("tiny")) == 1 and why(admin)["loads"] == [],
+        what="one is left, and nothing waits",
+        within_s=30,
+    )
 
 
 def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(herd: Herd, shelf: Shelf) -> None:
