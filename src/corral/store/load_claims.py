@@ -85,6 +85,17 @@ class LoadClaimStore:
 
         await self._database.write(body)
 
+    async def hold(self, job: LoadJob, *, lease_s: float) -> None:
+        """Nobody takes it over for this long, whatever became of its place."""
+
+        async def body(tx: Tx) -> None:
+            await _held(tx, job)
+            await tx.execute(
+                "UPDATE load_jobs SET lease_until = now_ms() + $2 WHERE id = $1", job.id, int(lease_s * 1000)
+            )
+
+        await self._database.write(body)
+
     async def note_progress(self, job: LoadJob, progress: LoadProgress, *, lease_s: float) -> None:
         """As `renew`."""
 
