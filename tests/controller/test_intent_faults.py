@@ -13,11 +13,12 @@ from corral.bus.subjects import node_subject
 from corral.controller.attempts import OrderLimits
 from corral.controller.intents import IntentController
 from corral.controller.switch import Restored, VersionFailed
-from corral.core.errors import Unavailable
+from corral.core.errors import InvalidInput, Unavailable
 from corral.core.intents import RetryLimits, Verb
 from corral.core.nodes import Node, NodeId
 from corral.core.operations import Operation
 from corral.core.rollout import ReplicaChange
+from corral.store.intents import IntentStore, Result
 from corral.store.stores import Stores
 from harness.databases import Rig, kind, rig
 from harness.fleet_store import admission, healthy
@@ -342,3 +343,64 @@ async def test_answers_nobody_foresaw_are_failures_that_come_to_an_end(
     assert (nodes["a"].status.value, nodes["a"].attempts, nodes["b"].status.value) == ("error", 3, "success")
     assert nodes["a"].error
     assert ended.state.value == "failed"
+
+
+class Recording:
+    """The real orders, except that results are written as the test says."""
+
+    def __init__(self, orders: IntentStore, *fails: Exception) -> None:
+        self._orders, self._fails = orders, list(fails)
+        self.records = 0
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._orders, name)
+
+    async def record(self, results: Sequence[Result]) -> set[str]:
+        self.records += 1
+        self.begun.set()
+        await self.go.wait()
+        if self._fails:
+            raise self._fails.pop(0)
+        return await self._orders.record(results)
+
+
+@pytest.mark.parametrize("error", [InvalidInput("it does not fit"), RuntimeError("nobody thought of this")])
+async def test_a_result_that_cannot_be_written_holds_up_nobody_elses(
+    stores: Stores, connect: Connect, error: Exception
+) -> None:
+    """Whichever error it is, and also where it cannot be written that it cannot be."""
+    node, worker = await start_worker(stores, connect)
+    other, well = await start_worker(stores, connect, "b")
+    await worker.serve("backend.install", worker.install)
+    await well.serve("backend.install", well.install)
+    orders = Recording(stores.intents, error, error, error)
+    async with controlling(stores, await connect("fe"), PATIENT, orders=orders):  # type: ignore[arg-type]
+        first = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+        await wait_until_async(lambda: _has_recorded(orders, 3), what="its result was tried three times")
+        second = (await stores.admission.admit(admission(Verb.INSTALL, other))).id
+        assert (await finished(stores, second)).state.value == "completed"
+        assert (await finished(stores, first)).state.value == "completed", "it is given anew when its claim runs out"
+
+
+async def _has_recorded(orders: Recording, count: int) -> bool:
+    return orders.records >= count
+
+
+async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
+    stores: Stores, connect: Connect, rig: Rig
+) -> None:
+    """Our own claim ran out while its result was being written, and was made anew from here."""
+    node, worker = await start_worker(stores, connect)
+    await worker.serve("backend.install", worker.install)
+    orders = Recording(stores.intents, InvalidInput("it does not fit"))
+    orders.go.clear()
+    async with controlling(stores, await connect("fe"), PATIENT, orders=orders) as controller:  # type: ignore[arg-type]
+        job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+        await asyncio.wait_for(orders.begun.wait(), 20)
+        await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
+        controller.poke()
+        await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the order is given anew")
+        orders.go.set()
+        assert (await finished(stores, job)).state.value == "completed"
