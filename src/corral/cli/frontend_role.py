@@ -134,7 +134,7 @@ class FrontendRole:
             self._stores,
             poke=lambda: self._replication.poke(),
             others=TrialStart(self._bus),
-            tell=lambda operation, node, words: tell_progress(self._bus, operation, node, words),
+            tell=lambda operation, node, words: tell_progress(self._bus, self._clock, operation, node, words),
         )
         return FleetParts(
             self._me,
