@@ -52,6 +52,8 @@ class Worker:
         self._sequence = 0
         self.epoch = 1
         self.applied: dict[str, int] = {}
+        self.refuses = ""
+        """Why it does not go back."""
 
     async def serve(self, verb: str, behave: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
         async def handle(message: BusMessage) -> bytes:

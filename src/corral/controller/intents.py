@@ -224,7 +224,7 @@ class IntentController:
                 if running.task is not None:
                     running.task.cancel()
             elif held[id_] and not running.called_off:
-                running.called_off = True
+                running.cancelled.set()
                 tasks.create_task(self._attempts.call_off(running))
 
     async def _stop_ended(self, tasks: asyncio.TaskGroup) -> None:
