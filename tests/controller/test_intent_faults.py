@@ -12,12 +12,13 @@ from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.attempts import OrderLimits
 from corral.controller.intents import IntentController
-from corral.controller.switch import Restored, VersionFailed
-from corral.core.errors import Unavailable
-from corral.core.intents import RetryLimits, Verb
+from corral.controller.switch import Restored, SwitchStalled, VersionFailed
+from corral.core.errors import InvalidInput, Unavailable
+from corral.core.intents import RetryLimits, Verb, Wish
 from corral.core.nodes import Node, NodeId
 from corral.core.operations import Operation
 from corral.core.rollout import ReplicaChange
+from corral.store.intents import IntentStore, Result
 from corral.store.stores import Stores
 from harness.databases import Rig, kind, rig
 from harness.fleet_store import admission, healthy
@@ -55,7 +56,10 @@ class Switch:
         if end is not None:
             raise end
 
-    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        return None
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
         return Restored()
 
 
@@ -250,13 +254,20 @@ async def upgrading(
         return {"success": True}
 
     async def rollback(request: dict[str, Any]) -> dict[str, Any]:
+        if worker.refuses:
+            return {"success": False, "error": worker.refuses}
         worker.installed["echo"] = {"digest": request["to"]}
         if request.get("undo"):
             worker.applied.pop("echo", None)
         return {"success": True}
 
     await worker.serve("backend.upgrade", upgrade)
+
+    async def cancel(_request: dict[str, Any]) -> dict[str, Any]:
+        return {"cancelled": 0}
+
     await worker.serve("corral.backend.rollback", rollback)
+    await worker.serve("corral.cancel", cancel)
     async with controlling(stores, await connect("fe"), limits, replicas=switch):
         yield (await stores.admission.admit(admission(Verb.UPGRADE, node))).id, worker
 
@@ -342,3 +353,211 @@ async def test_answers_nobody_foresaw_are_failures_that_come_to_an_end(
     assert (nodes["a"].status.value, nodes["a"].attempts, nodes["b"].status.value) == ("error", 3, "success")
     assert nodes["a"].error
     assert ended.state.value == "failed"
+
+
+class Recording:
+    """The real orders, except that results are written as the test says."""
+
+    def __init__(self, orders: IntentStore, *fails: Exception) -> None:
+        self._orders, self._fails = orders, list(fails)
+        self.records = 0
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._orders, name)
+
+    async def record(self, results: Sequence[Result]) -> set[str]:
+        self.records += 1
+        self.begun.set()
+        await self.go.wait()
+        if self._fails:
+            raise self._fails.pop(0)
+        return await self._orders.record(results)
+
+
+@pytest.mark.parametrize("error", [InvalidInput("it does not fit"), RuntimeError("nobody thought of this")])
+async def test_a_result_that_cannot_be_written_holds_up_nobody_elses(
+    stores: Stores, connect: Connect, error: Exception
+) -> None:
+    """Whichever error it is, and also where it cannot be written that it cannot be."""
+    node, worker = await start_worker(stores, connect)
+    other, well = await start_worker(stores, connect, "b")
+    await worker.serve("backend.install", worker.install)
+    await well.serve("backend.install", well.install)
+    orders = Recording(stores.intents, error, error, error)
+    async with controlling(stores, await connect("fe"), PATIENT, orders=orders):  # type: ignore[arg-type]
+        first = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+        await wait_until_async(lambda: _has_recorded(orders, 3), what="its result was tried three times")
+        second = (await stores.admission.admit(admission(Verb.INSTALL, other))).id
+        assert (await finished(stores, second)).state.value == "completed"
+        assert (await finished(stores, first)).state.value == "completed", "it is given anew when its claim runs out"
+
+
+async def _has_recorded(orders: Recording, count: int) -> bool:
+    return orders.records >= count
+
+
+async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
+    stores: Stores, connect: Connect, rig: Rig
+) -> None:
+    """Our own claim ran out while its result was being written, and was made anew from here."""
+    node, worker = await start_worker(stores, connect)
+    await worker.serve("backend.install", worker.install)
+    orders = Recording(stores.intents, InvalidInput("it does not fit"))
+    orders.go.clear()
+    async with controlling(stores, await connect("fe"), PATIENT, orders=orders) as controller:  # type: ignore[arg-type]
+        job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+        await asyncio.wait_for(orders.begun.wait(), 20)
+        await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
+        controller.poke()
+        await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the order is given anew")
+        orders.go.set()
+        assert (await finished(stores, job)).state.value == "completed"
+
+
+class Hanging:
+    """A switch that takes for ever, with a replica stopped for it or without."""
+
+    def __init__(self, stopped: str | None = None) -> None:
+        self._stopped = stopped
+        self.begun, self.left = asyncio.Event(), asyncio.Event()
+        self.restored: list[tuple[str, bool]] = []
+
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
+        self.begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.left.set()
+
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        return self._stopped
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
+        self.restored.append((digest, wait))
+        return Restored("the old one is being started again", was_stopped=True) if self._stopped else Restored()
+
+
+@pytest.mark.parametrize("limits", [PATIENT, LIMITS], ids=["answered", "in-the-background"])
+@pytest.mark.parametrize("stopped", [None, "sha256:old"], ids=["beside", "stopped-first"])
+async def test_a_cancel_ends_a_switch_at_once_and_takes_the_version_back(
+    stores: Stores, connect: Connect, limits: OrderLimits, stopped: str | None
+) -> None:
+    switch = Hanging(stopped)
+    async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, worker):  # type: ignore[arg-type]
+        await asyncio.wait_for(switch.begun.wait(), 30)
+        if stopped:
+            worker.processes = []
+        await stores.operations.cancel(job, actor="me")
+        ended = await finished(stores, job, within_s=10)
+    assert switch.left.is_set()
+    assert (ended.state.value, only(ended).status.value) == ("cancelled", "cancelled")
+    assert worker.installed["echo"]["digest"] == "sha256:old"
+    assert "echo" not in worker.applied, "what was taken back was not carried out"
+    assert switch.restored == [("sha256:old", False)], "nobody waits for what serves again"
+    expected = "the old one is being started again" if stopped else "serves on"
+    assert "the node is back on sha256:old" in only(ended).error
+    assert expected in only(ended).error
+
+
+class Failing(Hanging):
+    """A version that does not start, and one before it that takes for ever to serve again."""
+
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
+        raise VersionFailed("the engine is on fire")
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
+        if wait:
+            self.restored.append((digest, wait))
+            self.begun.set()
+            await asyncio.sleep(3600)
+        return await super().restore(node_id, backend=backend, digest=digest, wait=wait)
+
+
+async def test_a_cancel_while_the_version_before_is_started_again_leaves_nothing_stopped(
+    stores: Stores, connect: Connect
+) -> None:
+    switch = Failing("sha256:old")
+    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):  # type: ignore[arg-type]
+        await asyncio.wait_for(switch.begun.wait(), 30)
+        await stores.operations.cancel(job, actor="me")
+        ended = await finished(stores, job, within_s=10)
+    assert (ended.state.value, worker.installed["echo"]["digest"]) == ("cancelled", "sha256:old")
+    assert switch.restored == [("sha256:old", True), ("sha256:old", False)], "whatever became of the first"
+    assert "the old one is being started again" in only(ended).error
+    assert "the engine is on fire" in only(ended).error
+
+
+async def test_a_cancelled_switch_whose_worker_cannot_go_back_says_what_is_installed(
+    stores: Stores, connect: Connect
+) -> None:
+    switch = Hanging()
+    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):  # type: ignore[arg-type]
+        await asyncio.wait_for(switch.begun.wait(), 30)
+        worker.refuses = "that version is gone"
+        await stores.operations.cancel(job, actor="me")
+        ended = await finished(stores, job, within_s=10)
+    assert (ended.state.value, worker.installed["echo"]["digest"]) == ("cancelled", "sha256:new")
+    assert "sha256:new is installed and replicas go over to it" in only(ended).error
+    assert "that version is gone" in only(ended).error
+
+
+async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothing_back(
+    stores: Stores, connect: Connect
+) -> None:
+    switch = Switch(SwitchStalled("replicas still run from the old version after 900 s: there is no room"))
+    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):
+        ended = await finished(stores, job)
+    assert (ended.state.value, only(ended).attempts, switch.calls) == ("failed", 3, 3)
+    assert "there is no room" in only(ended).error
+    assert "corral.backend.rollback" not in worker.verbs()
+
+
+@pytest.mark.parametrize("verb", [Verb.DELETE, Verb.ROLLBACK])
+async def test_a_cancelled_order_that_the_worker_carries_out_all_the_same_is_shown_as_done(
+    stores: Stores, connect: Connect, verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past its time-out, and of a kind that is not stopped half-way."""
+    monkeypatch.setattr("corral.controller.attempts.DELETE_WITHIN_S", 0.3)
+    monkeypatch.setattr("corral.controller.attempts.ROLLBACK_WITHIN_S", 0.3)
+    node, worker = await start_worker(stores, connect)
+    worker.installed["echo"] = {"digest": "sha256:new"}
+    go, running = asyncio.Event(), [0]
+
+    async def change(request: dict[str, Any]) -> dict[str, Any]:
+        running[0] += 1
+        await go.wait()
+        if verb is Verb.DELETE:
+            worker.installed.clear()
+            worker.applied["echo"] = request["corral"]["generation"]
+        else:
+            worker.installed["echo"] = {"digest": request["to"], "generation": request["generation"]}
+        running[0] -= 1
+        return {"success": True}
+
+    async def cancel(_request: dict[str, Any]) -> dict[str, Any]:
+        return {"cancelled": 0, "going_on": running[0]}
+
+    await worker.serve("backend.delete" if verb is Verb.DELETE else "corral.backend.rollback", change)
+    await worker.serve("corral.cancel", cancel)
+    async with controlling(stores, await connect("fe")) as controller:
+        job = (
+            await stores.admission.admit(
+                admission(verb, node, wish=Wish(element="echo", name="echo", digest="sha256:old"))
+            )
+        ).id
+        await until(stores, job, "running_on_worker")
+        await stores.operations.cancel(job, actor="me")
+        controller.poke()
+        await wait_until_async(lambda: _count(worker, "corral.cancel", 2), what="the worker is told")
+        assert (await stores.operations.read_one(job)).finished_at is None, "it is not over"
+        go.set()
+        ended = await finished(stores, job)
+    assert (ended.state.value, only(ended).status.value) == ("completed", "success")
+    asked = next(request for kind, request in worker.asked if kind != "corral.cancel")
+    assert job in (asked.get("op_id"), asked.get("corral", {}).get("op_id")), "the worker knows whose it is"

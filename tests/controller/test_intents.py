@@ -11,7 +11,7 @@ import pytest
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.attempts import OrderLimits
-from corral.controller.intents import IntentController
+from corral.controller.intents import IntentController, Orders
 from corral.controller.peers import Peers
 from corral.controller.progress import LiveProgress
 from corral.controller.refused import RefusedMessages
@@ -52,6 +52,8 @@ class Worker:
         self._sequence = 0
         self.epoch = 1
         self.applied: dict[str, int] = {}
+        self.refuses = ""
+        """Why it does not go back."""
 
     async def serve(self, verb: str, behave: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
         async def handle(message: BusMessage) -> bytes:
@@ -91,7 +93,12 @@ class Worker:
 
 @asynccontextmanager
 async def controlling(
-    stores: Stores, bus: Bus, limits: OrderLimits = LIMITS, *, replicas: ReplicaSwitch | None = None
+    stores: Stores,
+    bus: Bus,
+    limits: OrderLimits = LIMITS,
+    *,
+    replicas: ReplicaSwitch | None = None,
+    orders: Orders | None = None,
 ) -> AsyncIterator[IntentController]:
     clock = SystemClock()
     refused = RefusedMessages(stores.nodes, clock, Registry())
@@ -104,7 +111,7 @@ async def controlling(
         return
 
     controller = IntentController(
-        orders=stores.intents,
+        orders=orders or stores.intents,
         bus=bus,
         reports=reports,
         progress=progress,

@@ -6,6 +6,8 @@ from typing import TypeVar
 import pytest
 
 from bus.conftest import Connect
+from corral.bus.client import BusMessage
+from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
 from corral.controller.loads import Settled
 from corral.controller.replication import Replication
 from corral.core.errors import NotFound, OutcomeUnknown, Unavailable
@@ -14,6 +16,7 @@ from corral.store.database import Body, Database, StoreConflict
 from corral.store.patient import MOST_CONFLICTS, PatientDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock
+from harness.databases import Rig
 from harness.waiting import wait_until_async
 from sim.world import Builds, NoPeers, NoTraffic
 from store.test_replicas import IDS, TINY, add_nodes, loaded, make_node, reserve
@@ -179,6 +182,87 @@ async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, 
     with pytest.raises(asyncio.CancelledError):
         async with asyncio.timeout(30):  # who stops a frontend does not wait for the store
             await running
+
+
+class Fetching:
+    """The bus end of a worker that is asked for weights, and answers when it is told to."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self.cancelled = 0
+
+    async def serve(self, connect: Connect, node: str) -> None:
+        bus = await connect("node")
+        await bus.serve(node_subject(node, MODEL_FETCH), self._fetch, concurrency=1)
+        await bus.serve(node_subject(node, CANCEL), self._cancel, concurrency=1)
+
+    async def _fetch(self, _message: BusMessage) -> bytes:
+        self.asked.set()
+        await self.go.wait()
+        return self._answer
+
+    async def _cancel(self, _message: BusMessage) -> bytes:
+        self.cancelled += 1
+        return b'{"cancelled": 1}'
+
+
+FAILURES = pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b'{"success": false, "error": "no such file"}', id="here"),
+        pytest.param(b"\xff not JSON", id="anywhere"),
+    ],
+)
+
+
+async def begin_to_fetch(replication: Replication, stores: Stores, fetching: Fetching) -> None:
+    await add_nodes(stores, make_node("a", key_hash="k"))
+    revision = (await stores.models.save(TINY, "ann")).revision
+    await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
+    replication.runner.poke()
+    await asyncio.wait_for(fetching.asked.wait(), 20)
+
+
+@FAILURES
+async def test_a_load_that_fails_after_it_was_taken_over_leaves_its_successors_work_alone(
+    replication: Replication, stores: Stores, rig: Rig, connect: Connect, answer: bytes
+) -> None:
+    fetching = Fetching(answer)
+    await fetching.serve(connect, "a")
+    running = asyncio.create_task(replication.runner.run())
+    await begin_to_fetch(replication, stores, fetching)
+    taken_over = "UPDATE load_jobs SET owner = 'f2', fence = fence + 1, lease_until = 9999999999999"
+    await asyncio.to_thread(rig.run_sql, taken_over)  # the load may be writing: it must not stand still
+    fetching.go.set()
+    await wait_until_async(lambda: _is_idle(replication), what="the load has ended here")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    [job] = await stores.load_jobs.read_all()
+    assert (job.owner, job.active, fetching.cancelled) == ("f2", True, 0)
+
+
+@FAILURES
+async def test_a_load_that_fails_stops_its_own_work_before_another_can_take_it_over(
+    replication: Replication, stores: Stores, connect: Connect, answer: bytes
+) -> None:
+    fetching = Fetching(answer)
+    await fetching.serve(connect, "a")
+    running = asyncio.create_task(replication.runner.run())
+    await begin_to_fetch(replication, stores, fetching)
+    fetching.go.set()
+    await wait_until_async(lambda: _has_failed(stores), what="the failure is written")
+    assert fetching.cancelled >= 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def _is_idle(replication: Replication) -> bool:
+    return not replication.runner.loads("tiny")
+
+
+async def _has_failed(stores: Stores) -> bool:
+    return any(job.last_error for job in await stores.load_jobs.read_all())
 
 
 # The patient store

@@ -1,18 +1,24 @@
 """Progress of nodes: what one node sends stops no other's."""
 
+import asyncio
 from collections.abc import Iterable
+from functools import partial
+
+import pytest
 
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
-from corral.controller.progress import OPERATIONS_MOST, LiveProgress
+from corral.controller.progress import OPERATIONS_MOST, LiveProgress, tell_progress
 from corral.controller.refused import RefusedMessages
 from corral.core.errors import InvalidInput
 from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress
+from corral.core.operations import NodeProgress, NodeProgressStatus
+from corral.core.progress import overlay
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import Registry
+from harness.waiting import wait_until_async
 
 
 class Link:
@@ -21,6 +27,24 @@ class Link:
 
     async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None:
         self.hear = handler
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        await self.hear(BusMessage(subject, data))
+
+
+class Kept:
+    """As the store keeps it: never over something newer."""
+
+    def __init__(self) -> None:
+        self.node = NodeProgress(node_id=NodeId("a"), node_name="a", status=NodeProgressStatus.DOWNLOADING)
+
+    async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None:
+        for _, node in progress:
+            if node.sequence > self.node.sequence:
+                self.node = node
+
+    async def has(self, phase: str) -> bool:
+        return self.node.phase == phase
 
 
 class Picky:
@@ -34,13 +58,13 @@ class Picky:
         self.saved += batch
 
 
-def message(node: str, operation: str = "op", sequence: int = 1) -> BusMessage:
+def message(node: str, operation: str = "op", sequence: int = 1, *, last: bool = False) -> BusMessage:
     news = InstallProgress(
         op_id=operation,
         node_id=node,
         backend="b",
         percentage=1.0,
-        corral=ProgressExtras(sequence=sequence, phase="downloading", bytes_done=1),
+        corral=ProgressExtras(sequence=sequence, phase="downloading", bytes_done=1, last=last),
     )
     return BusMessage(progress_subject(node, operation), encode(news))
 
@@ -73,3 +97,46 @@ async def test_progress_of_endless_operations_is_bounded(stores: Stores) -> None
         await link.hear(message("n", f"op-{number}"))
     assert not live.of("op-0")
     assert live.of(f"op-{OPERATIONS_MOST + 49}")
+
+
+@pytest.mark.parametrize("pause", [False, True], ids=["at-once", "after-a-pause"])
+async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, pause: bool
+) -> None:
+    """Whether the first frontend's word comes before or after the end of the run is cleared away."""
+    monkeypatch.setattr("corral.controller.progress.SAVE_EVERY_S", 0.02)
+    link, store = Link(), Kept()
+    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock())
+    await live.start()
+    node = NodeId("a")
+    live.follow("op", node)
+    for sequence in range(1, 13):
+        await link.hear(message("a", sequence=sequence, last=sequence == 12))
+    await live.save()
+    assert store.node.sequence == 12
+    running = asyncio.create_task(live.run())
+
+    async def is_cleared() -> bool:
+        return live.of("op").get(node) is None
+
+    if pause:
+        await wait_until_async(is_cleared, what="the run is cleared away")
+    for phase in ("starting the new version", "waiting for open requests"):
+        await tell_progress(link, SystemClock(), "op", node, phase)
+        assert overlay(store.node, live.of("op").get(node)).phase == phase
+        await wait_until_async(partial(store.has, phase), what="it is written")
+        await asyncio.sleep(0.1)
+        assert overlay(store.node, live.of("op").get(node)).phase == phase, "and stays"
+    running.cancel()
+
+
+async def test_a_new_run_of_the_worker_is_shown_though_its_first_message_was_lost(stores: Stores) -> None:
+    link = Link()
+    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    live = LiveProgress(bus=link, store=Kept(), refused=refused, clock=SystemClock())
+    await live.start()
+    await tell_progress(link, SystemClock(), "op", NodeId("a"), "starting the new version")
+    await link.hear(message("a", sequence=2))
+    assert live.of("op")[NodeId("a")].phase == "downloading"
+    assert live.of("op")[NodeId("a")].percentage == 1.0

@@ -1,20 +1,23 @@
 """A switch to another version is waited for; what failed before it is told apart from what fails now."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
-from corral.controller.switch import Restored, VersionFailed
-from corral.controller.switching import ReplicaSwitcher
+from corral.controller.switch import Restored, SwitchStalled, VersionFailed
+from corral.controller.switching import LOOK_EVERY_S, ReplicaSwitcher, SharedLook
+from corral.core.errors import Fenced, TimedOut, Unavailable
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedProcess
 from corral.core.placement import Need
-from corral.core.replicas import Replica
-from corral.core.rollout import STOP_FIRST_REASON, ReplicaChange
+from corral.core.replicas import Replica, ReplicaState
+from corral.core.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.scaling import Add, Scheduling
 from corral.store.load_job_rows import LoadJob
 from corral.store.stores import Stores
+from corral.store.switches import SwitchView
+from corral.system import SystemClock
 from harness.waiting import wait_until_async
 from store.test_replicas import IDS, LEASE_S, add_nodes, decide, loaded, make_node, reserve, serve, start
 from store.test_stop_first import reserve as reserve_instead
@@ -27,7 +30,10 @@ class Nobody:
     ) -> None:
         raise AssertionError("all of these are ours")
 
-    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        raise AssertionError("all of these are ours")
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
         raise AssertionError("all of these are ours")
 
 
@@ -51,7 +57,7 @@ CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
 def make_switcher(stores: Stores, words: Words) -> ReplicaSwitcher:
-    return ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=words.tell)
+    return ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
 
 
 async def switch(switcher: ReplicaSwitcher, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
@@ -61,7 +67,7 @@ async def switch(switcher: ReplicaSwitcher, changes: Sequence[ReplicaChange], *,
 
 async def restore(switcher: ReplicaSwitcher, *, backend: str = "llama-cpp") -> Restored:
     async with asyncio.timeout(60):
-        return await switcher.restore(NodeId("a"), backend=backend)
+        return await switcher.restore(NodeId("a"), backend=backend, digest="sha256:1")
 
 
 async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = "sha256:2") -> None:
@@ -266,3 +272,163 @@ async def test_a_failed_start_of_the_version_before_says_nothing_of_this_one(sto
     await reserve(stores, again)
     await stores.load_claims.finish(again, loaded(process_key="tiny#1", backend_digest="sha256:2"))
     await asyncio.wait_for(switching, 10)
+
+
+async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_load_was_given_up(
+    stores: Stores,
+) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    [job] = await succeed(stores, served["a"])
+    new = await stop_old(stores, job, served["a"])
+    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.replicas.stopped(new)
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, []))
+    await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
+    assert not switching.done()
+    again = await start(stores)
+    await reserve(stores, again)
+    await fail_start(stores, again, "the engine is on fire")
+    with pytest.raises(VersionFailed, match="the engine is on fire"):
+        await asyncio.wait_for(switching, 10)
+    assert await switcher.find_stopped(NodeId("a"), "llama-cpp") == "sha256:1"
+    [left] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    await stores.load_claims.give_up(left, "its model was changed")
+    restored = await switcher.restore(NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False)
+    assert restored.was_stopped
+    [back] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    assert (back.replaces, back.stops_first_on) == (served["a"].id, "a")
+    await reserve(stores, back)
+    await stores.load_claims.finish(back, loaded())
+    assert await switcher.find_stopped(NodeId("a"), "llama-cpp") is None
+    assert not (await restore(switcher)).was_stopped
+
+
+async def test_a_version_that_is_taken_back_ends_the_loads_that_were_to_replace_what_serves(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", max_replicas_reported=2))
+    replica = await serve(stores)
+    under_way = await begin(stores, replica)
+    place = await reserve(stores, under_way)
+    restored = await restore(make_switcher(stores, Words()))
+    assert not restored.was_stopped
+    states = {row.id: row.state for row in await stores.replicas.read_all()}
+    assert states == {replica.id: ReplicaState.READY, place.id: ReplicaState.STOPPING}
+    assert await stores.load_jobs.read_all() == []
+    with pytest.raises(Fenced):
+        await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
+
+
+async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_the_new_one_is_taken_back(
+    stores: Stores,
+) -> None:
+    """With the version that is current by then: something has to serve again."""
+    served = await serve_on(stores, "a")
+    [job] = await succeed(stores, served["a"])
+    await reserve_instead(stores, job, served["a"])
+    await stores.load_claims.stop_first(job, "its successor needs its memory")
+    restored = await make_switcher(stores, Words()).restore(
+        NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False
+    )
+    assert restored.was_stopped
+    await stores.load_claims.finish(job, loaded(process_key="tiny#1"))
+
+
+@pytest.mark.parametrize("why", ["failed", "waits"])
+async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
+    stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.controller.switching.WITHIN_S", 1.5)
+    served, words = await serve_on(stores, "a"), Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    [job] = await succeed(stores, served["a"])
+    if why == "failed":
+        await stores.load_claims.fail(job, "there is no room for it", again_in_s=300, stop=False)
+    else:
+        decision = await decide(stores, Need(model="tiny"))
+        await stores.load_claims.wait(job, decision, "there is no room for it", again_in_s=300)
+    with pytest.raises(SwitchStalled, match="there is no room for it"):
+        await asyncio.wait_for(switching, 20)
+
+
+async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many replicas one is stopped after the other."""
+    monkeypatch.setattr("corral.controller.switching.WITHIN_S", 1.0)
+    served, words = await serve_on(stores, "a"), Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    [job] = await succeed(stores, served["a"])
+    decision = await decide(stores, Need(model="tiny"))
+    await stores.load_claims.wait(job, decision, OTHERS_FIRST_REASON, again_in_s=300)
+    with pytest.raises(TimedOut):
+        await asyncio.wait_for(switching, 20)
+
+
+async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.controller.switching.WITHIN_S", 1.0)
+    await add_nodes(stores, make_node("a", max_replicas_reported=2))
+    replica = await serve(stores)
+    await reserve(stores, await begin(stores, replica))
+    with pytest.raises(TimedOut):
+        await asyncio.wait_for(switch(make_switcher(stores, Words()), CHANGES), 20)
+
+
+async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.controller.switching.TELL_AGAIN_S", 0.1)
+    await serve_on(stores, "a")
+    words = Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+
+    async def told_again() -> bool:
+        return words.told.count("starting the new version beside the old one") >= 3
+
+    await wait_until_async(told_again, what="it is told again")
+    switching.cancel()
+
+
+async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
+    reads: list[int] = []
+
+    async def read(nodes: Collection[str]) -> SwitchView:
+        reads.append(len(nodes))
+        return SwitchView(replicas={node: [] for node in nodes})
+
+    shared = SharedLook(read, SystemClock())
+
+    async def wait(node: str) -> None:
+        for _ in range(3):
+            view = await shared.look(node)
+            assert node in view.replicas
+
+    began_s = SystemClock().monotonic_s()
+    await asyncio.gather(*(wait(f"n{number}") for number in range(1000)))
+    assert sum(reads) == 3000
+    assert len(reads) <= (SystemClock().monotonic_s() - began_s) / LOOK_EVERY_S + 1
+
+
+async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None:
+    fails = [Unavailable("the store does not answer")]
+
+    async def read(nodes: Collection[str]) -> SwitchView:
+        if fails:
+            raise fails.pop()
+        return SwitchView(replicas={node: [] for node in nodes})
+
+    shared = SharedLook(read, SystemClock())
+    found = await asyncio.gather(shared.look("a"), shared.look("b"), return_exceptions=True)
+    assert [type(one) for one in found] == [Unavailable, Unavailable]
+    assert "a" in (await shared.look("a")).replicas
+
+
+async def test_one_read_shows_every_node_what_is_its_own(stores: Stores) -> None:
+    served = await serve_on(stores, "a", "b")
+    first, _ = await succeed(stores, served["a"], served["b"])
+    await reserve_instead(stores, first, served["a"])
+    await stores.load_claims.stop_first(first, "its successor needs its memory")
+    view = await stores.switches.read({"a", "b", "c"})
+    assert {node: len(rows) for node, rows in view.replicas.items()} == {"a": 2, "b": 1, "c": 0}
+    assert [(one.node_id, one.model, one.digest) for one in view.stopped["a"]] == [("a", "tiny", "sha256:1")]
+    assert [job.replaces for job in view.jobs_for["a"]] == [served["a"].id]
+    assert [job.replaces for job in view.jobs_for[served["b"].id]] == [served["b"].id]
+    assert len(view.jobs) == 2

@@ -4,7 +4,7 @@ import http.server
 import threading
 
 # The engine is the same; a package beside it makes another version of the backend.
-OLD, NEW, BROKEN = "1.16.0", "1.17.0", "1.15.0"
+OLD, NEW, BROKEN, HANGING = "1.16.0", "1.17.0", "1.15.0", "1.14.0"
 ENGINE = """
 - name: engine
   uri: pypi://xllamacpp==2026.10.11549,six=={version}
@@ -24,6 +24,8 @@ ENGINE = """
 STARTS = '["{python}", "-I", "{dir}/corral_launch.py", "--host={host}", "--port={port}", "--model={model}"]'
 FAILS = '["{python}", "-c", "raise SystemExit(\'the engine is on fire\')", "{host}", "{port}", "{model}"]'
 
+HANGS = '["{python}", "-c", "import time; time.sleep(3600)", "{host}", "{port}", "{model}"]'
+
 
 class EngineGallery:
     def __init__(self) -> None:
@@ -32,7 +34,7 @@ class EngineGallery:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                start = FAILS if gallery.version == BROKEN else STARTS
+                start = {BROKEN: FAILS, HANGING: HANGS}.get(gallery.version, STARTS)
                 content = ENGINE.format(version=gallery.version, start=start).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(content)))

@@ -4,14 +4,16 @@ again where the new one does not start."""
 import threading
 from typing import Any
 
+import psutil
 import pytest
 
-from harness.engine_gallery import BROKEN, NEW, EngineGallery
+from harness.engine_gallery import BROKEN, HANGING, NEW, EngineGallery
 from harness.herd import ADMIN_KEY, Herd
 from harness.programs import Admin
 from harness.tiny_model import Shelf
 from harness.traffic import Traffic
 from harness.waiting import wait_until
+from harness.yardstick import promised
 
 FOOTPRINT_BYTES = 6 << 30
 
@@ -86,7 +88,8 @@ def follow(admin: Admin, job: str, *, within_s: float) -> tuple[dict[str, Any], 
     def ended() -> dict[str, Any] | None:
         operation: dict[str, Any] = admin.call("GET", f"/api/operations/{job}").json()
         phases.update(node["phase"] for node in operation["nodes"])
-        return operation if all(node["status"] in ("success", "error") for node in operation["nodes"]) else None
+        ends = ("success", "error", "cancelled")
+        return operation if all(node["status"] in ends for node in operation["nodes"]) else None
 
     return wait_until(ended, what="the upgrade ends", within_s=within_s), phases
 
@@ -123,3 +126,29 @@ def test_a_version_that_does_not_start_gives_way_to_the_one_that_was_stopped(
     assert "the old one, which was stopped first, was started again" in node["error"]
     [after] = herd.wait_for_ready("tiny", 1)
     assert after["backend_digest"] == before["backend_digest"]
+
+
+def count_hanging(herd: Herd) -> int:
+    commands = [psutil.Process(pid).cmdline() for pid in herd.processes("w1") if psutil.pid_exists(pid)]
+    return sum("time.sleep(3600)" in " ".join(command) for command in commands)
+
+
+@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+def test_a_cancel_in_the_middle_brings_back_the_version_that_was_stopped(
+    herd: Herd, shelf: Shelf, gallery: EngineGallery
+) -> None:
+    """The new version hangs as it starts; its load would be waited for for minutes."""
+    admin, before = serve_one(herd, shelf, gallery)
+    with OneModelMemory(herd, "w1"):
+        job = upgrade(admin, gallery, HANGING)
+        wait_until(lambda: count_hanging(herd) and not herd.engines("w1"), what="only the new one runs", within_s=180)
+        answer = admin.call("POST", f"/api/operations/{job}/cancel")
+        assert answer.status in (200, 202), answer.body
+        with promised("a cancel", within_s=10, directory=herd.directory):
+            operation, _ = follow(admin, job, within_s=60)
+        [node] = operation["nodes"]
+        assert node["status"] == "cancelled", node
+        assert "the old one, which was stopped first, is being started again" in node["error"]
+        [after] = herd.wait_for_ready("tiny", 1, within_s=180)
+        assert after["backend_digest"] == before["backend_digest"]
+        wait_until(lambda: not count_hanging(herd), what="nothing of the new version is left", within_s=60)

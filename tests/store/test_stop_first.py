@@ -8,6 +8,7 @@ from corral.core.placement import GIB, Decision, Need, place, place_instead
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.scaling import Add, Scheduling
 from corral.store.load_job_rows import LoadJob
+from corral.store.load_jobs import Restoring
 from corral.store.stores import Stores
 from store.test_replicas import IDS, LEASE_S, TINY, add_nodes, loaded, make_node, nobody
 
@@ -58,6 +59,10 @@ async def reserve(stores: Stores, job: LoadJob, replica: Replica) -> Replica:
     return await stores.load_claims.reserve(job, decision.need, decision, nobody, ids=IDS)
 
 
+async def restore(stores: Stores, backend: str, *, digest: str = "sha256:1") -> Restoring:
+    return await stores.load_jobs.restore("a", backend, digest=digest, ids=IDS)
+
+
 async def job_of(stores: Stores, job: LoadJob) -> LoadJob:
     return next(one for one in await stores.load_jobs.read_all() if one.id == job.id)
 
@@ -89,7 +94,7 @@ async def test_what_failed_before_anything_was_stopped_stops_nothing(stores: Sto
     await reserve(stores, job, served["a"])
     await stores.load_claims.fail_here(job, "its weights cannot be fetched", draw=1.0, stop=False)
     assert (await job_of(stores, job)).stops_first_on is None
-    assert await stores.load_jobs.retry_stopped_first("a", "llama-cpp") == []
+    assert (await restore(stores, "llama-cpp")).jobs == ()
 
 
 async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_before(stores: Stores) -> None:
@@ -105,7 +110,7 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert again.stops_first_on == "a", "it is known that something was stopped for it"
     await stores.load_claims.fail(again, "the engine is on fire", again_in_s=300, stop=False)
     assert await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) == []
-    assert await stores.load_jobs.retry_stopped_first("a", "llama-cpp") == [job.id]
+    assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
     assert await stores.setbacks.read("tiny", job.revision) == {}
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
 
@@ -155,6 +160,6 @@ async def test_an_edit_does_not_forget_that_a_replica_was_stopped(stores: Stores
 
 async def test_only_the_loads_of_the_backend_that_went_back_are_tried_again(stores: Stores) -> None:
     job = await stop_in_vain(stores, "the engine is on fire")
-    assert await stores.load_jobs.retry_stopped_first("a", "whisper") == []
+    assert (await restore(stores, "whisper")).jobs == ()
     assert not (await job_of(stores, job)).active
-    assert await stores.load_jobs.retry_stopped_first("a", "llama-cpp") == [job.id]
+    assert (await restore(stores, "llama-cpp")).jobs == (job.id,)

@@ -93,6 +93,8 @@ class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     answer or wrong is done without."""
     build: Name | None = None
     """Of a delete: what goes by the backend's name on the node, which may not know it by that name itself."""
+    op_id: Name = ""
+    """Of a delete, whose request has no place for it: the operation behind it."""
 
     def __post_init__(self) -> None:
         check_depth(self.manifest)
@@ -129,6 +131,7 @@ class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """As in a delete."""
     undo: bool = False
     """Takes back the order of this generation, which has not been carried out then."""
+    op_id: Name = ""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -334,6 +337,8 @@ class ListDirReply(msgspec.Struct, frozen=True, omit_defaults=True):
 class CancelReply(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: Count
     """How many running installs were told."""
+    going_on: Count = 0
+    """Deletes and rollbacks of the operation that are being carried out: they are not stopped half-way."""
     error: LongText = ""
 
 

@@ -134,7 +134,9 @@ class FrontendRole:
             self._stores,
             poke=lambda: self._replication.poke(),
             others=TrialStart(self._bus),
-            tell=lambda operation, node, words: tell_progress(self._bus, operation, node, words),
+            tell=lambda operation, node, words: tell_progress(self._bus, self._clock, operation, node, words),
+            clock=self._clock,
+            ids=self._ids,
         )
         return FleetParts(
             self._me,

@@ -1,9 +1,9 @@
 """One attempt at one order: sent, answered, and seen to be so."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -12,7 +12,7 @@ from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.commands import build_command, build_fallback, read_answer
 from corral.controller.load_ports import PeerBook
 from corral.controller.reports import observation_of
-from corral.controller.switch import ReplicaSwitch, Restored, VersionFailed
+from corral.controller.switch import ReplicaSwitch, SwitchStalled, VersionFailed
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.intents import (
     CalledOff,
@@ -25,15 +25,17 @@ from corral.core.intents import (
     Unreached,
     Verb,
     missing_of,
+    short_digest,
 )
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedBackend, ObservedProcess, find_backend
 from corral.core.presence import Presence
-from corral.core.rollout import plan_replicas
+from corral.core.rollout import ReplicaChange, plan_replicas
 from corral.store.intents import Claim
 from corral.system.pace import Pace
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 AT_ONCE_ON_THE_LOOP = 16
 """Orders that go on in one turn of the event loop: a thousand workers that answer together hold up no request."""
@@ -75,8 +77,8 @@ class Running:
     """The worker may have carried out this very order before, in an earlier attempt: that a report says so again shows
     nothing about this one."""
     task: "asyncio.Task[None] | None" = None
-    called_off: bool = False
-    """A person has cancelled it."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a person has cancelled it."""
     answered: bool = False
     """The worker has; what is left is ours to do, and keeps nobody else from being asked."""
     over: bool = False
@@ -84,6 +86,10 @@ class Running:
     shown_done: NodeReport | None = None
     patience: asyncio.Timeout | None = None
     """With the answer, while it is waited for."""
+
+    @property
+    def called_off(self) -> bool:
+        return self.cancelled.is_set()
 
     def hear(self, report: NodeReport) -> None:
         """The worker's report shows that it has carried this very order out."""
@@ -112,9 +118,7 @@ class Attempts:
             outcome = await self._ask(running, on_answer)
         except CorralError as error:
             outcome = outcome_of(error)
-        if running.called_off and not isinstance(outcome, Observed | CalledOff):
-            return await self._cancel(running.claim)
-        return outcome
+        return await self._unless_cancelled(running, outcome)
 
     async def finish(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
         """Of an order that was asked for before, and that a report shows the worker has carried out since: what is left
@@ -123,9 +127,18 @@ class Attempts:
         on_answer()
         await self._pace.turn()
         try:
-            return await self._confirm(running.claim.intent, answered=False)
+            outcome = await self._confirm(running, answered=False)
         except CorralError as error:
-            return outcome_of(error)
+            outcome = outcome_of(error)
+        return await self._unless_cancelled(running, outcome)
+
+    async def _unless_cancelled(self, running: Running, outcome: Outcome) -> Outcome:
+        if not running.called_off or isinstance(outcome, Observed | CalledOff):
+            return outcome
+        ended = await self._cancel(running.claim)
+        if isinstance(ended, CalledOff) and isinstance(outcome, Refused):
+            return replace(ended, reason=f"{ended.reason}; it had failed: {outcome.reason}")
+        return ended
 
     async def _ask(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
         intent = running.claim.intent
@@ -142,10 +155,10 @@ class Attempts:
         on_answer()
         await self._pace.turn()
         if data is None:
-            return await self._confirm(intent, running.shown_done)
+            return await self._confirm(running, running.shown_done)
         answer = read_answer(intent, data)
         if answer.success:
-            return await self._confirm(intent)
+            return await self._confirm(running)
         if running.called_off:
             return CalledOff(answer.error or "cancelled")
         if answer.code == "cancelled":
@@ -175,8 +188,9 @@ class Attempts:
             verb, body = fallback
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
 
-    async def _confirm(self, intent: Intent, report: NodeReport | None = None, *, answered: bool = True) -> Outcome:
+    async def _confirm(self, running: Running, report: NodeReport | None = None, *, answered: bool = True) -> Outcome:
         """The worker's word is not enough: its table must show it."""
+        intent = running.claim.intent
         try:
             report = report or await self._reports.ask(intent.node_id)
         except CorralError as error:
@@ -191,38 +205,30 @@ class Attempts:
         if missing is not None:
             return Refused(f"the worker says it is done, but {missing}")
         if intent.verb.changes_version:
-            failure = await self._switch(intent, seen.backends, seen.processes)
+            failure = await self._switch(running, seen.backends, seen.processes)
             if failure is not None:
                 return failure
         return Observed(digest_of(intent, seen.backends))
 
     async def _switch(
-        self, intent: Intent, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
+        self, running: Running, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
     ) -> Outcome | None:
+        intent = running.claim.intent
         found = find_backend(backends, intent.wish.name, intent.backend)
         if found is None or not found.digest:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
+        switching = self._replicas.switch(
+            intent.node_id, changes, backend=found.name, digest=found.digest, operation_id=intent.operation_id
+        )
         try:
-            await self._replicas.switch(
-                intent.node_id,
-                changes,
-                backend=found.name,
-                digest=found.digest,
-                operation_id=intent.operation_id,
-            )
+            if not await _unless_set(running.cancelled, switching):
+                return StillRunning("cancelled while replicas went over to the new version", CANCEL_AGAIN_S)
         except VersionFailed as error:
-            try:
-                went_back = await self._go_back(intent, found.name, changes[0].process.digest if changes else None)
-            except CorralError as problem:
-                if not problem.retryable:
-                    raise
-                return StillRunning(
-                    f"the new version does not start ({error}), and the worker could not be told to go back: {problem}",
-                    UNKNOWN_AGAIN_S,
-                )
-            reason = f"the new version does not start, {went_back.words}: {error}"
-            return Refused(reason, final=went_back.was_stopped)
+            return await self._refuse_version(running, found.name, changes, error)
+        except SwitchStalled as error:
+            # Nothing is rolled back: of the version itself nothing is known.
+            return Refused(f"the new version is installed, but does not serve: {error}")
         except CorralError as error:
             if not error.retryable:
                 raise
@@ -230,23 +236,46 @@ class Attempts:
             return StillRunning(f"the switch to the new version is not finished: {error}", self._within_s(intent))
         return None
 
-    async def _go_back(self, intent: Intent, build: str, digest: str | None) -> Restored:
+    async def _refuse_version(
+        self, running: Running, build: str, changes: Sequence[ReplicaChange], error: VersionFailed
+    ) -> Outcome:
+        intent = running.claim.intent
+        try:
+            before = changes[0].process.digest if changes else await self._replicas.find_stopped(intent.node_id, build)
+            back = await self._go_back(intent, build, before)
+            restoring = self._replicas.restore(intent.node_id, backend=build, digest=back.digest)
+            restored = await _unless_set(running.cancelled, restoring)
+        except CorralError as problem:
+            if not problem.retryable:
+                raise
+            return StillRunning(
+                f"the new version does not start ({error}), and the worker could not be told to go back: {problem}",
+                UNKNOWN_AGAIN_S,
+            )
+        if restored is None:
+            return Refused(f"the new version does not start: {error}")
+        words = f"{restored[0].words}, but {back.refusal}" if back.refusal else restored[0].words
+        return Refused(f"the new version does not start, {words}: {error}", final=restored[0].was_stopped)
+
+    async def _go_back(self, intent: Intent, build: str, digest: str | None) -> "_WentBack":
         """So that whatever starts next starts from the version that serves."""
         request = RollbackRequest(
             backend=intent.backend,
-            to=digest,
+            to=digest or None,
             generation=intent.generation,
             build=intent.wish.name or None,
             undo=True,
         )
         subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
         answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
+        current = answer.corral.digest if answer.corral is not None else ""
         try:
-            await self._reports.ask(intent.node_id)
+            report = await self._reports.ask(intent.node_id)
+            found = find_backend(observation_of(report).backends, build)
+            current = found.digest if found is not None and found.digest else current
         except CorralError as error:  # the worker has answered; its next report tells the rest
             log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
-        restored = await self._replicas.restore(intent.node_id, backend=build)
-        return restored if answer.success else replace(restored, words=f"{restored.words}, but {answer.error}")
+        return _WentBack(current or digest or "", "" if answer.success else answer.error or "it gave no reason")
 
     # Cancelling
 
@@ -255,12 +284,14 @@ class Attempts:
         finished before it heard is done."""
         intent = claim.intent
         if claim.is_localai:
-            return CalledOff("cancelled; a LocalAI worker cannot be told to stop and may still finish it")
+            return CalledOff(
+                "cancelled; a LocalAI worker cannot be told to stop or to go back, and may still finish it"
+            )
         try:
             if not await self._stop_on_worker(intent):
-                return StillRunning("cancelled; the worker is still stopping", CANCEL_AGAIN_S)
+                return StillRunning("cancelled; the worker has not ended it yet", CANCEL_AGAIN_S)
             report = await self._reports.ask(intent.node_id)
-            return _judge_cancelled(intent, report)
+            return await self._judge_cancelled(intent, report)
         except NoResponders:
             if claim.presence is Presence.LIVE:  # as far as was known; it is looked at anew
                 return StillRunning("cancelled; the worker does not answer and is told again", CANCEL_AGAIN_S)
@@ -271,6 +302,42 @@ class Attempts:
             return StillRunning(
                 f"cancelled; the worker is told again, as it could not be reached: {error}", AWAY_AGAIN_S
             )
+
+    async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> Outcome:
+        """With nothing of it running on the worker any more. A version to which not all have gone over is taken back:
+        nobody would see whether it starts."""
+        seen = observation_of(report)
+        applied = report.applied.get(intent.backend) == intent.generation
+        found = find_backend(seen.backends, intent.wish.name, intent.backend)
+        if missing_of(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
+            return await self._restore_stopped(intent, found)
+        if found is None or not found.digest or not intent.verb.changes_version:
+            return Observed(digest_of(intent, seen.backends))
+        left = plan_replicas(seen.processes, backend=found.name, digest=found.digest)
+        before = left[0].process.digest if left else await self._replicas.find_stopped(intent.node_id, found.name)
+        if before is None:
+            return Observed(found.digest)
+        return await self._take_back(intent, found, before)
+
+    async def _restore_stopped(self, intent: Intent, found: ObservedBackend | None) -> Outcome:
+        """Its version is not current, or not any more; something may still be stopped for it."""
+        if found is None or not intent.verb.changes_version:
+            return CalledOff("cancelled")
+        if await self._replicas.find_stopped(intent.node_id, found.name) is None:
+            return CalledOff("cancelled")
+        restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=found.digest, wait=False)
+        return CalledOff(f"cancelled: {restored.words}" if restored.was_stopped else "cancelled")
+
+    async def _take_back(self, intent: Intent, found: ObservedBackend, before: str) -> Outcome:
+        back = await self._go_back(intent, found.name, before)
+        if back.refusal:
+            return CalledOff(
+                f"cancelled; {short_digest(found.digest)} is installed and replicas go over to it, as the worker could"
+                f" not go back to {short_digest(before) or 'the version before'}: {back.refusal}"
+            )
+        restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=back.digest, wait=False)
+        words = f"cancelled; the node is back on {short_digest(back.digest)}"
+        return CalledOff(f"{words}: {restored.words}" if restored.was_stopped else f"{words}, which serves on")
 
     async def _stop_on_worker(self, intent: Intent) -> bool:
         for _ in range(CANCEL_LOOKS):
@@ -304,7 +371,7 @@ class Attempts:
         reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
         if reply.error:
             raise Unavailable(f"the worker could not carry out the cancel: {reply.error}")
-        return reply.cancelled > 0
+        return reply.cancelled > 0 or reply.going_on > 0
 
     def _within_s(self, intent: Intent) -> float:
         match intent.verb:
@@ -318,6 +385,26 @@ class Attempts:
                 return ROLLBACK_WITHIN_S
 
 
+@dataclass(frozen=True, slots=True)
+class _WentBack:
+    digest: str
+    """Of the version that is current."""
+    refusal: str = ""
+    """Why it is not the one before."""
+
+
+async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tuple[T] | None:
+    """What the work came to; None where the event was first, and then nothing of the work is left running."""
+    task, called = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({task, called}, return_when=asyncio.FIRST_COMPLETED)
+        return (task.result(),) if task.done() else None
+    finally:
+        task.cancel()
+        called.cancel()
+        await asyncio.gather(task, called, return_exceptions=True)
+
+
 def outcome_of(error: CorralError) -> Outcome:
     """Of an attempt that ended with it: only what passes by itself is no failure."""
     if isinstance(error, OutcomeUnknown):
@@ -325,21 +412,6 @@ def outcome_of(error: CorralError) -> Outcome:
     if error.retryable:
         return Unreached(str(error), AWAY_AGAIN_S)
     return Refused(str(error))
-
-
-def _judge_cancelled(intent: Intent, report: NodeReport) -> Outcome:
-    """With nothing of it running on the worker any more."""
-    seen = observation_of(report)
-    applied = report.applied.get(intent.backend) == intent.generation
-    if missing_of(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
-        return CalledOff("cancelled")
-    found = find_backend(seen.backends, intent.wish.name, intent.backend)
-    if found is not None and intent.verb.changes_version:
-        left = plan_replicas(seen.processes, backend=found.name, digest=found.digest)
-        if left:
-            processes = "1 process serves" if len(left) == 1 else f"{len(left)} processes serve"
-            return CalledOff(f"cancelled; the version is installed, but {processes} from another one")
-    return Observed(digest_of(intent, seen.backends))
 
 
 def digest_of(intent: Intent, backends: Iterable[ObservedBackend]) -> str:

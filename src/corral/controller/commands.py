@@ -37,7 +37,9 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, 
         case Verb.UPGRADE:
             return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=False))
         case Verb.DELETE:
-            extras = CommandExtras(generation=intent.generation, build=intent.wish.name or None)
+            extras = CommandExtras(
+                generation=intent.generation, build=intent.wish.name or None, op_id=intent.operation_id
+            )
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend, corral=extras))
         case Verb.ROLLBACK:
             request = RollbackRequest(
@@ -45,6 +47,7 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, 
                 to=intent.wish.digest or None,
                 generation=intent.generation,
                 build=intent.wish.name or None,
+                op_id=intent.operation_id,
             )
             return BACKEND_ROLLBACK, encode(request)
 

@@ -53,6 +53,7 @@ WRITE_TOGETHER_S = 0.02
 HELD_MOST = 8
 """Times as many orders as may be asked for at once are held: those included that are only being written down."""
 WRITE_AGAIN_S = 1.0
+UNFIT = "the worker's answer could not be stored; the frontend's log has the details"
 
 
 class Orders(Protocol):
@@ -223,7 +224,7 @@ class IntentController:
                 if running.task is not None:
                     running.task.cancel()
             elif held[id_] and not running.called_off:
-                running.called_off = True
+                running.cancelled.set()
                 tasks.create_task(self._attempts.call_off(running))
 
     async def _stop_ended(self, tasks: asyncio.TaskGroup) -> None:
@@ -341,23 +342,28 @@ class IntentController:
             await asyncio.sleep(WRITE_TOGETHER_S)
             self._have_results.clear()
             batch, self._results = self._results[:500], self._results[500:]
+            left = await self._write_batch(batch) if batch else []
+            self._results = left + self._results
             if self._results:
                 self._have_results.set()
-            if not batch:
-                continue
-            try:
-                kept = await self._orders.record([result for result, _ in batch])
-            except CorralError as error:
-                # Written twice does no harm: whose claim was given up, by us or by time, is passed over.
-                log.warning("intents.results_not_written", count=len(batch), error=str(error))
-                self._results = (batch if error.retryable else await self._without_unfit(batch)) + self._results
-                self._have_results.set()
+            if left:
                 await asyncio.sleep(WRITE_AGAIN_S)
-                continue
-            for result, written in batch:
-                if not written.done():
-                    written.set_result(result.intent.id in kept)
-            await self._on_change()
+
+    async def _write_batch(self, batch: list[Pending]) -> list[Pending]:
+        """What is left to be written. Written twice does no harm: whose claim was given up, by us or by time, is passed
+        over."""
+        try:
+            kept = await self._orders.record([result for result, _ in batch])
+        except Exception as error:
+            if not _is_passing(error):
+                log.exception("intents.results_not_written", count=len(batch))
+                return await self._without_unfit(batch)
+            log.warning("intents.results_not_written", count=len(batch), error=str(error))
+            return batch
+        for result, written in batch:
+            _settle(written, result.intent.id in kept)
+        await self._on_change()
+        return []
 
     async def _without_unfit(self, batch: list[Pending]) -> list[Pending]:
         """What the store does not take, such as a worker's answer with a NUL in it, must hold up nobody else's result:
@@ -366,17 +372,26 @@ class IntentController:
         for result, written in batch:
             try:
                 kept = await self._orders.record([result])
-            except CorralError as error:
-                if error.retryable:
+            except Exception as error:
+                if _is_passing(error):
                     left.append((result, written))
                     continue
-                log.warning("intent.result_unfit", intent=result.intent.id, error=str(error))
-                failed = Refused("the worker's answer could not be stored; the frontend's log has the details")
-                step = plan_next(result.intent, failed, draw=self._ids.draw(), limits=self._limits.retry)
-                if step == result.step:
-                    written.set_result(False)  # nor this: the claim runs out, and the order is given anew
-                else:
-                    left.append((Result(result.intent, step), written))
+                log.exception("intent.result_unfit", intent=result.intent.id)
+                if result.step.error == UNFIT:
+                    _settle(written, False)  # nor this: the claim runs out, and the order is given anew
+                    continue
+                step = plan_next(result.intent, Refused(UNFIT), draw=self._ids.draw(), limits=self._limits.retry)
+                left.append((Result(result.intent, step), written))
                 continue
-            written.set_result(result.intent.id in kept)
+            _settle(written, result.intent.id in kept)
         return left
+
+
+def _is_passing(error: Exception) -> bool:
+    return isinstance(error, CorralError) and error.retryable
+
+
+def _settle(written: "asyncio.Future[bool]", kept: bool) -> None:
+    """Whoever waits for it may have been cancelled meanwhile."""
+    if not written.done():
+        written.set_result(kept)

@@ -15,6 +15,7 @@ log = structlog.get_logger()
 
 ASK_WITHIN_S = 60.0
 ASK_AGAIN_S = 1.0
+CALL_OFF_WITHIN_S = 5.0
 
 
 class NodeLine:
@@ -55,8 +56,7 @@ class NodeLine:
         if self._headway.node_id is None:
             return
         try:
-            await self._tools.bus.request(
-                node_subject(self._headway.node_id, CANCEL), encode(CancelRequest(op_id=op_id, keep=keep)), within_s=5.0
-            )
+            subject, request = node_subject(self._headway.node_id, CANCEL), CancelRequest(op_id=op_id, keep=keep)
+            await self._tools.bus.request(subject, encode(request), within_s=CALL_OFF_WITHIN_S)
         except CorralError as error:
             log.debug("load.cancel_not_heard", op=op_id, error=str(error))

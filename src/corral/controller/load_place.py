@@ -12,7 +12,7 @@ from corral.core.load_jobs import LoadState, retry_delay_s
 from corral.core.nodes import Node, NodeStatus
 from corral.core.placement import Decision, Need, Waiting, place, place_instead
 from corral.core.replicas import COMING, Replica, ReplicaState
-from corral.core.rollout import STOP_FIRST_DRAIN_MS, STOP_FIRST_REASON
+from corral.core.rollout import OTHERS_FIRST_REASON, STOP_FIRST_DRAIN_MS, STOP_FIRST_REASON
 from corral.core.room import device_class
 from corral.core.setbacks import cause_of
 from corral.store.database import StoreConflict
@@ -57,7 +57,7 @@ class Placing:
             need, outcome = decision.need, decision.outcome
             self._need, self._headway.weights_bytes = need, need.weights_bytes
             if need.instead_of is not None and await stores.load_claims.must_wait_to_stop(job, fleet):
-                await self._wait(decision, "not enough memory for both versions; other replicas are replaced first")
+                await self._wait(decision, OTHERS_FIRST_REASON)
                 return None
             if isinstance(outcome, Waiting):
                 await self._refused(need, fleet, decision, outcome)

@@ -7,7 +7,7 @@ import structlog
 
 from corral.bus.messages import InstallProgress
 from corral.controller.load_headway import Headway
-from corral.controller.load_line import NodeLine
+from corral.controller.load_line import CALL_OFF_WITHIN_S, NodeLine
 from corral.controller.load_place import Placing
 from corral.controller.load_start import Starting
 from corral.controller.load_tools import BackendDeleted, LoadFailed, LoadTools, NodeLost, written
@@ -72,7 +72,10 @@ class LoadRun:
         except* Fenced:
             await self._leave()
         except* Conflict as overtaken:
-            await self._overtaken(str(overtaken.exceptions[0]))
+            try:
+                await self._overtaken(str(overtaken.exceptions[0]))
+            except Fenced:
+                await self._leave()
 
     async def _leave(self) -> None:
         """The job is not ours any more. While another frontend carries it on, or has brought it to its end, there is
@@ -92,8 +95,22 @@ class LoadRun:
     async def _overtaken(self, why: str) -> None:
         job = self._job
         log.info("load.overtaken", model=job.model, why=why)
-        await self._line.call_off(job.id, keep=await self._needs_the_same())
+        await self._call_off(keep=await self._needs_the_same())
         await written(job.model, lambda: self._tools.stores.load_claims.give_up(job, why))
+
+    async def _call_off(self, *, keep: bool = False) -> None:
+        """Stops our work on the node, under a lease that was just renewed: what a successor has begun there goes by the
+        same id. Raises Fenced where the job is not ours any more. The end is written afterwards, since whoever takes
+        the job up from then on may be on the same node at once; a crash in between leaves a job whose lease runs out,
+        and whoever takes it over asks the node again."""
+        job, clock = self._job, self._tools.clock
+        if self._headway.node_id is None:
+            return
+        asked_s = -LEASE_S
+        while clock.monotonic_s() - asked_s > LEASE_S - CALL_OFF_WITHIN_S:
+            asked_s = clock.monotonic_s()
+            await written(job.model, lambda: self._tools.stores.load_claims.hold(job, lease_s=LEASE_S))
+        await self._line.call_off(job.id, keep=keep)
 
     async def _needs_the_same(self) -> bool:
         """Whether another load of the model could go on with the files that came so far."""
@@ -164,7 +181,7 @@ class LoadRun:
     async def _fail_here(self, error: CorralError, *, started: bool) -> None:
         job, draw = self._job, self._tools.ids.draw()
         log.warning("load.failed_here", model=job.model, node=self._headway.progress.node, error=str(error))
-        await self._line.call_off(job.id)
+        await self._call_off()
         await written(
             job.model,
             lambda: self._tools.stores.load_claims.fail_here(
@@ -178,7 +195,7 @@ class LoadRun:
         log.warning(
             "load.failed", model=job.model, node=self._headway.progress.node, error=str(error), again_in_s=delay_s
         )
-        await self._line.call_off(job.id)
+        await self._call_off()
         await written(
             job.model, lambda: self._tools.stores.load_claims.fail(job, str(error), again_in_s=delay_s, stop=started)
         )

@@ -9,12 +9,12 @@ from typing import Protocol
 import structlog
 
 from corral.bus.client import BusMessage, Handler
-from corral.bus.messages import InstallProgress, decode, encode
+from corral.bus.messages import InstallProgress, ProgressExtras, decode, encode
 from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.nodes import NodeId
 from corral.core.operations import NodeProgress, NodeProgressStatus
-from corral.core.progress import ProgressNews, merge_progress
+from corral.core.progress import ProgressNews, after_worker, is_after_worker, merge_progress
 from corral.system import Clock
 
 log = structlog.get_logger()
@@ -89,6 +89,9 @@ class LiveProgress:
             return
         if extras is not None and extras.last:
             self._over[0].add(key)
+        elif extras is not None and is_after_worker(extras.sequence):
+            self._over[0].discard(key)  # the worker's run has ended, and the order goes on
+            self._over[1].discard(key)
         nodes = self._operations.setdefault(progress.op_id, {})
         known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
         merged = merge_progress(known, news_of(progress))
@@ -140,9 +143,12 @@ class LiveProgress:
                 self._operations.pop(operation_id, None)
 
 
-async def tell_progress(bus: Publisher, operation_id: str, node_id: NodeId, phase: str) -> None:
+async def tell_progress(bus: Publisher, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
     """What a frontend does on a node once its worker has done its part, told as workers tell: to every frontend."""
-    news = InstallProgress(op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase)
+    extras = ProgressExtras(sequence=after_worker(clock.now_ms()), phase=phase, bytes_done=0)
+    news = InstallProgress(
+        op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase, corral=extras
+    )
     with suppress(CorralError):  # lossy: what comes of it is written down
         await bus.publish(progress_subject(node_id, operation_id), encode(news))
 

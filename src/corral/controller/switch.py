@@ -1,5 +1,6 @@
 """From one version of a backend to another under running models: the seam between operations and replicas."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,6 +8,7 @@ from typing import Protocol
 import structlog
 
 from corral.bus.messages import (
+    CancelRequest,
     CommandExtras,
     InstallReply,
     InstallRequest,
@@ -15,8 +17,8 @@ from corral.bus.messages import (
     decode,
     encode,
 )
-from corral.bus.subjects import BACKEND_INSTALL, MODEL_STOP, node_subject
-from corral.core.errors import Conflict, CorralError
+from corral.bus.subjects import BACKEND_INSTALL, CANCEL, MODEL_STOP, node_subject
+from corral.core.errors import Conflict, CorralError, OutcomeUnknown, TimedOut
 from corral.core.nodes import NodeId
 from corral.core.rollout import ReplicaChange
 
@@ -24,10 +26,17 @@ log = structlog.get_logger()
 
 START_WITHIN_S = 120.0
 STOP_WITHIN_S = 30.0
+CALL_OFF_WITHIN_S = 2.0
 
 
 class VersionFailed(Conflict):
     code = "version_failed"
+
+
+class SwitchStalled(Conflict):
+    """The new version could not be started for a reason that says nothing of it: it stays, and what serves goes on."""
+
+    code = "switch_stalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +55,19 @@ class ReplicaSwitch(Protocol):
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         """To the version `digest` of the backend as the node names it. Raises VersionFailed when that does not start,
-        with the old one still serving or brought back by `restore`; any other error says nothing of the version.
+        with the old one still serving or brought back by `restore`, and SwitchStalled when it could not even be tried;
+        any other error says that nobody knows. Cancelled, it leaves nothing behind that it began itself.
         Without changes it only waits for what an earlier call began with the backend on the node."""
         ...
 
-    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
-        """The version before is current again: what was stopped for the one that does not start is started again."""
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        """The version from which a replica served that was stopped for the one that is current, where nothing serves
+        in its place yet; None where there is no such replica."""
+        ...
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
+        """The version before is current again, `digest`: what was stopped for the one that was meant is started again,
+        and what was to take the places of replicas that serve from it ends. `wait`: for a while, until it serves."""
         ...
 
 
@@ -77,24 +93,41 @@ class TrialStart:
         change = tried[0]
         model = f"trial-{operation_id}"
         request = InstallRequest(
-            backend=change.process.backend, model_id=model, corral=CommandExtras(digest=change.digest)
+            backend=change.process.backend, model_id=model, op_id=model, corral=CommandExtras(digest=change.digest)
         )
-        answer = decode(
-            await self._bus.request(node_subject(node_id, BACKEND_INSTALL), encode(request), within_s=START_WITHIN_S),
-            InstallReply,
-        )
-        await self._stop(node_id, model, answer)
+        subject = node_subject(node_id, BACKEND_INSTALL)
+        try:
+            answer = decode(await self._bus.request(subject, encode(request), within_s=START_WITHIN_S), InstallReply)
+        except TimedOut as error:
+            await self._call_off(node_id, model)
+            raise SwitchStalled(f"its trial start was not answered within {START_WITHIN_S:.0f} s") from error
+        except (OutcomeUnknown, asyncio.CancelledError):
+            await self._call_off(node_id, model)
+            raise
+        await self._stop(node_id, model, answer.address, within_s=STOP_WITHIN_S)
         if not answer.success:
             raise VersionFailed(answer.error or "the worker gave no reason")
 
-    async def restore(self, node_id: NodeId, *, backend: str) -> Restored:
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        return None
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
         return Restored()
 
-    async def _stop(self, node_id: NodeId, model: str, started: InstallReply) -> None:
-        request = ModelStopRequest(process_key=f"{model}#0", model_name=model, expected_address=started.address)
+    async def _call_off(self, node_id: NodeId, model: str) -> None:
+        """Whether it is being started or has been: nothing of it stays."""
+        subject, request = node_subject(node_id, CANCEL), CancelRequest(op_id=model, keep=True)
+        try:
+            await self._bus.request(subject, encode(request), within_s=CALL_OFF_WITHIN_S)
+        except CorralError as error:
+            log.warning("trial.not_called_off", node=node_id, error=str(error))
+        await self._stop(node_id, model, "", within_s=CALL_OFF_WITHIN_S)
+
+    async def _stop(self, node_id: NodeId, model: str, address: str, *, within_s: float) -> None:
+        request = ModelStopRequest(process_key=f"{model}#0", model_name=model, expected_address=address)
         try:
             answer = decode(
-                await self._bus.request(node_subject(node_id, MODEL_STOP), encode(request), within_s=STOP_WITHIN_S),
+                await self._bus.request(node_subject(node_id, MODEL_STOP), encode(request), within_s=within_s),
                 ModelStopReply,
             )
         except CorralError as error:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from corral.core.nodes import NodeId
 from corral.core.observed import ObservedProcess
+from corral.core.replicas import COMING, Replica, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +28,48 @@ STOP_FIRST_DRAIN_MS = 30_000
 meanwhile has to wait."""
 STOP_FIRST_REASON = "stopping the old version first: not enough memory for both"
 
+OTHERS_FIRST_REASON = "not enough memory for both versions; other replicas are replaced first"
+
 
 def stop_first_at_once(serving: int, *, kept: int) -> int:
     """How many of a model's replicas may be stopped before their successors serve: a quarter, as long as the minimum
     serves, and one in any case."""
     return max(1, min(serving // 4, serving - kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedFirst:
+    """A replica that was stopped before its successor served."""
+
+    replica_id: str
+    node_id: str
+    model: str
+    revision: str
+    backend: str
+    """By the name under which its node has it."""
+    digest: str
+    """Of the version it served from."""
+    stopped_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedModel:
+    """The model of such a replica, over the whole fleet."""
+
+    replicas: tuple[Replica, ...]
+    loads: int
+    wanted: int
+    """At least; 0 also where the model was deleted."""
+
+
+def is_served_again(stopped: StoppedFirst, model: StoppedModel, *, digest: str) -> bool:
+    """Whether this version serves in its place, or as many as are wanted serve elsewhere and no more are to come."""
+    ready = [row for row in model.replicas if row.state is ReplicaState.READY]
+    if any(row.node_id == stopped.node_id and row.backend_digest == digest for row in ready):
+        return True
+    if model.loads or any(row.state in COMING for row in model.replicas):
+        return False
+    return len(ready) >= model.wanted
 
 
 class SwitchStep(StrEnum):

@@ -21,6 +21,7 @@ from corral.store.replicas import FleetView, read_fleet
 from corral.store.rows import places
 from corral.store.scheduling import clear_unsatisfiable, note_unsatisfiable
 from corral.store.setbacks import clear_setbacks, note_setback, wake_loads
+from corral.store.switches import note_served_again, note_stopped_first
 from corral.store.versions import MODELS, ROUTES, bump_version, lock_version
 from corral.system import Ids
 
@@ -79,6 +80,17 @@ class LoadClaimStore:
 
         async def body(tx: Tx) -> None:
             await _check_place(tx, await _held(tx, job))
+            await tx.execute(
+                "UPDATE load_jobs SET lease_until = now_ms() + $2 WHERE id = $1", job.id, int(lease_s * 1000)
+            )
+
+        await self._database.write(body)
+
+    async def hold(self, job: LoadJob, *, lease_s: float) -> None:
+        """Nobody takes it over for this long, whatever became of its place."""
+
+        async def body(tx: Tx) -> None:
+            await _held(tx, job)
             await tx.execute(
                 "UPDATE load_jobs SET lease_until = now_ms() + $2 WHERE id = $1", job.id, int(lease_s * 1000)
             )
@@ -179,6 +191,7 @@ class LoadClaimStore:
             await _check_place(tx, held)
             rows = await lock_replicas(tx, [held.replaces] if held.replaces else [])
             if rows and rows[0].state is ReplicaState.READY:
+                await note_stopped_first(tx, rows[0])
                 await set_states(tx, [rows[0].id], ReplicaState.DRAINING, why)
                 await bump_version(tx, ROUTES)
             return rows[0] if rows else None
@@ -300,6 +313,7 @@ class LoadClaimStore:
             await set_states(tx, old, ReplicaState.DRAINING, "another has taken its place")
             await note_load_time(tx, job.model, held.revision, loaded.backend_digest, loaded.device, loaded.load_ms)
             await clear_setbacks(tx, job.model, node_id=mine.node_id)
+            await note_served_again(tx, job.model, node_id=mine.node_id, replaced=held.replaces)
             await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
             if held.stops_first_on is not None:
                 await wake_loads(tx)  # of the same model: the next one may be stopped

@@ -97,3 +97,4 @@ async def end_jobs(tx: Tx, model: str, why: str) -> None:
         if job.replica_id is not None:
             await set_states(tx, [job.replica_id], ReplicaState.STOPPING, why)
     await tx.execute("DELETE FROM load_jobs WHERE model = $1", model)
+    await tx.execute("DELETE FROM stopped_first WHERE model = $1", model)

@@ -4,17 +4,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.cold import ColdPlan, plan_cold
+from corral.core.replicas import ReplicaState
+from corral.core.rollout import StoppedFirst, is_served_again
 from corral.core.scaling import Add, Scheduling
 from corral.store.database import Database, Tx
 from corral.store.leases import Lease, check_held
 from corral.store.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
-from corral.store.models import lock_model
+from corral.store.models import find_model, lock_model
 from corral.store.pending_models import forgive_pending
-from corral.store.replica_rows import read_replicas
+from corral.store.replica_rows import read_replicas, set_states
 from corral.store.replicas import read_surroundings
 from corral.store.rows import in_list, places
 from corral.store.scheduling import clear_unsatisfiable, find_scheduling
 from corral.store.setbacks import clear_setbacks, wake_loads
+from corral.store.switches import read_stopped, read_stopped_models
+from corral.store.versions import ROUTES, bump_version
 from corral.system import Ids
 
 
@@ -23,6 +27,14 @@ class Patience:
     """Nothing is loaded: why waiting is enough."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring:
+    jobs: tuple[str, ...]
+    """Loads that bring back what was stopped."""
+    ended: int
+    """Loads of the version that was meant."""
 
 
 _TRY_NOW = "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(), changed_at = now_ms()"
@@ -100,16 +112,6 @@ class LoadJobStore:
 
         return await self._database.read(body)
 
-    async def read_successors(self, node_id: str, replaced: Collection[str]) -> list[LoadJob]:
-        """Those that take the places of these replicas, and those for which one was stopped on the node."""
-
-        async def body(tx: Tx) -> list[LoadJob]:
-            ids = in_list(replaced)
-            succeeds = f" OR replaces IN ({places(len(ids), first=2)})" if ids else ""
-            return await read_jobs(tx, f"WHERE stops_first_on = $1{succeeds}", node_id, *ids)
-
-        return await self._database.read(body)
-
     async def cancel(self, model: str, *, why: str) -> None:
         """Of an unload: no load of the model goes on, and what failed is forgotten."""
 
@@ -152,17 +154,23 @@ class LoadJobStore:
 
         await self._database.write(body)
 
-    async def retry_stopped_first(self, node_id: str, backend: str) -> list[str]:
-        """Replicas of the backend were stopped on the node for successors that did not start: with the version that is
-        current now they are tried again at once. The jobs' ids."""
+    async def restore(self, node_id: str, backend: str, *, digest: str, ids: Ids) -> Restoring:
+        """Another version of the backend than was meant is current on the node, and stays so. What was stopped for the
+        one that was meant is loaded again at once with this one. Replicas that serve from it need no successors: those
+        end."""
 
-        async def body(tx: Tx) -> list[str]:
-            found = await read_jobs(tx, "WHERE stops_first_on = $1 AND stops_first_backend = $2", node_id, backend)
-            for model in sorted({job.model for job in found}):
+        async def body(tx: Tx) -> Restoring:
+            found = await _find_changed(tx, node_id, backend, digest)
+            for model in sorted(found.models):
                 await lock_model(tx, model)
                 await clear_setbacks(tx, model, node_id=node_id)
-            await tx.execute_many(f"{_TRY_NOW} WHERE id = $1 AND owner = ''", [(job.id,) for job in found])
-            return [job.id for job in found]
+            found = await _find_changed(tx, node_id, backend, digest)  # one may have become ready until then
+            await _end_successors(tx, found.unneeded)
+            again = list(found.again)
+            await tx.execute_many(f"{_TRY_NOW} WHERE id = $1 AND owner = ''", [(job.id,) for job in again])
+            lost = [one for one in found.stopped if one.replica_id not in {job.replaces for job in again}]
+            again += await _load_lost(tx, lost, digest, ids)
+            return Restoring(jobs=tuple(job.id for job in again), ended=len(found.unneeded))
 
         return await self._database.write(body)
 
@@ -191,6 +199,73 @@ class LoadJobStore:
             await clear_unsatisfiable(tx)
 
         await self._database.write(body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changed:
+    stopped: Sequence[StoppedFirst]
+    again: Sequence[LoadJob]
+    """For which a replica was stopped."""
+    unneeded: Sequence[LoadJob]
+    """That take the places of replicas which may stay."""
+
+    @property
+    def models(self) -> set[str]:
+        return {one.model for one in self.stopped} | {job.model for job in (*self.again, *self.unneeded)}
+
+
+async def _find_changed(tx: Tx, node_id: str, backend: str, digest: str) -> _Changed:
+    serving = await read_replicas(
+        tx,
+        "WHERE node_id = $1 AND backend = $2 AND backend_digest = $3 AND state = 'ready'",
+        node_id,
+        backend,
+        digest,
+    )
+    revisions = {row.id: row.revision for row in serving}
+    ids = in_list(revisions)
+    successors = await read_jobs(tx, f"WHERE replaces IN ({places(len(ids))})", *ids) if ids else []
+    stopping = await read_jobs(tx, "WHERE stops_first_on = $1 AND stops_first_backend = $2", node_id, backend)
+    # Another revision is an edit, whatever the version of the backend.
+    unneeded = [job for job in successors if job.replaces is not None and job.revision == revisions[job.replaces]]
+    return _Changed(
+        stopped=await read_stopped(tx, node_id, backend),
+        again=[job for job in stopping if job.id not in {one.id for one in unneeded}],
+        unneeded=unneeded,
+    )
+
+
+async def _end_successors(tx: Tx, jobs: Sequence[LoadJob]) -> None:
+    """Whoever works on one finds itself fenced, and stops what it began."""
+    places_taken = [job.replica_id for job in jobs if job.replica_id is not None]
+    if places_taken:
+        await set_states(tx, places_taken, ReplicaState.STOPPING, "the version it was to serve from was taken back")
+        await bump_version(tx, ROUTES)
+    await tx.execute_many("DELETE FROM load_jobs WHERE id = $1", [(job.id,) for job in jobs])
+
+
+async def _load_lost(tx: Tx, lost: Sequence[StoppedFirst], digest: str, ids: Ids) -> list[LoadJob]:
+    """The loads for which these were stopped are gone: others bring them back, where nothing else serves instead."""
+    models = await read_stopped_models(tx, lost)
+    made = []
+    for one in lost:
+        model = await find_model(tx, one.model)
+        if model is None or is_served_again(one, models[one.model], digest=digest):
+            await tx.execute("DELETE FROM stopped_first WHERE replica_id = $1", one.replica_id)
+            continue
+        jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", one.model)}
+        if any(job.active and job.replaces is None for job in jobs.values()):
+            continue  # it is being brought back already
+        add = Add(why="it was stopped for a version that was taken back", replaces=one.replica_id)
+        job = await put_job(tx, one.model, model.revision, add, jobs, ids)
+        await tx.execute(
+            "UPDATE load_jobs SET stops_first_on = $2, stops_first_backend = $3 WHERE id = $1",
+            job.id,
+            one.node_id,
+            one.backend,
+        )
+        made.append(job)
+    return made
 
 
 async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int, LoadJob], ids: Ids) -> LoadJob:

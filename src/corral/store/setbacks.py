@@ -1,7 +1,7 @@
 """Which machines failed a load, and until when they are left alone with it."""
 
 from corral.core.setbacks import FORGOTTEN_AFTER_MS, Setback, rest_s
-from corral.store.database import Database, Tx
+from corral.store.database import Database, Row, Tx
 from corral.store.load_job_rows import LoadJob
 
 
@@ -20,19 +20,20 @@ class SetbackStore:
                 revision,
                 FORGOTTEN_AFTER_MS,
             )
-            return {
-                row["node_id"]: Setback(
-                    failures=row["failures"],
-                    error=row["error"],
-                    failed_at_ms=row["failed_at"],
-                    until_ms=row["until_at"],
-                    digest=row["digest"],
-                    rests=bool(row["rests"]),
-                )
-                for row in rows
-            }
+            return {row["node_id"]: read_setback_row(row) for row in rows}
 
         return await self._database.read(body)
+
+
+def read_setback_row(row: Row) -> Setback:
+    return Setback(
+        failures=row["failures"],
+        error=row["error"],
+        failed_at_ms=row["failed_at"],
+        until_ms=row["until_at"],
+        digest=row["digest"],
+        rests=bool(row["rests"]),
+    )
 
 
 async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest: str) -> None:

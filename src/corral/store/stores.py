@@ -25,6 +25,7 @@ from corral.store.replicas import ReplicaStore
 from corral.store.scheduling import SchedulingStore
 from corral.store.setbacks import SetbackStore
 from corral.store.staged_files import StagedFileStore
+from corral.store.switches import SwitchStore
 from corral.store.usage import UsageStore
 from corral.store.version_holds import VersionHoldStore
 from corral.system import Ids, SystemIds
@@ -57,5 +58,6 @@ class Stores:
         self.scheduling = SchedulingStore(database)
         self.setbacks = SetbackStore(database)
         self.staged_files = StagedFileStore(database)
+        self.switches = SwitchStore(database)
         self.usage = UsageStore(database)
         self.version_holds = VersionHoldStore(database)

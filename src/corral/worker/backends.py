@@ -5,8 +5,9 @@ installed is kept in memory, so that a process that runs already is found withou
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -55,6 +56,8 @@ class Backends:
         """`read_system` blocks, and tells which backends came with the machine. `tidy` asks for the disk to be given
         back."""
         self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
+        self._changes: Counter[str] = Counter()
+        """By operation: deletes and rollbacks under way."""
         self._reader, self._changed, self._tidy, self._read_system = reader, changed, tidy, read_system
         self._table: dict[str, InstalledBackend] = {}
         self._locks = NamedLocks()
@@ -182,6 +185,10 @@ class Backends:
 
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
         """A switch of the pointer. What runs goes on until it is told otherwise."""
+        with self._changing(request.op_id):
+            return await self._roll_back(request)
+
+    async def _roll_back(self, request: RollbackRequest) -> InstalledVersion:
         await self._ledger.accept(plain_name(request.backend), request.generation)
         async with self.held(request.build or request.backend):
             await self._ledger.accept(plain_name(request.backend), request.generation)
@@ -198,6 +205,10 @@ class Backends:
     async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
         """Deleting what is not there is done already."""
         extras = request.corral or CommandExtras()
+        with self._changing(extras.op_id):
+            await self._delete(request, extras, stopped)
+
+    async def _delete(self, request: DeleteRequest, extras: CommandExtras, stopped: Stopped) -> None:
         ordered = plain_name(request.backend)
         await self._ledger.accept(ordered, extras.generation)
         for name in dict.fromkeys((extras.build or request.backend, request.backend)):
@@ -231,6 +242,20 @@ class Backends:
 
     def cancel(self, *, op_id: str, backend: str, keep: bool = False) -> int:
         return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "", keep=keep)
+
+    def count_changes(self, op_id: str) -> int:
+        """Deletes and rollbacks of the operation that are being carried out."""
+        return self._changes[op_id] if op_id else 0
+
+    @contextmanager
+    def _changing(self, op_id: str) -> Iterator[None]:
+        self._changes[op_id] += 1
+        try:
+            yield
+        finally:
+            self._changes[op_id] -= 1
+            if not self._changes[op_id]:
+                del self._changes[op_id]
 
     def held(self, backend: str) -> AbstractAsyncContextManager[None]:
         """Nobody else changes the backend meanwhile: a start chooses its version and launches it."""

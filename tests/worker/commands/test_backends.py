@@ -19,7 +19,7 @@ from harness.nats import Nats
 from harness.oci_registry import OciRegistry, Trickle
 from harness.programs import call
 from harness.registrar import NODE
-from harness.waiting import wait_until
+from harness.waiting import wait_until, wait_until_async
 from harness.yardstick import Yardstick
 
 pytestmark = pytest.mark.registry
@@ -259,6 +259,25 @@ async def test_a_delete_stops_what_uses_the_backend_and_is_done_when_there_is_no
         assert not (worker.data_dir / "backends" / "demo").exists()
         again = await frontend.ask("backend.delete", backend="other")
         assert (again["success"], again["reports_stopped_processes"]) == (True, True)
+
+
+async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker: FleetWorker, tmp_path: Path) -> None:
+    """Its process hangs, and has to be killed first: until then the delete is under way."""
+    source = write_localai_backend(tmp_path / "source")
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", backend="demo", uri=f"file://{source}"))["success"]
+        assert (await frontend.ask("backend.install", backend="demo", model_id="m"))["success"]
+        os.kill((await frontend.processes())["m#0"]["pid"], signal.SIGSTOP)
+        deleting = asyncio.create_task(frontend.ask("backend.delete", backend="demo", corral={"op_id": "op-7"}))
+
+        async def is_told() -> bool:
+            return bool((await frontend.ask("corral.cancel", op_id="op-7")).get("going_on") == 1)
+
+        await wait_until_async(is_told, what="the delete is under way")
+        assert (await frontend.ask("corral.cancel", op_id="op-8")) == {"cancelled": 0}
+        assert (await deleting)["success"]
+        assert (await frontend.ask("corral.cancel", op_id="op-7")) == {"cancelled": 0}
+        assert not (worker.data_dir / "backends" / "demo").exists()
 
 
 async def test_directories_made_by_localai_are_listed_and_started(worker: FleetWorker) -> None:

@@ -101,7 +101,7 @@ async def cancel(bench: Workbench, message: BusMessage) -> bytes:
     cancelled = bench.backends.cancel(op_id=request.op_id, backend=request.backend, keep=request.keep)
     if request.op_id:
         cancelled += bench.models.jobs.cancel(op_id=request.op_id, keep=request.keep)
-    return encode(CancelReply(cancelled=cancelled))
+    return encode(CancelReply(cancelled=cancelled, going_on=bench.backends.count_changes(request.op_id)))
 
 
 def cancel_failed(error: CorralError) -> bytes:
