@@ -184,6 +184,32 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(
     assert chat.process.wait(60) == 0
 
 
+def test_a_held_ctrl_c_stops_the_answer_and_not_the_program(
+    upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
+) -> None:
+    chat = terminals(upstream.url, "tiny")
+    chat.expect("> ")
+    for turn in (1, 2):
+        chat.type("hang\n")
+        wait_until(lambda: upstream.open, what="the question to arrive", within_s=10)
+        for _ in range(100):
+            chat.interrupt()
+        chat.expect("(stopped)", times=turn)
+        upstream.released.set()
+        wait_until(lambda: not upstream.open, what="the server to be done with it", within_s=10)
+        upstream.released.clear()
+    prompts = chat.output.count("> ")
+    chat.type("again\n")
+    chat.expect("you said again")
+    chat.expect("> ", times=prompts + 1)
+    hints = chat.output.count("Ctrl-D or /exit ends the conversation")
+    chat.interrupt()
+    chat.expect("Ctrl-D or /exit ends the conversation", times=hints + 1)
+    assert "Traceback" not in chat.output
+    chat.type("\x04")
+    assert chat.process.wait(60) == 0
+
+
 def test_without_any_model_the_demo_model_is_offered(
     upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
 ) -> None:

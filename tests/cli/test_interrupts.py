@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -62,26 +63,101 @@ def interrupt_twice(process: int, gap_s: float) -> None:
         return
 
 
+def interrupt_without_pause(process: "subprocess.Popen[bytes]") -> None:
+    """As a held key does, only faster: whatever handles one is met by another."""
+    give_up_s = time.monotonic() + 120
+    while process.poll() is None:
+        assert time.monotonic() < give_up_s, "it does not end"
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.0002)
+
+
+def start(*arguments: str, out: Path, url: str) -> "subprocess.Popen[bytes]":
+    with out.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "corral", *arguments],
+            stdout=file, stderr=subprocess.STDOUT, env=clean_environment(CORRAL_URL=url, CORRAL_API_KEY="k"),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("gap_s", GAPS_S)
 def test_a_command_that_watches_ends_quietly(url: str, gap_s: float, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with out.open("wb") as file:
-        watching = subprocess.Popen(
-            [sys.executable, "-m", "corral", "ops", "watch", ID],
-            stdout=file, stderr=subprocess.STDOUT, env=clean_environment(CORRAL_URL=url, CORRAL_API_KEY="k"),
-        )  # fmt: skip
+    watching = start("ops", "watch", ID, out=out, url=url)
     wait_until(lambda: "one" in out.read_text(), what="it watches")
     interrupt_twice(watching.pid, gap_s)
     assert watching.wait(timeout=30) == 130
-    assert "Traceback" not in out.read_text()
-    assert "KeyboardInterrupt" not in out.read_text()
+    assert_quiet(out.read_text())
+
+
+def assert_quiet(output: str) -> None:
+    assert "Traceback" not in output
+    assert "KeyboardInterrupt" not in output
+    assert "Exception ignored" not in output
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_a_command_that_is_interrupted_without_pause_ends_quietly_and_says_its_last_words(
+    url: str, turn: int, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    watching = start("ops", "watch", ID, out=out, url=url)
+    wait_until(lambda: "one" in out.read_text(), what="it watches")
+    interrupt_without_pause(watching)
+    assert watching.returncode == 130
+    assert out.read_text().count("The operation goes on.") == 1
+    assert_quiet(out.read_text())
+
+
+def test_a_pull_that_is_interrupted_without_pause_ends_quietly_and_says_what_is_kept(url: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = ("--data-dir", str(tmp_path / "data"), "--trust", place, "--plain-http", place)
+        pulling = start("artifacts", *options, "pull", f"{place}/some/image:latest", out=out, url=url)
+        connection, _ = silent.accept()
+        with connection:
+            connection.settimeout(60)
+            connection.recv(1)
+            interrupt_without_pause(pulling)
+    assert (pulling.returncode, out.read_text().count("what was fetched is kept")) == (130, 1), out.read_text()
+    assert_quiet(out.read_text())
+
+
+INTERRUPTED_AT_EVERY_LINE = """
+import os, signal, sys
+from corral.cli import main as cli
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def trace(frame, event, value):
+    if event == "line" and frame.f_code.co_filename == cli.__file__:
+        interrupt()
+    return trace
+
+def run():
+    sys.settrace(trace)
+    sys._getframe(1).f_trace = trace
+    sys._getframe(2).f_trace = trace
+    interrupt()
+    return 0
+
+cli._run = run
+cli.main()
+"""
+
+
+def test_an_interrupt_at_any_line_that_handles_the_first_changes_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_AT_EVERY_LINE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (130, "")
 
 
 def test_up_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     up = Up(tmp_path)
     up.wait_ready()
-    for _ in range(5):
-        interrupt_twice(up.program.pid, 0.05)
-    assert up.program.process.wait(timeout=60) == 0
+    interrupt_without_pause(up.program.process)
+    assert up.program.process.returncode == 0
     assert "Traceback" not in up.program.output()
     assert up.processes() == []

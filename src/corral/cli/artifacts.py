@@ -1,7 +1,6 @@
 """`corral artifacts`: fetch, look at and tidy artifacts on this machine, without a fleet. For preparing machines that
 have no network, and for finding out why an install fails."""
 
-import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -52,6 +51,8 @@ from corral.settings.reading import load_settings
 from corral.settings.roles import WorkerSettings
 from corral.settings.values import check_hosts
 from corral.system import SystemClock, SystemIds
+from corral.system.interrupts import EXIT_INTERRUPTED
+from corral.system.run import run_interruptible
 from corral.telemetry.logs import configure_logs
 from corral.worker.fetching import artifact_settings
 
@@ -210,13 +211,14 @@ def _run(settings: ArtifactSettings, work: Callable[[Artifacts], Awaitable[Resul
             return await work(artifacts)
 
     try:
-        return asyncio.run(main())
+        return run_interruptible(main)
     except CorralError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"{error.filename or settings.data_dir}: {error.strerror or error}.") from error
     except KeyboardInterrupt:
-        raise click.ClickException("Interrupted; what was fetched is kept and the next pull continues.") from None
+        click.echo("Interrupted; what was fetched is kept and the next pull continues.", err=True)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
 def _show(as_json: bool, value: Any, lines: list[str]) -> None:

@@ -15,6 +15,7 @@ from corral.cli.loading import loading_line
 from corral.cli.program import command
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.system import Clock, SystemClock
+from corral.system.interrupts import EXIT_INTERRUPTED, hear_next_interrupt
 
 DEMO_MODEL = "smollm2"
 LEAVE = ("/exit", "/quit", "/bye")
@@ -121,7 +122,7 @@ class Chat:
                 }
             )
         if answered.stopped:
-            raise click.exceptions.Exit(130)
+            raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
     def converse(self) -> None:
         self._check_there()
@@ -129,17 +130,11 @@ class Chat:
         _prepare_line_editing()
         while True:
             try:
-                question = input("> ")
+                while self._turn():
+                    pass
+                return
             except KeyboardInterrupt:
                 click.echo("\nCtrl-D or /exit ends the conversation.", err=True)
-                continue
-            except EOFError:
-                click.echo("", err=True)
-                return
-            if question.strip() in LEAVE:
-                return
-            if question.strip():
-                self._turn(question)
 
     def _check_there(self) -> None:
         """Before somebody writes a long question to nobody. Not every server lists its models."""
@@ -163,12 +158,22 @@ class Chat:
                 return NotFound(f"there is no model {self.model!r} here yet, but a gallery has it: {install}")
         return refused
 
-    def _turn(self, question: str) -> None:
-        """An error is told, and the conversation goes on as if that had not been asked."""
+    def _turn(self) -> bool:
+        """Whether the conversation goes on. It does after an error, as if that had not been asked."""
+        hear_next_interrupt()
         try:
-            self._ask(question)
+            question = input("> ")
+        except EOFError:
+            click.echo("", err=True)
+            return False
+        if question.strip() in LEAVE:
+            return False
+        try:
+            if question.strip():
+                self._ask(question)
         except CorralError as error:
             click.echo(f"corral: {clean(str(error))}", err=True)
+        return True
 
     def _ask(self, question: str) -> Answered:
         asked: list[Message] = [*self.messages, {"role": "user", "content": question}]

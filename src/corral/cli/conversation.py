@@ -1,6 +1,5 @@
 """One question to `/v1/chat/completions` and its answer, token by token."""
 
-import asyncio
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from corral.cli.client import Api
 from corral.cli.program import command
 from corral.core.errors import CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.system import Clock
+from corral.system.clock import pause
 from corral.system.http_json import Unreachable, error_of
 from corral.system.http_stream import EventStream
 
@@ -108,7 +108,7 @@ def ask_when_loaded(
                 raise NotLoaded(f"{loading} (waited for {within_s:.0f} s; it goes on without you)") from loading
             on_loading(loading)
             try:
-                asyncio.run(asyncio.sleep(pause_s))
+                pause(pause_s)
             except KeyboardInterrupt:
                 return Answered(stopped=True)
 

@@ -1,6 +1,5 @@
 """`corral doctor`: what stands in the way on this machine, and what to do about it."""
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from corral.system.children import find_program
 from corral.system.http_json import read_server_time
 from corral.system.listen import can_connect, is_port_free
 from corral.system.port_owner import find_port_owner
+from corral.system.run import run_interruptible
 
 LOW_DISK_BYTES = 5 << 30
 SKEW_TOLERATED_S = 5.0
@@ -225,7 +225,7 @@ def _check_store(status: dict[str, Any] | None, settings: FrontendSettings, dire
     url = settings.store or f"sqlite://{database}"
 
     def look() -> str:
-        return asyncio.run(_open_store(url))
+        return run_interruptible(lambda: _open_store(url))
 
     return _guard("store", "check that it runs and that the setting `store` is right", look)
 

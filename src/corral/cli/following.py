@@ -17,7 +17,7 @@ from corral.system import Clock, SystemClock
 from corral.system.clock import pause
 from corral.system.http_events import EventStream, ServerEvent
 from corral.system.http_json import Unreachable
-from corral.system.interrupts import EXIT_INTERRUPTED, ignore_interrupts
+from corral.system.interrupts import EXIT_INTERRUPTED
 
 ASK_EVERY_S = 5.0
 """A stream that tells nothing is checked this often against the store's word."""
@@ -175,7 +175,6 @@ def _leaving_it_running(operation_id: str, *, as_json: bool) -> Iterator[Display
         display = open_display(as_json=as_json)
         yield display
     except KeyboardInterrupt:
-        ignore_interrupts()
         display.close()
         click.echo(f"\nThe operation goes on. {how_to_follow(operation_id)}", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None

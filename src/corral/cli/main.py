@@ -16,7 +16,7 @@ from corral import __version__
 from corral.cli.program import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.system.http_json import Declined
-from corral.system.interrupts import EXIT_INTERRUPTED, ignore_interrupts
+from corral.system.interrupts import EXIT_INTERRUPTED, hear_interrupts, ignore_interrupts
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("corral.cli.up", "up_command"),
@@ -114,13 +114,20 @@ def _first_of_ours(error: BaseException) -> CorralError | None:
 
 
 def main() -> None:
+    sys.exit(_run_quietly())
+
+
+def _run_quietly() -> int:
+    """However often and whenever Ctrl-C is pressed, it ends with an exit code and without a traceback."""
     try:
-        code = _run()
+        hear_interrupts()
+        try:
+            return _run()
+        finally:
+            ignore_interrupts()
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    finally:
         ignore_interrupts()
-    sys.exit(code)
+        return EXIT_INTERRUPTED
 
 
 def _run() -> int:

@@ -1,6 +1,5 @@
 """`corral worker`: run the worker of this machine."""
 
-import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -52,10 +51,11 @@ def stop_backends_command(context: click.Context, data_dir: str | None, config: 
     flags = {"data_dir": data_dir or before.get("data_dir"), "config": config or before.get("config")}
     settings = read_settings(WorkerSettings, flags)
     from corral.system import SystemDisk
+    from corral.system.run import run_interruptible
 
     if not SystemDisk().list(settings.data_dir):
         raise InvalidInput(f"{settings.data_dir} is no directory of a worker; name the worker's with --data-dir")
-    click.echo(asyncio.run(_stop_backends(settings.data_dir)))
+    click.echo(run_interruptible(lambda: _stop_backends(settings.data_dir)))
 
 
 async def _stop_backends(data_dir: Path) -> str:

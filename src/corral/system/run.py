@@ -1,21 +1,26 @@
-"""Runs a role's main until it ends or a signal asks it to."""
+"""Runs a role's main, or a command's, until it ends or a signal asks it to."""
 
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
 
 import structlog
 
 from corral.system.ending import end_tasks
-from corral.system.interrupts import ignore_interrupts
+from corral.system.interrupts import MergingHandler, ignore_interrupts
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
-    """SIGINT and SIGTERM cancel `main`, whose `finally` blocks are the orderly stop. A second one changes nothing, also
-    while the interpreter itself ends."""
+    """SIGINT and SIGTERM cancel `main`, whose `finally` blocks are the orderly stop. A second one changes nothing; a
+    second SIGINT also while the interpreter itself ends."""
     asyncio.run(_run(main)) if sys.platform == "win32" else _run_uvloop(main)
 
 
@@ -41,8 +46,12 @@ async def _run(main: Callable[[], Awaitable[None]]) -> None:
             work.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ask, number.name)
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(ask, signal.Signals(number).name)
+
+    # Not the loop's own handlers: while it takes those off again, SIGINT raises for a moment.
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         await work
     except asyncio.CancelledError:
@@ -51,6 +60,50 @@ async def _run(main: Callable[[], Awaitable[None]]) -> None:
     finally:
         # What a library left behind must not keep the process from ending.
         await end_tasks(asyncio.all_tasks() - {asyncio.current_task()})
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
         if asked:
-            loop.remove_signal_handler(signal.SIGINT)
             ignore_interrupts()
+        else:
+            signal.signal(signal.SIGINT, before[signal.SIGINT])
+
+
+def run_interruptible(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """`asyncio.run` for a command. The first interrupt cancels `main`, whose `finally` blocks run undisturbed."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return asyncio.run(main())
+    cancel: Callable[[], object] | None = None
+    was_interrupted = False
+
+    def interrupt() -> None:
+        nonlocal was_interrupted
+        if was_interrupted:
+            raise KeyboardInterrupt  # it is stuck
+        was_interrupted = True
+        if cancel is not None:
+            cancel()
+
+    async def run() -> T:
+        nonlocal cancel
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancel = partial(loop.call_soon_threadsafe, task.cancel)
+        if was_interrupted:
+            raise asyncio.CancelledError
+        try:
+            return await main()
+        finally:
+            cancel = None
+
+    before = signal.signal(signal.SIGINT, MergingHandler(interrupt))
+    try:
+        result = asyncio.run(run())
+    except asyncio.CancelledError:
+        if not was_interrupted:
+            raise
+    else:
+        if not was_interrupted:
+            return result
+    finally:
+        if not was_interrupted:
+            signal.signal(signal.SIGINT, before)
+    raise KeyboardInterrupt
