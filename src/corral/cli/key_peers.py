@@ -1,7 +1,7 @@
 """Which keys are in force, among frontends: whoever lost the store asks those that still read it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import KeysInForce, KeysQuestion, decode, encode
@@ -29,14 +29,17 @@ class KeyPeers:
         question = encode(KeysQuestion(frontend=self._me))
         return decode(await self._bus.request(KEYS_IN_FORCE, question, within_s=ASK_WITHIN_S), KeysInForce)
 
-    async def serve(self, tell: Callable[[], KeysInForce]) -> None:
+    async def serve(self, tell: Callable[[], Awaitable[KeysInForce]]) -> None:
         async def answer(message: BusMessage) -> bytes | None:
             if decode(message.data, KeysQuestion).frontend == self._me:
                 return None
-            told = tell()
-            if not told.from_store:
-                await asyncio.sleep(KNOWS_NOTHING_AFTER_S)
-                told = tell()
+            later = asyncio.ensure_future(asyncio.sleep(KNOWS_NOTHING_AFTER_S))
+            try:
+                told = await tell()
+                if not told.from_store:
+                    await later
+            finally:
+                later.cancel()
             return encode(told)
 
         await self._bus.serve(KEYS_IN_FORCE, answer, concurrency=8)

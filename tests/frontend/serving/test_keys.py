@@ -14,6 +14,7 @@ from corral.frontend.guesses import Guesses
 from corral.frontend.serving.keys import StoredKeys, lane_key
 from corral.store.access import ApiKey, Scope, hash_secret
 from corral.system import SystemClock
+from harness.waiting import until
 from sim.loop import run_virtually
 
 SECRET = "corral-secret"
@@ -188,11 +189,107 @@ def test_several_frontends_serve_on_while_the_store_is_away_for_all_of_them() ->
     assert run_virtually(1, the_store_is_away_for_all()) == (True, False)
 
 
-async def test_what_others_are_told_is_only_what_the_store_said_lately() -> None:
+async def test_what_others_are_told_is_what_the_store_says_now() -> None:
     store, clock = Store(), SystemClock()
     keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
-    assert keys.tell() == KeysInForce(from_store=False)
+    told = await keys.tell()
+    assert told == KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})
+    assert SECRET not in str(told)
+    assert hash_secret(SECRET) not in str(told)
+    store.is_away = True
+    assert await keys.tell() == KeysInForce(from_store=False)
+
+
+class Asking:
+    """Puts the question to one other frontend."""
+
+    connected = True
+
+    def __init__(self, other: StoredKeys) -> None:
+        self._other = other
+
+    async def are_there(self) -> bool:
+        return True
+
+    async def ask(self) -> KeysInForce:
+        return await self._other.tell()
+
+
+async def test_a_key_that_the_other_frontend_has_not_read_yet_does_not_count_as_revoked() -> None:
+    clock = SystemClock()
+    theirs, ours = Store(), Store()
+    other = StoredKeys(theirs, Gate(theirs, Guesses(clock), clock=clock, auth=True), auth=True)
+    await other.refresh()
+    keys = StoredKeys(ours, Gate(ours, Guesses(clock), clock=clock, auth=True), auth=True, peers=Asking(other))
+    ours.ring[hash_secret(OTHER_SECRET)] = theirs.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
     await keys.refresh()
-    assert keys.tell() == KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})
-    assert SECRET not in str(keys.tell())
-    assert hash_secret(SECRET) not in str(keys.tell())
+    ours.is_away = True
+    following = asyncio.ensure_future(keys.follow())
+    await asyncio.sleep(0.1)
+    assert keys.find(OTHER_HEADER) is not None
+    del theirs.ring[hash_secret(OTHER_SECRET)]
+    keys.poke()
+    await until(lambda: keys.find(OTHER_HEADER) is None, "the revoked key is gone")
+    assert keys.find(HEADER) is not None
+    following.cancel()
+
+
+class SlowStore(Store):
+    """Answers with what was in force when it was asked, when it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[asyncio.Event] = []
+
+    async def read_ring(self) -> Mapping[str, ApiKey]:
+        ring = dict(self.ring)
+        self.answers.append(asyncio.Event())
+        await self.answers[-1].wait()
+        return ring
+
+
+async def test_a_read_that_began_earlier_and_ends_later_does_not_undo_a_newer_one() -> None:
+    store, clock = SlowStore(), SystemClock()
+    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    early = asyncio.ensure_future(keys.refresh())
+    await until(lambda: len(store.answers) == 1, "the first read has begun")
+    store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    late = asyncio.ensure_future(keys.refresh())
+    await until(lambda: len(store.answers) == 2, "the second read has begun")
+    store.answers[1].set()
+    await late
+    assert keys.find(OTHER_HEADER) is not None
+    store.answers[0].set()
+    await early
+    assert keys.find(OTHER_HEADER) is not None
+
+
+async def test_an_answer_of_another_frontend_does_not_undo_a_newer_read() -> None:
+    neighbour, store, clock = HeldNeighbour(), Store(), SystemClock()
+    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True, peers=neighbour)
+    store.is_away = True
+    following = asyncio.ensure_future(keys.follow())
+    await neighbour.asked.wait()
+    store.is_away = False
+    store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    await keys.refresh()
+    neighbour.answers.set()
+    await asyncio.sleep(0)
+    await until(lambda: neighbour.has_answered, "the answer has come")
+    assert keys.find(OTHER_HEADER) is not None
+    following.cancel()
+
+
+class HeldNeighbour(Neighbour):
+    """Knows one key, and answers when it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+        self.has_answered = False
+
+    async def ask(self) -> KeysInForce:
+        self.asked.set()
+        await self.answers.wait()
+        self.has_answered = True
+        return KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})

@@ -19,8 +19,6 @@ log = structlog.get_logger()
 
 REFRESH_EVERY_S = 1.5
 REFRESH_WITHIN_S = 2.0
-FRESH_S = 4.0
-"""What the store said within this time is told to other frontends as its word."""
 UNCONFIRMED_S = 45.0
 """How long keys stay good while neither the store nor another frontend can say whether they are in force."""
 # How long keys stay good while the store is away for every frontend. Nothing can be revoked there meanwhile, and what
@@ -118,6 +116,9 @@ class StoredKeys:
         """Whole headers that were found good since the last refresh."""
         self._fresh_until_s = 0.0
         self._changes = 0
+        self._reads_begun = 0
+        self._newest_read = 0
+        """The number of the read that memory is from."""
         gate.listen(self._take)
         self._loop = asyncio.get_running_loop()
 
@@ -156,12 +157,17 @@ class StoredKeys:
         return known
 
     async def refresh(self) -> None:
+        self._reads_begun += 1
+        number = self._reads_begun
         try:
             async with asyncio.timeout(REFRESH_WITHIN_S):
                 keys = await self._read_ring()
-                self._had_peers = await self._peers.are_there()
+                had_peers = await self._peers.are_there()
         except TimeoutError:
             raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
+        if number < self._newest_read:
+            return  # another one began later and was done sooner: what it read is newer
+        self._newest_read, self._had_peers = number, had_peers
         self._keep({key_hash: lane_key(key) for key_hash, key in keys.items()})
         self._confirm(known=True)
 
@@ -177,19 +183,25 @@ class StoredKeys:
         """Some key changed, on this frontend or another."""
         self._poked.set()
 
-    def tell(self) -> KeysInForce:
-        """What another frontend is told that has lost the store."""
-        if self._read_s is None or self._loop.time() - self._read_s > FRESH_S:
+    async def tell(self) -> KeysInForce:
+        """What another frontend is told that has lost the store. It is read now: memory may be older than what who
+        asks has read itself, and a key made between the two would seem revoked."""
+        try:
+            await self.refresh()
+        except CorralError:
             return KeysInForce(from_store=False)
         return KeysInForce(from_store=True, keys={key_id: key.mark for key_id, key in self._by_id.items()})
 
     async def _ask_peers(self) -> None:
+        newest = self._newest_read
         try:
             told = await self._peers.ask()
         except CorralError:
             if self._peers.connected and not self._had_peers:
                 self._confirm(known=False)  # nobody else is there who could have revoked one
             return
+        if self._newest_read != newest:
+            return  # the store was read meanwhile, maybe after who answered had read it
         if told.from_store:
             self._keep({h: key for h, key in self._ring.items() if key.id is None or told.keys.get(key.id) == key.mark})
         self._confirm(known=told.from_store)
