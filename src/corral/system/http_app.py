@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from corral.system.http_clients import Clients, Connected
+from corral.system.http_clients import Clients, Connected, end_answers
 from corral.system.http_limits import HttpLimits
 
 TakeBack = Callable[[asyncio.Transport, bytes], None]
@@ -259,6 +259,7 @@ class AppConnection(HttpToolsProtocol):
             b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%b" % (status, status.phrase.encode(), len(content), content)
         )
+        end_answers(self.transport)
 
     # Deadlines
 

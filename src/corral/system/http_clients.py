@@ -80,7 +80,10 @@ class _Line:
     def find_idle(self) -> Connected | None:
         for clients in (self.unknown, self.known):
             for client in list(islice(clients, LOOKS_MOST)):
-                if client.endpoint.is_idle() and not client.transport.is_closing():
+                may_go = (
+                    clients is self.known or not client.is_known
+                )  # who became known since the last tick is here yet
+                if may_go and client.endpoint.is_idle() and not client.transport.is_closing():
                     return client
                 del clients[client]
                 clients[client] = None
@@ -195,3 +198,10 @@ def note_known(scope: MutableMapping[str, Any]) -> None:
     client = scope.get("state", {}).get("client")
     if client is not None:
         client.is_known = True
+
+
+def end_answers(transport: asyncio.Transport) -> None:
+    """The client reads the end of its answer at once and can stop sending. What still comes is to be read, or the
+    operating system resets the connection and the answer may be lost."""
+    if transport.can_write_eof():
+        transport.write_eof()

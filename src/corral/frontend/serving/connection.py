@@ -17,7 +17,7 @@ from corral.frontend.serving.excuses import crashed
 from corral.frontend.serving.notes import Note
 from corral.frontend.serving.request_head import RequestHead
 from corral.frontend.serving.targets import Target
-from corral.system.http_clients import Connected
+from corral.system.http_clients import Connected, end_answers
 from corral.system.http_server import AsgiSide
 
 if TYPE_CHECKING:
@@ -494,6 +494,7 @@ class LaneConnection(asyncio.Protocol):
             return
         self._lane.meters.refusals.child(str(refusal.status), refusal.code or "").value += 1
         self._transport.write(simple_answer(refusal.status, refusal.headers(), refusal.body(), close=True))
+        end_answers(self._transport)
         self._forget_body()
         self.parts.clear()
         self._waiting.clear()
