@@ -250,7 +250,8 @@ async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(
     await reserve_instead(stores, again, served["a"])
     await fail_start(stores, again, "its weights cannot be fetched", digest="")
     await rest(stores, "tiny")
-    await asyncio.sleep(1.5)
+    failed = "the new version is tried again, as that failed: it failed everywhere"
+    await wait_until_async(lambda: words.has(failed), what="that was looked at, too")
     assert not switching.done(), "nor does what fails before the start"
     switching.cancel()
 

@@ -207,11 +207,13 @@ class Asking:
 
     def __init__(self, other: StoredKeys) -> None:
         self._other = other
+        self.asks = 0
 
     async def are_there(self) -> bool:
         return True
 
     async def ask(self) -> KeysInForce:
+        self.asks += 1
         return await self._other.tell()
 
 
@@ -220,12 +222,13 @@ async def test_a_key_that_the_other_frontend_has_not_read_yet_does_not_count_as_
     theirs, ours = Store(), Store()
     other = StoredKeys(theirs, Gate(theirs, Guesses(clock), clock=clock, auth=True), auth=True)
     await other.refresh()
-    keys = StoredKeys(ours, Gate(ours, Guesses(clock), clock=clock, auth=True), auth=True, peers=Asking(other))
+    asking = Asking(other)
+    keys = StoredKeys(ours, Gate(ours, Guesses(clock), clock=clock, auth=True), auth=True, peers=asking)
     ours.ring[hash_secret(OTHER_SECRET)] = theirs.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
     await keys.refresh()
     ours.is_away = True
     following = asyncio.ensure_future(keys.follow())
-    await asyncio.sleep(0.1)
+    await until(lambda: asking.asks == 2, "the first answer was taken")
     assert keys.find(OTHER_HEADER) is not None
     del theirs.ring[hash_secret(OTHER_SECRET)]
     keys.poke()
