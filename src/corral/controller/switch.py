@@ -18,7 +18,7 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL, CANCEL, MODEL_STOP, node_subject
-from corral.core.errors import Conflict, CorralError, OutcomeUnknown, TimedOut
+from corral.core.errors import Conflict, CorralError, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.nodes import NodeId
 from corral.core.rollout import ReplicaChange
 
@@ -27,6 +27,9 @@ log = structlog.get_logger()
 START_WITHIN_S = 120.0
 STOP_WITHIN_S = 30.0
 CALL_OFF_WITHIN_S = 2.0
+PASSING = frozenset({Unavailable.code, OutcomeUnknown.code, TimedOut.code, "cancelled"})
+"""Failures that say nothing of a version: among others, its process was stopped while it started. Another frontend that
+tries it for the same order does that, where one of the two has lost its claim and has not heard of it."""
 
 
 class VersionFailed(Conflict):
@@ -105,8 +108,12 @@ class TrialStart:
             await self._call_off(node_id, model)
             raise
         await self._stop(node_id, model, answer.address, within_s=STOP_WITHIN_S)
-        if not answer.success:
-            raise VersionFailed(answer.error or "the worker gave no reason")
+        if answer.success:
+            return
+        reason = answer.error or "the worker gave no reason"
+        if answer.code in PASSING:
+            raise Unavailable(f"the new version could not be tried: {reason}")
+        raise VersionFailed(reason)
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return None

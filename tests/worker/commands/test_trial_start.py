@@ -1,0 +1,60 @@
+"""The trial start of a new version on a real worker: what speaks against the version, and what does not."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from corral.controller.switch import TrialStart, VersionFailed
+from corral.core.errors import Unavailable
+from corral.core.nodes import NodeId
+from corral.core.observed import ObservedProcess
+from corral.core.rollout import ReplicaChange
+from harness.fleet_worker import Commander, FleetWorker
+from harness.localai_backend import write_localai_backend
+from harness.registrar import NODE
+from harness.waiting import wait_until_async
+
+
+async def install(frontend: Commander, source: Path) -> list[ReplicaChange]:
+    """Of what a process of another version would be changed to."""
+    installed = await frontend.ask("backend.install", backend="demo", uri=f"file://{source}")
+    assert installed["success"], installed
+    [backend] = (await frontend.ask("corral.report.now"))["backends"]
+    old = ObservedProcess(
+        process_key="m#0", model="m", replica=0, backend="demo", digest="sha256:old", state="ready",
+        protocol="localai-grpc",
+    )  # fmt: skip
+    return [ReplicaChange(process=old, digest=backend["digest"])]
+
+
+async def try_start(frontend: Commander, changes: list[ReplicaChange]) -> None:
+    digest = changes[0].digest
+    await TrialStart(frontend.bus).switch(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
+
+
+async def test_a_trial_that_another_frontend_stops_says_nothing_of_the_version(
+    worker: FleetWorker, tmp_path: Path
+) -> None:
+    """Two frontends try one version for one order where the first lost its claim and has not heard of that."""
+    source = write_localai_backend(tmp_path / "source")
+    (source / "run.sh").write_text("#!/bin/sh\nsleep 600\n")
+    async with worker.frontend() as frontend:
+        trial = asyncio.ensure_future(try_start(frontend, await install(frontend, source)))
+
+        async def is_starting() -> bool:
+            return bool((await frontend.ask("corral.report.now"))["processes"])
+
+        await wait_until_async(is_starting, what="the new version is being started")
+        stopped = await frontend.ask("model.stop", process_key="trial-o#0", model_name="trial-o")
+        assert stopped["terminated"], stopped
+        with pytest.raises(Unavailable, match="stopped while it started"):
+            await asyncio.wait_for(trial, 30)
+
+
+async def test_a_version_that_does_not_start_fails_its_trial(worker: FleetWorker, tmp_path: Path) -> None:
+    source = write_localai_backend(tmp_path / "source")
+    (source / "run.sh").write_text("#!/bin/sh\necho the engine is on fire >&2\nexit 3\n")
+    async with worker.frontend() as frontend:
+        with pytest.raises(VersionFailed, match="the engine is on fire"):
+            await try_start(frontend, await install(frontend, source))
