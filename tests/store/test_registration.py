@@ -440,3 +440,23 @@ async def test_who_becomes_a_node_by_approval_is_new_from_then_on(stores: Stores
     replaced = await stores.nodes.replace_identity(node.id, claimed.claim.id, actor="ann")
     assert (back.presence, replaced.presence) == (Presence.JOINING, Presence.JOINING)
     assert replaced.presence_since == replaced.changed_at > back.presence_since
+
+
+async def test_a_node_that_is_offline_stays_so_while_its_process_only_renews_its_credential(
+    stores: Stores, rig: Rig
+) -> None:
+    """As a worker does that has lost its way to the bus. It is healthy again when it is heard on both paths."""
+    node = await join(stores, M)
+    await vanish(stores, rig, node)
+    assert (await register(stores, M)).status is NodeStatus.OFFLINE
+    await beat(stores, M, node)
+    await judge(stores, node.id)
+    assert (await stores.nodes.read_one(node.id)).status is NodeStatus.HEALTHY
+
+
+async def test_a_node_that_waits_for_approval_and_was_away_is_there_again_when_it_registers(
+    stores: Stores, rig: Rig
+) -> None:
+    node = await register(stores, M)
+    await vanish(stores, rig, node)
+    assert (await register(stores, M)).presence is Presence.JOINING

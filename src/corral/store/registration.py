@@ -197,6 +197,8 @@ class RegistrationStore:
     async def _take_back(self, tx: Tx, claim: NodeClaim, decision: Return) -> Registered:
         node, new_process = decision.node, decision.event is PresenceEvent.RESTARTED
         presence = next_presence(node.presence, decision.event)
+        if presence is Presence.GONE and not decision.approved:
+            presence = Presence.JOINING  # nothing else can be proven of it before it is approved
         after = replace(
             node,
             name=claim.name,

@@ -215,7 +215,7 @@ class NodeRoutes:
             )
         # A worker that has just registered cannot have been seen on the bus yet. LocalAI's workers know two answers
         # only, "pending" and anything else; what was observed is what `/api/nodes` shows.
-        joining = node.approved and node.presence is Presence.JOINING
+        joining = node.approved and node.presence in (Presence.JOINING, Presence.GONE)
         return RegisterReply(
             id=node.id,
             name=node.name,
