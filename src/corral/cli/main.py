@@ -16,7 +16,7 @@ from corral import __version__
 from corral.cli.program import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.system.http_json import Declined
-from corral.system.interrupts import EXIT_INTERRUPTED, ignore_interrupts
+from corral.system.interrupts import EXIT_INTERRUPTED, hear_interrupts, ignore_interrupts
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("corral.cli.up", "up_command"),
@@ -115,6 +115,7 @@ def _first_of_ours(error: BaseException) -> CorralError | None:
 
 def main() -> None:
     try:
+        hear_interrupts()
         code = _run()
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED

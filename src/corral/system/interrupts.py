@@ -1,8 +1,14 @@
-"""Ctrl-C pressed again while a program is ending already."""
+"""Ctrl-C: raised as KeyboardInterrupt while a program runs, and not heard again while it is ending."""
 
 import signal
 
 EXIT_INTERRUPTED = 130
+
+
+def hear_interrupts() -> None:
+    """Unless whoever started the program had it ignore them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ignore_interrupts() -> None:
