@@ -129,7 +129,13 @@ class Installer:
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
             self.joined_by(request.peers) as installer,
         ):
-            return installer._from_first_that_works(request, cancel, meter, force=force)
+            try:
+                return installer._from_first_that_works(request, cancel, meter, force=force)
+            except FileNotFoundError as error:
+                raise DiskFault(
+                    f"{error.filename} is not there any more: something removed it, or the directory it was in, while"
+                    f" {request.name} was being installed. Restore the data directory and start the worker again."
+                ) from error
 
     @contextmanager
     def joined_by(self, peers: tuple[Peer, ...]) -> Iterator["Installer"]:

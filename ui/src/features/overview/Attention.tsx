@@ -11,7 +11,7 @@ import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
 import { Approve, Item, MOST_LISTED, Rest, Retry, TryAgain } from "./AttentionParts";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits } from "./concerns";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits, upgradableBackends } from "./concerns";
 
 /** What a person should look at, each with what can be done about it. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
@@ -39,7 +39,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
   const edits = pendingEdits(asked["model list"].data ?? []);
   const drifting = driftingPlaces(asked.backends.data ?? [], givenUp);
-  const upgradable = Object.keys(asked.upgrades.data ?? {});
+  const upgradable = upgradableBackends(asked.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
   const isCalm = !isBusGone && [unread, pending, claimed, away, givenUp, failing, models, edits, drifting, upgradable].every((found) => found.length === 0);
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { DriftCause, FleetBackend, FleetPlace, Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits } from "./concerns";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits, upgradableBackends } from "./concerns";
 
 const node = (node_id: string, status: string) => ({ node_id, status }) as OperationNode;
 const operation = (jobID: string, fields: Partial<Operation>) => ({ jobID, state: "running", error: "", nodes: [], ...fields }) as Operation;
@@ -80,6 +80,11 @@ test("a model with fewer replicas than wanted is told, mildly while it is being 
     text: "m cannot be as wanted",
     detail: "One node only.",
   });
+});
+
+test("what was rolled back everywhere is no upgrade to make", () => {
+  const drift = (...rolled: boolean[]) => ({ node_drift: rolled.map((rolled_back) => ({ rolled_back })) });
+  expect(upgradableBackends({ held: drift(true), partly: drift(true, false), newer: drift(false) })).toEqual(["partly", "newer"]);
 });
 
 test("tells an edit that could not be loaded, not one that is being loaded", () => {

@@ -65,6 +65,11 @@ export function driftingPlaces(backends: readonly FleetBackend[], givenUp: reado
   );
 }
 
+/** Not those that were rolled back everywhere: somebody decided against what is newer. */
+export function upgradableBackends(upgrades: Readonly<Record<string, { node_drift: readonly { rolled_back: boolean }[] }>>): string[] {
+  return Object.entries(upgrades).flatMap(([name, { node_drift }]) => (node_drift.some(({ rolled_back }) => !rolled_back) ? [name] : []));
+}
+
 export interface ModelConcern {
   model: string;
   tone: Tone;
