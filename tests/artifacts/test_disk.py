@@ -106,6 +106,15 @@ def test_a_read_only_filesystem_is_a_typed_fault(registry: FakeRegistry, cramped
     assert [backend.name for backend in cramped.versions.list()] == ["demo"]
 
 
+def test_a_data_directory_that_is_removed_meanwhile_is_a_typed_fault(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    uri = registry.push(Image([files_layer({"run.sh": RUN})]))
+    shutil.rmtree(installer.settings.data_dir)
+    with pytest.raises(DiskFault, match=r"is not there any more.*Restore the data directory"):
+        install(installer, uri)
+
+
 def test_blobs_that_are_unpacked_already_make_room(registry: FakeRegistry, cramped: Installer) -> None:
     first = Image([files_layer({"run.sh": RUN, "a": os.urandom(1_600_000)})])
     second = Image([files_layer({"run.sh": RUN, "b": os.urandom(1_400_000)})])

@@ -59,6 +59,18 @@ def test_installing_the_same_again_fetches_nothing(registry: FakeRegistry, insta
     assert len(after) == len(before) + 1  # the config alone, which says what platform it is for
 
 
+def test_the_same_bytes_under_another_version_and_address_are_known_as_that(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    """Else an upgrade that brings nothing new would be offered for ever."""
+    first = install(installer, registry.push(demo()), version="1.0")
+    moved = registry.push(demo(), tag="moved")
+    second = install(installer, moved, version="2.0")
+    assert second.path == first.path
+    assert (second.metadata.version, second.metadata.uri) == ("2.0", moved)
+    assert install(installer, moved).metadata.version == "2.0", "who tells none means the same"
+
+
 def test_an_upgrade_moves_only_the_changed_layer_and_shares_the_rest(
     registry: FakeRegistry, installer: Installer
 ) -> None:

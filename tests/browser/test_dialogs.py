@@ -69,6 +69,8 @@ def test_a_refused_edit_on_a_phone_says_why_and_can_still_be_saved(open_page, fu
     field.fill(CONFIG + "context_sizee: 9\n")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("alert")).to_contain_text("context_sizee (did you mean context_size?)")
+    for name in ("Cancel", "Save"):  # the text above them grew, and nobody has scrolled
+        expect(dialog.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
     check_dialog(page)
     check_with_axe(page, within="[role=dialog]")
     dialog.get_by_label("Save it also with fields or a backend that Corral does not know").check()

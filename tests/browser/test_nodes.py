@@ -214,3 +214,7 @@ def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_what_to_do(open
     panel = page.get_by_role("complementary", name="Node details")
     conflict = corral.admin.nodes()["home"]["conflict"]
     expect(panel.get_by_role("alert")).to_contain_text(conflict["message"], ignore_case=True)
+    page.get_by_role("link", name="Overview").first.click()
+    attention = page.get_by_role("listitem").filter(has_text="Another machine claims to be home")
+    expect(attention).to_contain_text(conflict["message"], ignore_case=True)
+    expect(attention.get_by_role("link", name="Decide")).to_be_visible()

@@ -154,6 +154,21 @@ def test_an_interrupt_at_any_line_that_handles_the_first_changes_nothing() -> No
     assert (done.returncode, done.stdout + done.stderr) == (130, "")
 
 
+@pytest.mark.parametrize("after_s", [0.06, 0.1, 0.15, 0.2, 0.3])
+def test_a_command_that_has_only_begun_ends_quietly(url: str, after_s: float, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        starting = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "corral", "ops", "watch", ID],
+            stdout=file, stderr=subprocess.STDOUT, env=clean_environment(CORRAL_URL=url, CORRAL_API_KEY="k"),
+        )  # fmt: skip
+    wait_until(lambda: " signal" in out.read_text() or None, what="our first line is reached")
+    time.sleep(after_s)  # this is the person's finger, not a wait for something
+    interrupt_twice(starting.pid, 0.01)
+    assert starting.wait(timeout=30) in (130, -signal.SIGINT)
+    assert "Traceback" not in out.read_text()
+
+
 def test_up_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     up = Up(tmp_path)
     up.wait_ready()

@@ -153,3 +153,13 @@ def test_status_of_an_approved_node(presence: Presence, draining: bool, status: 
 def test_renewing_a_credential_does_not_bring_back_a_node_that_is_gone() -> None:
     """A worker that cannot reach the bus renews every few seconds, over the path that works."""
     assert next_presence(Presence.GONE, PresenceEvent.REGISTERED) is Presence.GONE
+
+
+def test_a_node_that_has_just_fallen_silent_is_not_said_to_send_heartbeats() -> None:
+    """A worker that was killed is missed on the bus long before its last heartbeat is old."""
+    just = classify_evidence(evidence(silence=20, failures=2), Limits())
+    later = classify_evidence(evidence(silence=9, failures=2, not_live=31), Limits())
+    assert just is not None
+    assert later is not None
+    assert "heartbeats arrive" not in just.reason
+    assert later.reason.startswith("heartbeats arrive, but it does not answer on the message bus")

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.engine import installed_engine
 from harness.fleet import OperationFleet
 from harness.hostile_traffic import withstand
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
+from harness.tiny_model import Shelf, tiny_weights
 
 pytestmark = pytest.mark.registry
 
@@ -22,11 +24,21 @@ def fleet(tmp_path: Path, nats: Nats) -> Iterator[OperationFleet]:
     registry.stop()
 
 
-def test_hostile_traffic_harms_nobody_else(fleet: OperationFleet) -> None:
-    witness = withstand(fleet, for_s=12, idle=2000, nodes=3)
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    running = Shelf(tiny_weights(tmp_path).read_bytes())
+    yield running
+    running.close()
+
+
+def test_hostile_traffic_harms_nobody_else(
+    fleet: OperationFleet, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    engine = installed_engine(tmp_path_factory)
+    witness = withstand(fleet, engine, shelf, for_s=12, idle=2000, per_s=50, nodes=3)
     assert not witness.failures, witness.told() + str(witness.failures[:5])
     assert not witness.unhealthy, witness.told()
-    assert witness.requests > 12 * 100, witness.told()
+    assert witness.calls.sent == 12 * 50, witness.told()
     assert witness.reports_sent > 50, witness.told()
     assert witness.grown_mb < 100, witness.told()
     log = fleet.frontends["a"].output()

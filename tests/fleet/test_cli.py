@@ -137,6 +137,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     told = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
     assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == told
     assert choice[-1] == f"corral: 'echo' fits {len(told)} operations; give the id of yours, or its beginning"
+    assert shell.run("ops", "show", "Echo", code=1).splitlines()[:-1] == choice[:-1], "in whatever case it was typed"
 
     history = shell.run("ops", "history")
     for verb in ("install", "upgrade", "rollback", "delete"):

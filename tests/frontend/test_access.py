@@ -55,7 +55,9 @@ def test_a_refusal_is_of_the_same_kind_everywhere(frontend: Any) -> None:
 
 
 def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
-    assert call("GET", f"{frontend.url}/api/nodes", key="corral-wrong").status == 401
+    wrong = call("GET", f"{frontend.url}/api/nodes", key="corral-wrong")
+    assert (wrong.status, "not known" in wrong.message) == (401, True)
+    assert "is needed" in call("GET", f"{frontend.url}/api/nodes").message
     made = frontend.admin.call("POST", "/api/keys", body={"name": "short-lived", "scope": "admin"}).json()
     other = Admin(frontend.url, made["key"])
     assert other.call("GET", "/api/nodes").status == 200
@@ -63,6 +65,15 @@ def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
     assert revoked.status == 200
     assert revoked.json()["revoked_at"] >= made["created_at"]
     assert other.call("GET", "/api/nodes").status == 401
+
+
+def test_a_body_that_is_not_sent_as_json_is_told_so(frontend: Any) -> None:
+    """As curl sends one whose user forgot the header."""
+    sent = b'{"name": "x", "scope": "user"}'
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = frontend.admin.call("POST", "/api/keys", raw=sent, headers=form)
+    assert (answer.status, "Content-Type: application/json" in answer.message) == (400, True), answer.body
+    assert "Content-Type" not in frontend.admin.call("POST", "/api/keys", raw=b"[]").message
 
 
 def test_a_key_revoked_here_serves_no_request_from_the_answer_on(frontend: Any) -> None:
@@ -102,7 +113,8 @@ def test_a_browser_session_needs_the_client_header_to_change_anything(frontend: 
     meant = call("POST", f"{frontend.url}/api/keys", body=body, headers={**jar, "X-Corral-Client": "ui"})
     assert meant.status == 201
     assert call("DELETE", f"{frontend.url}/api/session", headers=jar).status == 204
-    assert call("GET", f"{frontend.url}/api/nodes", headers=jar).status == 401
+    ended = call("GET", f"{frontend.url}/api/nodes", headers=jar)
+    assert (ended.status, "sign in again" in ended.message) == (401, True)
 
 
 def test_whether_somebody_is_signed_in_may_be_asked_and_a_dead_session_is_forgotten(frontend: Any) -> None:

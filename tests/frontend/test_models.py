@@ -132,6 +132,11 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
         ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
         ("name: four\nbackend: llama-cppp\n", "there is no backend 'llama-cppp': no node has it and no gallery offers"),
         ("name: four\nbackend: llama-cppp\n", "did you mean llama-cpp"),
+        ("name: four\nbackend: llama-cpp\noptions: [paralel:4]\n", "paralel (did you mean parallel?)"),
+        (
+            "name: four\nbackend: llama-cpp\noptions: [use_jinja:true, thread:4]\n",
+            "effect: thread (did you mean threads",
+        ),
         (
             "name: four\nbackend: llama-cpp\ncontext_sizee: 9\n",
             "unknown field: context_sizee (did you mean context_size?)",

@@ -55,7 +55,12 @@ def test_a_wiped_worker_waits_until_an_administrator_says_that_it_replaces_the_o
         short = claim["id"][:8]
         wait_until(lambda: f"nodes approve phoenix --claim {short}" in second.output(), what="the worker says it")
         assert short in cli(frontend, "nodes", "list", "--json").stdout
-        assert f"nodes approve phoenix --claim {short}" in cli(frontend, "nodes", "show", "phoenix").stdout
+        shown = cli(frontend, "nodes", "show", "phoenix").stdout
+        made_at = claim["made_at"][:19].replace("T", " ")
+        for told in (f"nodes approve phoenix --claim {short}", f"nodes reject phoenix --claim {short}", made_at):
+            assert told in shown
+        assert claim["http_address"] in shown
+        assert "Another machine claims to be phoenix" in cli(frontend, "status").stdout
         plain = cli(frontend, "nodes", "approve", "phoenix")
         assert (plain.returncode, short in plain.stderr, "--claim" in plain.stderr) == (2, True, True)
         approved = cli(frontend, "nodes", "approve", "phoenix", "--claim", short)

@@ -20,10 +20,14 @@ def installed_engine(factory: pytest.TempPathFactory) -> Path:
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "whole").exists():
-            done = run_cli("artifacts", "pull", "llama-cpp", environment=clean_environment(CORRAL_DATA_DIR=str(home)))
-            assert done.returncode == 0, done.stdout + done.stderr
+            pull_engine(home)
             (home / "whole").touch()
     return home
+
+
+def pull_engine(home: Path) -> None:
+    done = run_cli("artifacts", "pull", "llama-cpp", environment=clean_environment(CORRAL_DATA_DIR=str(home)))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def give_engine(home: Path, data: Path) -> None:

@@ -152,7 +152,9 @@ def serve(link: socket.socket) -> None:
                 _reap(children)
                 continue
             request, fds, _, _ = socket.recv_fds(link, REQUEST_MOST, 4)
-            if not request:
+            if not request:  # the tests' process has ended, perhaps by force
+                for pid in children:
+                    os.kill(pid, signal.SIGKILL)
                 sys.exit()
             pid = os.fork()
             if pid == 0:

@@ -165,6 +165,19 @@ async def test_a_rejected_claim_is_refused_when_it_is_made_again(stores: Stores,
     assert isinstance(await try_register(stores, OTHER), Claimed), "a day later it may ask again"
 
 
+async def test_a_machine_that_tried_before_it_could_claim_is_warned_of_once(stores: Stores, rig: Rig) -> None:
+    """While the node was there, it was refused; what was noted then goes when the claim says it, and is not left over
+    when the claim is rejected."""
+    node = await join(stores, M)
+    assert isinstance(await try_register(stores, OTHER), Refuse)
+    assert (await stores.nodes.read_one(node.id)).conflict_message is not None
+    await vanish(stores, rig, node)
+    claimed = await claim_name(stores, OTHER)
+    assert (await stores.nodes.read_one(node.id)).conflict_message is None
+    await stores.nodes.reject_claim(node.id, claimed.claim.id, actor="ann")
+    assert (await stores.nodes.read_one(node.id)).conflict_message is None
+
+
 async def test_claims_on_a_name_are_bounded(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
     await vanish(stores, rig, node)

@@ -129,7 +129,13 @@ class Installer:
             held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
             self.joined_by(request.peers) as installer,
         ):
-            return installer._from_first_that_works(request, cancel, meter, force=force)
+            try:
+                return installer._from_first_that_works(request, cancel, meter, force=force)
+            except FileNotFoundError as error:
+                raise DiskFault(
+                    f"{error.filename} is not there any more: something removed it, or the directory it was in, while"
+                    f" {request.name} was being installed. Restore the data directory and start the worker again."
+                ) from error
 
     @contextmanager
     def joined_by(self, peers: tuple[Peer, ...]) -> Iterator["Installer"]:
@@ -201,7 +207,7 @@ class Installer:
         if present is None:
             version = self._switch_to_new(self._build(request, uri, resolved, cancel, meter, started_s))
         else:
-            self._describe_again(request, resolved, present)
+            self._describe_again(request, uri, resolved, present)
             version = self.versions.switch(request.name, digest)
         if not self.settings.keep_blobs:
             self._drop_blobs(resolved)
@@ -425,10 +431,16 @@ class Installer:
             signatures=request.signatures,
         )
 
-    def _describe_again(self, request: BackendRequest, resolved: ResolvedArtifact, present: InstalledVersion) -> None:
-        """The bytes are here already; what the gallery says about starting or vouching for them may have changed."""
+    def _describe_again(
+        self, request: BackendRequest, uri: str, resolved: ResolvedArtifact, present: InstalledVersion
+    ) -> None:
+        """The bytes are here already. What the gallery says of them may have changed: their version, where they are,
+        how to start them, or who vouches for them."""
         changed = msgspec.structs.replace(
             present.metadata,
+            gallery_url=request.gallery_url or present.metadata.gallery_url,
+            version=request.version or resolved.version or present.metadata.version,
+            uri=uri,
             manifest=request.manifest or present.metadata.manifest,
             alias=request.alias or present.metadata.alias,
             signatures=request.signatures or present.metadata.signatures,

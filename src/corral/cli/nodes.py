@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from corral.cli.client import Api, clean, client_command, print_json, print_table
+from corral.cli.client import Api, clean, client_command, print_json, print_table, show_time
 from corral.cli.program import command
 from corral.core.durations import format_age
 from corral.core.errors import InvalidInput
@@ -153,8 +153,12 @@ def _note(node: dict[str, Any]) -> str:
 def _claim(name: str, claim: dict[str, Any]) -> str:
     kind = "a LocalAI worker" if claim["localai"] else "a machine with another key"
     claim_id = claim["id"][:8]
-    how = command(f"nodes approve {name} --claim {claim_id}")
-    return f"{claim_id}: {kind} at {claim['address']}; `{how}` if it replaces this one"
+    how, how_not = (command(f"nodes {verb} {name} --claim {claim_id}") for verb in ("approve", "reject"))
+    return (
+        f"{claim_id}: {kind} at {claim['address']} ({claim['http_address'] or 'it serves no files'}), since"
+        f" {show_time(claim['made_at'])} UTC, last asked {show_time(claim['seen_at'])} UTC; `{how}` if it replaces this"
+        f" one, `{how_not}` if it does not"
+    )
 
 
 def _isolation(found: dict[str, Any]) -> str:

@@ -33,10 +33,11 @@ def find_operation(api: Api, wanted: str) -> str:
     """By its `jobID`, the beginning of one, or what it is about (`id` in JSON) where that names one operation."""
     if JOB_ID.fullmatch(wanted):
         return str(api.call("GET", "api", "operations", wanted)["jobID"])
+    given = wanted.lower()
     for path in (("api", "operations"), ("api", "operations", "history")):
         rows = api.call("GET", *path)["operations"]
-        named = {row["jobID"]: row for row in rows if wanted in (row["id"], row["name"])}
-        found = named or {row["jobID"]: row for row in rows if row["jobID"].startswith(wanted)}
+        named = {row["jobID"]: row for row in rows if given in (row["id"].lower(), row["name"].lower())}
+        found = named or {row["jobID"]: row for row in rows if row["jobID"].startswith(given)}
         if len(found) > 1:
             _show_choice(list(found.values()))
             raise Conflict(f"{wanted!r} fits {len(found)} operations; give the id of yours, or its beginning")

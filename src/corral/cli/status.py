@@ -61,6 +61,8 @@ def status_command(api: Api) -> None:
         click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: {command('ops list')}")
     if models.held_up:
         click.echo(f"\nWhy a model does not run as wanted: {command(f'why model {clean(models.held_up[0])}')}")
+    for name in map(clean, status.get("claimed", ())):
+        click.echo(f"\nAnother machine claims to be {name} and waits for an answer: {command(f'nodes show {name}')}")
     if counts.get("pending"):
         click.echo(f"\nMachines wait for approval: {command('nodes list')}, then {command('nodes approve NAME')}")
 

@@ -22,7 +22,7 @@ def usage_command(api: Api, days: int, by: tuple[str, ...]) -> None:
         print_json(rows)
         return
     if not rows:
-        click.echo(f"No request was answered in the last {days} days.")
+        click.echo(f"No request is counted for the last {days} days. One is counted a few seconds after its answer.")
         return
     print_table(
         [*(name.upper() for name in chosen), "REQUESTS", "TOKENS IN", "TOKENS OUT"],

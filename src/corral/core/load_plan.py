@@ -5,6 +5,7 @@ import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from corral.core.config_fields import numbers, text, whole
 from corral.core.errors import InvalidInput
@@ -13,6 +14,9 @@ from corral.core.model_config import ConfigFile, ModelConfig, is_model_path
 # One conversation must not keep all others waiting; the memory of four contexts is what that costs.
 DEFAULT_SLOTS = 4
 LAST_PART_MOST_BYTES = 200
+SLOT_OPTIONS = ("parallel", "slots")
+"""Names of one option that every engine has; the first that is set counts."""
+MISTYPED_CUTOFF = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +200,8 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     """`found`: absolute paths on the node by the configuration's names. What is not found there is a name that the
     engine knows itself."""
     given = _options(config)
-    slots = _positive(given.pop("parallel", "")) or _positive(given.pop("slots", "")) or DEFAULT_SLOTS
+    asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
+    slots = next(filter(None, asked), DEFAULT_SLOTS)
     for name, file in (
         ("mmproj", config.mmproj),
         ("draft_model", config.draft_model),
@@ -240,6 +245,15 @@ def _adapters(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
         scales = [*([common] if config.lora_adapter else []), *own]
         given["lora_scales"] = ",".join(str(one) for one in (*scales, *(common for _ in files))[: len(files)])
     return given
+
+
+def find_mistyped_options(config: ModelConfig, before: ModelConfig, taken: Iterable[str]) -> dict[str, str]:
+    """Options that were added, that the engine does not take, and that look like one it does: by name, what was
+    meant. Others may have been written for another engine."""
+    known = sorted({*taken, *SLOT_OPTIONS})
+    added = [name for name in _options(config) if name not in known and name not in _options(before)]
+    near = {name: get_close_matches(name, known, n=1, cutoff=MISTYPED_CUTOFF) for name in added}
+    return {name: found[0] for name, found in near.items() if found}
 
 
 def _options(config: ModelConfig) -> dict[str, str]:

@@ -149,10 +149,12 @@ def _one_path_silent(reason: str, evidence: Evidence, *, lost: bool) -> Verdict:
 
 def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> Verdict | None:
     if bus_late:
-        reason = "heartbeats arrive, but it does not answer on the message bus; check its way to the bus"
-        # Two lost round trips, or one order that nobody took, make it suspect: its silence has only begun then.
-        lost = min(evidence.not_live_s, evidence.listened_s) >= limits.offline_after_s
-        return _one_path_silent(reason, evidence, lost=lost)
+        # Two lost round trips, or one order that nobody took, make it suspect: its silence has only begun then, and
+        # the last heartbeat may be older than it. Whether more arrive is known after the limit for heartbeats.
+        silent_s = min(evidence.not_live_s, evidence.listened_s)
+        beats = "heartbeats arrive, but " if silent_s >= limits.suspect_after_s else ""
+        reason = f"{beats}it does not answer on the message bus; check its worker, and its way to the bus"
+        return _one_path_silent(reason, evidence, lost=silent_s >= limits.offline_after_s)
     if evidence.bus_answered and evidence.bus_failures == 0:
         return Verdict(PresenceEvent.PROVEN, "")
     return None

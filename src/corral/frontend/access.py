@@ -146,7 +146,7 @@ class Gate:
         self.check_page(headers)
         principal = await self.identify(headers, cookies, address)
         if principal is None:
-            raise Unauthenticated("an API key is needed: send `Authorization: Bearer <key>`")
+            raise Unauthenticated(_why_unknown(headers, cookies))
         if access is Access.ADMIN and principal.scope is not Scope.ADMIN:
             raise Forbidden(f"the key {principal.name!r} has the scope {principal.scope}; this needs an admin key")
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
@@ -209,3 +209,11 @@ class Gate:
 
     async def _read_credentials(self) -> dict[str, Mapping[str, ApiKey]]:
         return {KEY: await self._store.read_ring(), SESSION: await self._store.read_sessions()}
+
+
+def _why_unknown(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
+    if headers.get("authorization"):
+        return "this API key is not known here, or was revoked"
+    if SESSION_COOKIE in cookies:
+        return "this browser session has ended; sign in again"
+    return "an API key is needed: send `Authorization: Bearer <key>`"

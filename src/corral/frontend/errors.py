@@ -58,10 +58,19 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems = []
     for problem in error.errors():
+        if isinstance(error.body, bytes) and problem["loc"] == ("body",):
+            problems.append(_not_as_json(request))
+            continue
         where = ".".join(str(part) for part in problem["loc"] if part != "body")
         what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=str(problem["msg"]))
         problems.append(f"{where}: {what}" if where and problem["type"] != "json_invalid" else what)
     return corral_error_response(request.url.path, errors.InvalidInput("; ".join(problems)))
+
+
+def _not_as_json(request: Request) -> str:
+    """A body of another type was not read as JSON, whatever is in it."""
+    sent = request.headers.get("content-type") or "none"
+    return f"the body must be a JSON object, sent with `Content-Type: application/json` (it came with {sent})"
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:

@@ -6,7 +6,7 @@ from corral.artifacts import Catalogue
 from corral.artifacts.errors import NotInstalled
 from corral.core.config_fields import refuse_unknown
 from corral.core.errors import InvalidInput
-from corral.core.load_plan import backend_of, plan_engine
+from corral.core.load_plan import backend_of, find_mistyped_options, plan_engine
 from corral.core.model_config import ModelConfig
 from corral.core.model_options import StagedModel, model_options
 from corral.core.observed import find_backend
@@ -46,6 +46,7 @@ class ConfigChecks:
         model_options(config, StagedModel(), backend=backend)
         if config.backend and config.backend != before.backend:
             await self._check_backend(backend)
+        await self._check_options(config, before, backend)
 
     async def _check_backend(self, name: str) -> None:
         installed = [backend for found in (await self._observed.read_backends()).values() for backend in found]
@@ -67,6 +68,21 @@ class ConfigChecks:
                 ]
             )
         )
+
+    async def _check_options(self, config: ModelConfig, before: ModelConfig, backend: str) -> None:
+        """Of engines whose gallery entry says which options they take; the others are asked with all of them."""
+        try:
+            entry = (await self._galleries.backends()).find(backend)
+        except NotInstalled:
+            return
+        manifest = entry.corral.manifest if entry.corral is not None else None
+        mistyped = find_mistyped_options(config, before, manifest.options) if manifest is not None else {}
+        if mistyped:
+            told = ", ".join(f"{name[:80]} (did you mean {near}?)" for name, near in mistyped.items())
+            raise InvalidInput(
+                f"the backend {backend!r} does not take these options, which would have no effect: {told}. Correct"
+                " them, or save the configuration with --force (`force` in the API)"
+            )
 
     async def _is_offered(self, name: str) -> bool:
         try:

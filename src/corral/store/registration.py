@@ -130,10 +130,14 @@ class RegistrationStore:
 
     async def _claim(self, tx: Tx, node: Node, claim: NodeClaim, new_id: str) -> Claimed | Refuse:
         """The node itself is untouched, and nobody but an administrator changes that."""
+        before = node
         claims = add_claim(node.claims, claim, new_id=new_id, now_ms=await store_now_ms(tx))
         made = find_claim(claims, claim)
         is_new = find_claim(node.claims, claim) is None
-        await update_node(tx, node, replace(node, claims=claims))
+        if node.conflict_message == _conflict_with(claim):
+            # The claim says the same and more; rejected, it must not leave a warning behind.
+            node = replace(node, conflict_message=None, conflict_at=None)
+        await update_node(tx, before, replace(node, claims=claims))
         if made is None:
             return Refuse(
                 "name_taken",
@@ -152,7 +156,7 @@ class RegistrationStore:
         return Claimed(node, made)
 
     async def _record_conflict(self, tx: Tx, holder: Node, claim: NodeClaim) -> None:
-        message = f"a second machine at {claim.http_address or claim.address or 'an unknown address'} tried to register"
+        message = _conflict_with(claim)
         now = await store_now_ms(tx)
         await update_node(tx, holder, replace(holder, conflict_message=message, conflict_at=now))
         if holder.conflict_message != message:
@@ -330,6 +334,10 @@ async def _note_conditions(tx: Tx, beats: Sequence[Beat], known: Mapping[NodeId,
 
 def _kinds(conditions: Sequence[Condition]) -> set[str]:
     return {condition.kind for condition in conditions}
+
+
+def _conflict_with(claim: NodeClaim) -> str:
+    return f"a second machine at {claim.http_address or claim.address or 'an unknown address'} tried to register"
 
 
 async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:

@@ -35,7 +35,7 @@ def _raise() -> None:
 
 def hear_interrupts() -> None:
     """The first raises `KeyboardInterrupt`, once. A program that was started to ignore Ctrl-C goes on ignoring it."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.default_int_handler):
         signal.signal(signal.SIGINT, MergingHandler(_raise))
 
 

@@ -3051,6 +3051,11 @@ export interface components {
             nodes: {
                 [key: string]: number;
             };
+            /**
+             * Claimed
+             * @description Nodes whose name another machine claims; a person has to decide.
+             */
+            claimed: string[];
         };
         /** StoreStatus */
         StoreStatus: {

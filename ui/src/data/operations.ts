@@ -3,6 +3,7 @@ import { api } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type { ListEvent, Operation, OperationNode } from "@/api/types";
 import { createBatchListener, createReadAgain } from "./lists";
+import type { Held } from "./nodes";
 
 export interface SeenOperation extends Operation {
   received_at_ms: number;
@@ -134,3 +135,17 @@ export const useRetry = () => useOperationChange(({ id, nodeId }: { id: string; 
 export const useCancel = () => useOperationChange((id: string) => api.cancelOperation(id));
 export const useDismiss = () => useOperationChange((id: string) => api.dismissOperation(id));
 export const useClearHistory = () => useOperationChange(() => api.clearHistory());
+
+/** Names of the nodes that all that is left of an operation waits for; none while something else is left. */
+export function awaited(operation: Pick<Operation, "state" | "nodes">, held: ReadonlyMap<string, Held>): string[] {
+  if (operation.state !== "running") return [];
+  const open = operation.nodes.filter(({ status, next_attempt_at }) => status === "queued" || status === "downloading" || status === "running_on_worker" || next_attempt_at !== null);
+  return open.every(({ node_id, status }) => held.has(node_id) && status !== "downloading") ? open.map(({ node_name }) => node_name) : [];
+}
+
+const MOST_NAMED = 2;
+
+export function named(names: readonly string[]): string {
+  const rest = names.length - MOST_NAMED;
+  return rest > 0 ? `${names.slice(0, MOST_NAMED).join(", ")} and ${rest} more` : names.join(" and ");
+}

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from corral import __version__
 from corral.core.errors import CorralError
@@ -18,6 +18,7 @@ from corral.frontend.join_tokens import JoinTokens
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import is_loopback_host, redact_url
 from corral.store.frontends import FRONTEND_LIVE_WITHIN_S
+from corral.store.nodes import open_claims
 from corral.store.stores import Stores
 
 
@@ -72,6 +73,7 @@ class StatusView(BaseModel):
     store: StoreStatus
     bus: BusStatus
     nodes: dict[NodeState, int]
+    claimed: Annotated[list[str], Field(description="Nodes whose name another machine claims; a person has to decide.")]
 
 
 class JoinCommand(BaseModel):
@@ -85,7 +87,8 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
 
     @router.get("/api/status")
     async def show_status() -> StatusView:
-        counts = Counter(node.state for node in await stores.nodes.read_all())
+        nodes = await stores.nodes.read_all()
+        counts = Counter(node.state for node in nodes)
         live = await stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
         return StatusView(
             version=__version__,
@@ -99,6 +102,7 @@ def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) 
             ),
             bus=BusStatus(url=redact_url(me.settings.bus), connected=me.bus.connected, problem=me.bus.last_problem),
             nodes={state: counts[state] for state in NodeState},
+            claimed=sorted(node.name for node in nodes if open_claims(node)),
         )
 
     @router.get("/api/join-command")

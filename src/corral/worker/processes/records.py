@@ -91,7 +91,11 @@ class RecordDirectory:
     def remove(self) -> None:
         """The record goes first: what is left of the directory then tells the next start that nothing is wanted."""
         (self.path / "record.json").unlink(missing_ok=True)
-        shutil.rmtree(self.path)
+        try:
+            shutil.rmtree(self.path)
+        except FileNotFoundError:
+            if self.path.exists():
+                raise
 
 
 @dataclass(frozen=True, slots=True)

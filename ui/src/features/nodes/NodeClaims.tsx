@@ -27,11 +27,11 @@ export function NodeClaims({ node }: { node: Node }) {
           <div>
             <strong>Another machine claims to be {node.name}.</strong>
             <p>
-              {claim.localai ? "A LocalAI worker" : "A machine with another key"} registered from {claim.address}. It waits; {node.name} goes
-              on as it is.
+              {claim.localai ? "A LocalAI worker" : "A machine with another key"} registered from {claim.address}
+              {claim.http_address === "" ? "" : ` and serves its files at ${claim.http_address}`}. It waits; {node.name} goes on as it is.
             </p>
             <p className={styles.soft}>
-              Claim {claim.id.slice(0, 8)}, made {formatDateTime(claim.made_at)}.
+              Claim {claim.id.slice(0, 8)}, made {formatDateTime(claim.made_at)}, last repeated {formatDateTime(claim.seen_at)}.
             </p>
             <p className={styles.claimActions}>
               <Button

@@ -1,7 +1,7 @@
 import type { NodeProgressStatus, Operation, OperationNode } from "@/api/types";
 import type { Tone } from "@/components/Pill";
 import type { Held } from "@/data/nodes";
-import { tally } from "@/data/operations";
+import { awaited, named, tally } from "@/data/operations";
 import { formatBytes, formatShare } from "@/format/bytes";
 import { formatEta, formatRate } from "@/format/rates";
 import { plural } from "@/format/text";
@@ -85,20 +85,6 @@ export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "
   if (node.next_attempt_at === null) return "";
   const seconds = Math.ceil((Date.parse(node.next_attempt_at) - nowMs) / 1000);
   return `${node.attempts === 0 ? "Asked again" : `Attempt ${node.attempts + 1}`} ${seconds > 0 ? `in ${formatDuration(seconds)}` : "at any moment"}.`;
-}
-
-/** Names of the nodes that all that is left of an operation waits for; none while something else is left. */
-function awaited(operation: Pick<Operation, "state" | "nodes">, held: ReadonlyMap<string, Held>): string[] {
-  if (operation.state !== "running") return [];
-  const open = operation.nodes.filter(({ status, next_attempt_at }) => status === "queued" || status === "downloading" || status === "running_on_worker" || next_attempt_at !== null);
-  return open.every(({ node_id, status }) => held.has(node_id) && status !== "downloading") ? open.map(({ node_name }) => node_name) : [];
-}
-
-const MOST_NAMED = 2;
-
-function named(names: readonly string[]): string {
-  const rest = names.length - MOST_NAMED;
-  return rest > 0 ? `${names.slice(0, MOST_NAMED).join(", ")} and ${rest} more` : names.join(" and ");
 }
 
 /** A failure that is retried, or of some nodes only, is still a failure to whoever looks. `held`: nodes that get no orders now. */

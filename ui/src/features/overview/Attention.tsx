@@ -5,13 +5,13 @@ import { Icon } from "@/components/Icon";
 import { Card } from "@/components/Page";
 import { backendQueries } from "@/data/backends";
 import { modelQueries } from "@/data/models";
-import { isAway, isUnfit, type SeenNode } from "@/data/nodes";
+import { isAway, isUnfit, useHeldNodes, type SeenNode } from "@/data/nodes";
 import { operationQueries } from "@/data/operations";
 import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
 import { Approve, Item, MOST_LISTED, Rest, Retry, TryAgain } from "./AttentionParts";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns, pendingEdits } from "./concerns";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits, upgradableBackends } from "./concerns";
 
 /** What a person should look at, each with what can be done about it. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
@@ -31,15 +31,17 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
 
   const bus = asked.status.data?.bus;
   const pending = nodes.filter(({ approved }) => !approved);
+  const held = useHeldNodes();
+  const claimed = identityConcerns(nodes);
   const away = nodes.filter((node) => isAway(node) || isUnfit(node));
   const givenUp = asked["orders that were given up"].data ?? [];
   const failing = failingOperations(asked.operations.data ?? [], givenUp);
   const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
   const edits = pendingEdits(asked["model list"].data ?? []);
   const drifting = driftingPlaces(asked.backends.data ?? [], givenUp);
-  const upgradable = Object.keys(asked.upgrades.data ?? {});
+  const upgradable = upgradableBackends(asked.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
-  const isCalm = !isBusGone && [unread, pending, away, givenUp, failing, models, edits, drifting, upgradable].every((found) => found.length === 0);
+  const isCalm = !isBusGone && [unread, pending, claimed, away, givenUp, failing, models, edits, drifting, upgradable].every((found) => found.length === 0);
 
   return (
     <Card title="Needs attention">
@@ -58,11 +60,25 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
             <Item key={node.id} tone="wait" text={`${node.name} asks to join`} action={<Approve node={node} />} />
           ))}
           <Rest count={pending.length} what="machines ask to join" to={<Link to="/nodes" search={{ status: "pending" }}>Show them</Link>} />
+          {claimed.slice(0, MOST_LISTED).map(({ id, text, detail }) => (
+            <Item
+              key={`claimed ${id}`}
+              tone="bad"
+              text={text}
+              detail={detail}
+              action={
+                <Link to="/nodes/$nodeId" params={{ nodeId: id }}>
+                  Decide
+                </Link>
+              }
+            />
+          ))}
+          <Rest count={claimed.length} what="nodes' names are claimed" to={<Link to="/nodes">Show them</Link>} />
           {failing.slice(0, MOST_LISTED).map((operation) => (
             <Item
               key={operation.jobID}
               tone="bad"
-              text={sentence(`${operation.verb} of ${operation.name} ${failureWord(operation)}`)}
+              text={sentence(`${operation.verb} of ${operation.name} ${failureWord(operation, held)}`)}
               detail={failureDetail(operation, givenUp)}
               action={<Retry id={operation.jobID} what={`${operation.verb} of ${operation.name}`} />}
             />

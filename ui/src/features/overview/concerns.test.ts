@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { DriftCause, FleetBackend, FleetPlace, Intent, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, modelConcerns, pendingEdits } from "./concerns";
+import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits, upgradableBackends } from "./concerns";
 
 const node = (node_id: string, status: string) => ({ node_id, status }) as OperationNode;
 const operation = (jobID: string, fields: Partial<Operation>) => ({ jobID, state: "running", error: "", nodes: [], ...fields }) as Operation;
@@ -21,9 +21,25 @@ test("a failure is told node by node, and not of a whole herd", () => {
   expect(failureDetail({ jobID: "a", error: "a: no room", nodes: [failed("a"), node("2", "success")] })).toBe("a: no room.");
   expect(failureDetail({ jobID: "a", error: "", nodes: ["a", "b", "c", "d", "e"].map(failed) })).toBe("a: no room. b: no room. c: no room. And 2 more.");
   expect(failureDetail({ jobID: "a", error: "no node fits", nodes: [] })).toBe("No node fits.");
-  expect(failureWord({ finished_at: null, retrying: true })).toBe("failed and is retried");
-  expect(failureWord({ finished_at: null, retrying: false })).toBe("partially failed");
-  expect(failureWord({ finished_at: "2026-01-01T00:00:00Z", retrying: false })).toBe("failed");
+});
+
+test("a failure is said to be retried only while its nodes can be asked", () => {
+  const again = { node_id: "1", node_name: "one", status: "error", next_attempt_at: "2026-01-01T00:00:00Z" } as OperationNode;
+  const open = { finished_at: null, state: "running", nodes: [again] } as const;
+  expect(failureWord({ ...open, nodes: [again], retrying: true }, new Map())).toBe("failed and is retried");
+  expect(failureWord({ ...open, nodes: [again], retrying: true }, new Map([["1", "away"]]))).toBe("failed and waits for one");
+  expect(failureWord({ ...open, nodes: [], retrying: false }, new Map())).toBe("partially failed");
+  expect(failureWord({ ...open, nodes: [again], finished_at: "2026-01-01T00:00:00Z", state: "failed", retrying: false }, new Map())).toBe("failed");
+});
+
+test("a machine that claims to be a node needs attention, also where it may not take the name yet", () => {
+  const claim = { id: "c", address: "10.0.0.9", http_address: "10.0.0.9:50050", localai: false, made_at: "2026-01-01T00:00:00Z", seen_at: "2026-01-01T00:00:00Z" };
+  const conflict = { message: "a second machine tried to register", at: "2026-01-01T00:00:00Z" };
+  const node = { id: "1", name: "one", claims: [], conflict: null };
+  expect(identityConcerns([node])).toEqual([]);
+  expect(identityConcerns([{ ...node, conflict }])).toEqual([{ id: "1", text: "Another machine claims to be one", detail: "A second machine tried to register." }]);
+  const [told] = identityConcerns([{ ...node, conflict, claims: [claim, claim] }]);
+  expect(told?.detail).toMatch(/^It registered from 10\.0\.0\.9 at .* and waits until you replace one or reject it\. 1 more claim it too\.$/);
 });
 
 test("what is told of an operation because a machine gave up is not told twice", () => {
@@ -64,6 +80,11 @@ test("a model with fewer replicas than wanted is told, mildly while it is being 
     text: "m cannot be as wanted",
     detail: "One node only.",
   });
+});
+
+test("what was rolled back everywhere is no upgrade to make", () => {
+  const drift = (...rolled: boolean[]) => ({ node_drift: rolled.map((rolled_back) => ({ rolled_back })) });
+  expect(upgradableBackends({ held: drift(true), partly: drift(true, false), newer: drift(false) })).toEqual(["partly", "newer"]);
 });
 
 test("tells an edit that could not be loaded, not one that is being loaded", () => {

@@ -1,6 +1,9 @@
-import type { FleetBackend, FleetPlace, Intent, Model, ModelSummary, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
+import type { FleetBackend, FleetPlace, Intent, Model, ModelSummary, Node, Operation, OperationNode, Replica, Scheduling } from "@/api/types";
 import { failureCauses } from "@/data/modelState";
+import type { Held } from "@/data/nodes";
+import { awaited, named } from "@/data/operations";
 import { closed, stopped } from "@/format/text";
+import { formatDateTime } from "@/format/time";
 
 /** Failed for good, held up, or on its way. */
 export type Tone = "bad" | "warn" | "wait";
@@ -20,9 +23,25 @@ function failedNodes<T extends Pick<OperationNode, "node_id" | "status">>({ jobI
   return nodes.filter(({ node_id, status }) => status === "error" && !told.has(node_id));
 }
 
-export function failureWord({ finished_at, retrying }: Pick<Operation, "finished_at" | "retrying">): string {
-  if (finished_at !== null) return "failed";
-  return retrying ? "failed and is retried" : "partially failed";
+/** `held`: nodes that get no orders now. */
+export function failureWord(operation: Pick<Operation, "finished_at" | "retrying" | "state" | "nodes">, held: ReadonlyMap<string, Held>): string {
+  if (operation.finished_at !== null) return "failed";
+  const waitsFor = awaited(operation, held);
+  if (waitsFor.length > 0) return `failed and waits for ${named(waitsFor)}`;
+  return operation.retrying ? "failed and is retried" : "partially failed";
+}
+
+/** Nodes whose name or identity another machine claims: nobody but a person can tell which of the two it is. */
+export function identityConcerns<T extends Pick<Node, "id" | "name" | "claims" | "conflict">>(nodes: readonly T[]): { id: string; text: string; detail: string }[] {
+  return nodes.flatMap(({ id, name, claims, conflict }) => {
+    const text = `Another machine claims to be ${name}`;
+    const [first] = claims;
+    if (first !== undefined) {
+      const more = claims.length > 1 ? ` ${claims.length - 1} more claim it too.` : "";
+      return [{ id, text, detail: `It registered from ${first.address} at ${formatDateTime(first.made_at)} and waits until you replace ${name} or reject it.${more}` }];
+    }
+    return conflict === null ? [] : [{ id, text, detail: closed(conflict.message) }];
+  });
 }
 
 const MOST_NODES = 3;
@@ -44,6 +63,11 @@ export function driftingPlaces(backends: readonly FleetBackend[], givenUp: reado
       .filter(({ node_id, drift }) => drift.some(({ cause }) => (cause !== "missing" && cause !== "extra") || !told.has(`${name} ${node_id}`)))
       .map((place) => ({ backend: name, place })),
   );
+}
+
+/** Not those that were rolled back everywhere: somebody decided against what is newer. */
+export function upgradableBackends(upgrades: Readonly<Record<string, { node_drift: readonly { rolled_back: boolean }[] }>>): string[] {
+  return Object.entries(upgrades).flatMap(([name, { node_drift }]) => (node_drift.some(({ rolled_back }) => !rolled_back) ? [name] : []));
 }
 
 export interface ModelConcern {
