@@ -478,10 +478,12 @@ class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests that wait for a replica, by model."""
 
 
-class KeysQuestion(msgspec.Struct, frozen=True):
+class KeysQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own. Which API keys are in force? From a frontend that cannot ask the store."""
 
     frontend: Name
+    revoked: Annotated[list[Name], msgspec.Meta(max_length=ENTRIES_MOST)] = []
+    """Ids of keys that it knows to be revoked: who was off the bus when that was announced hears it here."""
 
 
 class KeysInForce(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """Which keys are in force, among frontends: whoever lost the store asks those that still read it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import KeysInForce, KeysQuestion, decode, encode
@@ -25,14 +25,18 @@ class KeyPeers:
         rows = await self._frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
         return any(row.id != self._me for row in rows)
 
-    async def ask(self) -> KeysInForce:
-        question = encode(KeysQuestion(frontend=self._me))
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+        question = encode(KeysQuestion(frontend=self._me, revoked=list(revoked)))
         return decode(await self._bus.request(KEYS_IN_FORCE, question, within_s=ASK_WITHIN_S), KeysInForce)
 
-    async def serve(self, tell: Callable[[], Awaitable[KeysInForce]]) -> None:
+    async def serve(self, tell: Callable[[], Awaitable[KeysInForce]], *, drop: Callable[[Sequence[str]], None]) -> None:
+        """`drop`: forgets keys that another frontend knows to be revoked."""
+
         async def answer(message: BusMessage) -> bytes | None:
-            if decode(message.data, KeysQuestion).frontend == self._me:
+            question = decode(message.data, KeysQuestion)
+            if question.frontend == self._me:
                 return None
+            drop(question.revoked)
             later = asyncio.ensure_future(asyncio.sleep(KNOWS_NOTHING_AFTER_S))
             try:
                 told = await tell()

@@ -125,7 +125,7 @@ class ServingParts:
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
         await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
         await self._bus.serve(WHY_REQUEST, self._on_why, concurrency=8)
-        await self._key_peers.serve(self._keys.tell)
+        await self._key_peers.serve(self._keys.tell, drop=self._keys.drop)
         await self.lane.table.catch_up()
 
     def poke_keys(self) -> None:

@@ -1,7 +1,7 @@
 """Keys in memory, and the store they follow."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -100,11 +100,13 @@ class Neighbour:
         self.connected = True
         self.silent = False
         self.asks: Callable[[], KeysInForce] = lambda: KeysInForce(from_store=False)
+        self.told: Sequence[str] = ()
 
     async def are_there(self) -> bool:
         return True
 
-    async def ask(self) -> KeysInForce:
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+        self.told = revoked
         if self.silent or not self.connected:
             raise TimedOut("no answer")
         return self.asks()
@@ -141,6 +143,25 @@ async def cut_off_from_all() -> list[bool]:
 
 def test_a_frontend_that_can_ask_nobody_honours_no_key_after_a_minute() -> None:
     assert run_virtually(1, cut_off_from_all()) == [True, False, False, True]
+
+
+async def without_the_store_just_after_a_revocation() -> tuple[Sequence[str], bool, bool]:
+    """What the frontend that revoked a key tells the others, and whether one that missed the announcement honours that
+    key and another one once it was told."""
+    neighbour = Neighbour()
+    store, first, _ = await _follow(neighbour)
+    other_store, second, _ = await _follow(Neighbour())
+    del store.ring[hash_secret(OTHER_SECRET)]
+    first.poke()
+    await asyncio.sleep(1)
+    store.is_away = other_store.is_away = True
+    await asyncio.sleep(5)
+    second.drop(neighbour.told)
+    return neighbour.told, second.find(OTHER_HEADER) is not None, second.find(HEADER) is not None
+
+
+def test_who_missed_a_revocation_hears_of_it_though_nobody_has_the_store() -> None:
+    assert run_virtually(1, without_the_store_just_after_a_revocation()) == (["other"], False, True)
 
 
 async def cut_off_from_the_store_alone() -> tuple[bool, bool, bool, bool]:
@@ -212,7 +233,7 @@ class Asking:
     async def are_there(self) -> bool:
         return True
 
-    async def ask(self) -> KeysInForce:
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
         self.asks += 1
         return await self._other.tell()
 
@@ -291,7 +312,7 @@ class HeldNeighbour(Neighbour):
         self.asked, self.answers = asyncio.Event(), asyncio.Event()
         self.has_answered = False
 
-    async def ask(self) -> KeysInForce:
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
         self.asked.set()
         await self.answers.wait()
         self.has_answered = True

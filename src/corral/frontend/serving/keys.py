@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,7 @@ UNCONFIRMED_S = 45.0
 # How long keys stay good while the store is away for every frontend. Nothing can be revoked there meanwhile, and what
 # is loaded shall serve on through an outage of ten minutes.
 GRACE_S = 900.0
+REVOKED_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,9 @@ class Peers(Protocol):
         """By the store's word, now."""
         ...
 
-    async def ask(self) -> KeysInForce:
-        """The first that answers, those that have the store first. Raises Unavailable or TimedOut."""
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+        """The first that answers, those that have the store first. All of them are told of `revoked`. Raises
+        Unavailable or TimedOut."""
         ...
 
 
@@ -89,7 +91,7 @@ class NoPeers:
     async def are_there(self) -> bool:
         return False
 
-    async def ask(self) -> KeysInForce:
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
         raise Unavailable("there is no other frontend")
 
 
@@ -119,6 +121,8 @@ class StoredKeys:
         self._reads_begun = 0
         self._newest_read = 0
         """The number of the read that memory is from."""
+        self._revoked: dict[str, float] = {}
+        """Ids of keys seen to be revoked, and until when others are told of it."""
         gate.listen(self._take)
         self._loop = asyncio.get_running_loop()
 
@@ -168,6 +172,7 @@ class StoredKeys:
         if number < self._newest_read:
             return  # another one began later and was done sooner: what it read is newer
         self._newest_read, self._had_peers = number, had_peers
+        self._note_revoked(self._by_id.keys() - {key.id for key in keys.values()})  # no id is used twice
         self._keep({key_hash: lane_key(key) for key_hash, key in keys.items()})
         self._confirm(known=True)
 
@@ -195,7 +200,7 @@ class StoredKeys:
     async def _ask_peers(self) -> None:
         newest = self._newest_read
         try:
-            told = await self._peers.ask()
+            told = await self._peers.ask(self._revoked_lately())
         except CorralError:
             if self._peers.connected and not self._had_peers:
                 self._confirm(known=False)  # nobody else is there who could have revoked one
@@ -203,6 +208,7 @@ class StoredKeys:
         if self._newest_read != newest:
             return  # the store was read meanwhile, maybe after who answered had read it
         if told.from_store:
+            self._note_revoked(self._by_id.keys() - told.keys.keys())
             self._keep({h: key for h, key in self._ring.items() if key.id is None or told.keys.get(key.id) == key.mark})
         self._confirm(known=told.from_store)
 
@@ -221,12 +227,31 @@ class StoredKeys:
         if changed.revoked_at is None:
             own = lane_key(changed)
             others |= {key_hash: own for key_hash, key in self._ring.items() if key.id == changed.id}
+        else:
+            self._note_revoked([changed.id])
         self._keep(others)
+
+    def drop(self, revoked: Sequence[str]) -> None:
+        """Another frontend knows these to be revoked. The store may be away for both of us."""
+        known = {*revoked} & {*self._by_id}
+        if known:
+            self._changes += 1
+            self._note_revoked(known)
+            self._keep({key_hash: key for key_hash, key in self._ring.items() if key.id not in known})
 
     def _keep(self, ring: dict[str, LaneKey]) -> None:
         self._ring = ring
         self._by_id = {key.id: key for key in ring.values() if key.id is not None}
         self._seen = {}
+
+    def _note_revoked(self, ids: Iterable[str]) -> None:
+        self._revoked |= dict.fromkeys(ids, self._loop.time() + GRACE_S)
+
+    def _revoked_lately(self) -> list[str]:
+        """As long as any frontend may honour a key from memory."""
+        now_s = self._loop.time()
+        self._revoked = {key_id: until_s for key_id, until_s in self._revoked.items() if until_s > now_s}
+        return sorted(self._revoked, key=self._revoked.__getitem__)[-REVOKED_MOST:]
 
     async def follow(self) -> None:
         failing = False
