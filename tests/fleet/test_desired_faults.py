@@ -97,7 +97,8 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
 @pytest.mark.postgres
 def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_one_fails(fleet: OperationFleet) -> None:
     gone = fleet.offer_image("echo", localai_files("1"))
-    fleet.start_frontend("a", "--auto-approve", *SOON)
+    # Time between attempts to look it up again, as there is with the defaults.
+    fleet.start_frontend("a", "--auto-approve", "--backend-attempts", "3", "--backend-retry-first", "3")
     worker = fleet.start_worker("one")
     fleet.admin().wait_for_status("one", "healthy")
     worker.stop()

@@ -86,7 +86,11 @@ class Zygote:
             start_new_session=True,
         )
         theirs.close()
-        atexit.register(self._link.close)
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        self._link.close()
+        self._process.wait(10)
 
     def can_start(self, environment: Mapping[str, str]) -> bool:
         wanted = {key: environment[key] for key in environment if key.startswith(FOR_THE_INTERPRETER)}
