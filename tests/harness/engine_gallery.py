@@ -4,7 +4,7 @@ import http.server
 import threading
 
 # The engine is the same; a package beside it makes another version of the backend.
-OLD, NEW, BROKEN, HANGING = "1.16.0", "1.17.0", "1.15.0", "1.14.0"
+OLD, NEW, BROKEN, HANGING, SLOW = "1.16.0", "1.17.0", "1.15.0", "1.14.0", "1.13.0"
 ENGINE = """
 - name: engine
   uri: pypi://xllamacpp==2026.10.11549,six=={version}
@@ -23,7 +23,9 @@ ENGINE = """
 """
 STARTS = '["{python}", "-I", "{dir}/corral_launch.py", "--host={host}", "--port={port}", "--model={model}"]'
 FAILS = '["{python}", "-c", "raise SystemExit(\'the engine is on fire\')", "{host}", "{port}", "{model}"]'
-
+_LATER = "import runpy, sys, time; time.sleep(3); sys.argv.pop(0); runpy.run_path(sys.argv[0], None, '__main__')"
+TAKES_ITS_TIME = STARTS.replace('"-I"', f'"-I", "-c", "{_LATER}"')
+"""As large models do."""
 HANGS = '["{python}", "-c", "import time; time.sleep(3600)", "{host}", "{port}", "{model}"]'
 
 
@@ -34,7 +36,7 @@ class EngineGallery:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                start = {BROKEN: FAILS, HANGING: HANGS}.get(gallery.version, STARTS)
+                start = {BROKEN: FAILS, HANGING: HANGS, SLOW: TAKES_ITS_TIME}.get(gallery.version, STARTS)
                 content = ENGINE.format(version=gallery.version, start=start).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(content)))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.waiting import is_listening
 
-SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
-_SPAN = 2000  # of each test process
+SLOTS = 6
+SLOT = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % SLOTS
 _UNIT = 10  # claimed together
 
 
@@ -23,24 +23,30 @@ class Block:
     hold closed connections, which a worker would skip."""
 
     first: int
+    span: int
     taken: int
 
     def take(self, count: int) -> int:
         """The first of `count` ports in a row. Where others have claimed all there are, any that nobody listens on."""
         for is_mine in (_claim, lambda _unit: True):
-            for _ in range(_SPAN // count):
-                if self.taken + count > _SPAN:
+            for _ in range(self.span // count):
+                if self.taken + count > self.span:
                     self.taken = 0
                 first = self.first + self.taken
                 self.taken += count
                 units = range(first - first % _UNIT, first + count, _UNIT)
                 if all(map(is_mine, units)) and _is_free(first):
                     return first
-        raise AssertionError(f"every port from {self.first} to {self.first + _SPAN - 1} is in use")
+        raise AssertionError(f"every port from {self.first} to {self.first + self.span - 1} is in use")
 
 
-_SERVERS = Block(10000 + _SPAN * SLOT, os.getpid() * 100 % _SPAN)
-_WORKERS = Block(24000 + _SPAN * SLOT, os.getpid() * 100 % _SPAN)  # above what workers take by themselves
+def _block(first: int, last: int) -> Block:
+    span = (last - first) // SLOTS // _UNIT * _UNIT
+    return Block(first + span * SLOT, span, os.getpid() * 100 % span)
+
+
+_SERVERS = _block(10000, 20000)
+_WORKERS = _block(24000, 32760)  # above what workers take by themselves
 
 
 def free_port() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.engine_gallery import BROKEN, HANGING, NEW, EngineGallery
+from harness.engine_gallery import BROKEN, HANGING, SLOW, EngineGallery
 from harness.herd import ADMIN_KEY, Herd
 from harness.programs import Admin
 from harness.tiny_model import Shelf
@@ -101,7 +101,7 @@ def test_an_upgrade_stops_the_old_version_first_and_requests_wait(
     admin, before = serve_one(herd, shelf, gallery)
     with OneModelMemory(herd, "w1"), Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
         wait_until(lambda: traffic.fates["200"] > 20, what="requests are answered", within_s=60)
-        operation, phases = follow(admin, upgrade(admin, gallery, NEW), within_s=120)
+        operation, phases = follow(admin, upgrade(admin, gallery, SLOW), within_s=120)
         assert [node["status"] for node in operation["nodes"]] == ["success"], operation
         [after] = herd.ready("tiny")
         assert after["backend_digest"] not in ("", before["backend_digest"]), "it serves, and the new version"
@@ -149,6 +149,7 @@ def test_a_cancel_in_the_middle_brings_back_the_version_that_was_stopped(
         [node] = operation["nodes"]
         assert node["status"] == "cancelled", node
         assert "the old one, which was stopped first, is being started again" in node["error"]
-        [after] = herd.wait_for_ready("tiny", 1, within_s=180)
+        with promised("the old version", within_s=20, directory=herd.directory):
+            [after] = herd.wait_for_ready("tiny", 1, within_s=60)
         assert after["backend_digest"] == before["backend_digest"]
         wait_until(lambda: not count_hanging(herd), what="nothing of the new version is left", within_s=60)

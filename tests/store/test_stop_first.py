@@ -3,7 +3,7 @@ one, which is stopped for it."""
 
 import pytest
 
-from corral.core.errors import Conflict
+from corral.core.errors import Conflict, Fenced
 from corral.core.placement import GIB, Decision, Need, place, place_instead
 from corral.core.replicas import Replica, ReplicaState
 from corral.core.scaling import Add, Scheduling
@@ -113,6 +113,21 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
     assert await stores.setbacks.read("tiny", job.revision) == {}
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
+
+
+async def test_a_load_of_the_version_that_is_taken_back_is_begun_anew_at_once_by_whoever_is_there(stores: Stores) -> None:
+    served = await serve_on(stores, "a")
+    [job] = await succeed(stores, served["a"])
+    await reserve(stores, job, served["a"])
+    old = await stores.load_claims.stop_first(job, "its successor needs its memory")
+    assert old is not None
+    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.stopped(old)
+    assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
+    with pytest.raises(Fenced):
+        await stores.load_claims.renew(job, lease_s=LEASE_S)
+    [again] = await stores.load_claims.claim("f2", lease_s=LEASE_S, most=9)
+    assert (again.id, again.owner, again.replica_id) == (job.id, "f2", (await job_of(stores, job)).replica_id)
 
 
 async def test_of_several_replicas_one_is_stopped_after_the_other(stores: Stores) -> None:
