@@ -115,7 +115,7 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
 
 
-async def test_a_load_of_the_version_that_is_taken_back_is_begun_anew_at_once_by_whoever_is_there(stores: Stores) -> None:
+async def test_a_load_of_a_version_that_is_taken_back_is_begun_anew_at_once_by_whoever_is_there(stores: Stores) -> None:
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
     await reserve(stores, job, served["a"])

@@ -168,7 +168,7 @@ class LoadJobStore:
             await _end_successors(tx, found.unneeded)
             again = list(found.again)
             await tx.execute_many(f"{_TRY_NOW} WHERE id = $1 AND owner = ''", [(job.id,) for job in again])
-            # Whoever loads the version that is gone may wait for it for long: the load is begun anew, in the same place.
+            # Whoever loads the version that is gone may wait for it for long: the load begins anew, in the same place.
             await tx.execute_many(
                 "UPDATE load_jobs SET owner = '', fence = fence + 1, lease_until = 0, due_at = now_ms(),"
                 " changed_at = now_ms() WHERE id = $1 AND owner <> ''",
