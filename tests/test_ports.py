@@ -1,6 +1,7 @@
 """Only adapters touch the disk. Ruff refuses modules and functions; the methods of a path are looked for here."""
 
 import ast
+import gc
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,9 +29,19 @@ def _adapters() -> list[str]:
     return patterns
 
 
+def _parse(source: str) -> ast.AST:
+    """Not while garbage is collected: Python 3.11 fails where the traceback of a finaliser is formatted in between,
+    which parses too."""
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        gc.enable()
+
+
 def _touching(source: str) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parse(source)):
         match node:
             case ast.Call(func=ast.Attribute(attr=name)) if name in TOUCHES_DISK:
                 found.append(f"line {node.lineno}: {name}()")
