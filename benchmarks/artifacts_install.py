@@ -39,10 +39,10 @@ from pathlib import Path
 import structlog
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.install import BackendRequest
+from corral.artifacts.requests import BackendRequest
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
-from corral.artifacts.workshop import build_installer
+from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
 data_dir, uri = sys.argv[1:]
 settings = ArtifactSettings(data_dir=Path(data_dir), network=NetworkPolicy(trusted_hosts=frozenset({"127.0.0.1"})))

@@ -24,7 +24,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from corral.store.postgres import PostgresDatabase
+from corral.store.engine.postgres import PostgresDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from fanout_parts.watcher import Seen, watch

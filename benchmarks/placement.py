@@ -7,8 +7,8 @@ import statistics
 import time
 from dataclasses import replace
 
-from corral.core.nodes import NodeStatus
-from corral.core.placement import GIB, HeldReplica, Need, NodeRoom, Placed, place
+from corral.core.nodes.node import NodeStatus
+from corral.core.replicas.placement import GIB, HeldReplica, Need, NodeRoom, Placed, place
 
 NODES = 1000
 REPLICAS = 1000

@@ -15,7 +15,7 @@ TOUCHES_DISK = {
     *("rglob", "rmdir", "symlink_to", "unlink", "write_bytes", "write_text"),
 }
 # The artifact library is the adapter for fetching onto the disk, as a whole, and its command line works on files.
-ADAPTERS = ["src/corral/artifacts/*", "src/corral/cli/artifacts.py"]
+ADAPTERS = ["src/corral/artifacts/*", "src/corral/cli/commands/artifacts.py"]
 
 
 def _adapters() -> list[str]:

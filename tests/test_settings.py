@@ -10,7 +10,7 @@ from corral.core.errors import InvalidSetting
 from corral.settings.reading import environment_names, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url, split_host_port
-from corral.worker.fetching import artifact_settings
+from corral.worker.backends.download_settings import artifact_settings
 
 ROLES: tuple[type[RoleSettings], ...] = (FrontendSettings, WorkerSettings, UpSettings)
 

@@ -14,24 +14,24 @@ from pathlib import Path
 
 from starlette.responses import PlainTextResponse
 
-from corral.core.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
-from corral.frontend.access import Gate
-from corral.frontend.guesses import Guesses
-from corral.frontend.serving.inflight import InFlight
-from corral.frontend.serving.keys import StoredKeys
-from corral.frontend.serving.lane import Lane
-from corral.frontend.serving.limits import LaneLimits
-from corral.frontend.serving.loads import NoLoads
-from corral.frontend.serving.meters import Meters
-from corral.frontend.usage import UsageCounter
-from corral.store.access import AccessStore, Scope
+from corral.core.replicas.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
+from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.auth.rules import Gate
+from corral.frontend.gateway.gateway import Lane
+from corral.frontend.gateway.in_flight import InFlight
+from corral.frontend.gateway.keys import StoredKeys
+from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.loads import NoLoads
+from corral.frontend.gateway.metrics import Meters
+from corral.frontend.gateway.upstream.upstream import HttpUpstream
+from corral.frontend.gateway.usage_writer import UsageCounter
+from corral.store.access.api_keys import AccessStore, Scope
 from corral.store.open import open_database
-from corral.store.usage import UsageStore
+from corral.store.serving.usage import UsageStore
 from corral.system import SystemClock, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
-from corral.system.upstream import HttpUpstream
 from corral.telemetry.metrics import Registry
 
 

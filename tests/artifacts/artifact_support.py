@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.install import BackendRequest, Installer
+from corral.artifacts.content.versions import InstalledVersion
+from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import OnProgress, ProgressMeter
+from corral.artifacts.requests import BackendRequest
 from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, TransferLimits
-from corral.artifacts.versions import InstalledVersion
 from corral.system import SystemClock
 
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"

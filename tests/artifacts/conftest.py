@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves
 
 from artifact_support import FakeRegistry, fast_settings, wait_until
 
-from corral.artifacts.install import Installer
-from corral.artifacts.oci import OciPlatform
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.settings import ArtifactSettings
-from corral.artifacts.workshop import build_installer
+from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
 from harness.ports import free_port
 

@@ -15,10 +15,10 @@ from typing import Any
 from artifact_support import fast_settings
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.install import BackendRequest
-from corral.artifacts.oci import OciPlatform
+from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.progress import Phase, Progress, ProgressMeter
-from corral.artifacts.workshop import build_installer
+from corral.artifacts.requests import BackendRequest
+from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
 
 WATCHED = ("open", "os.", "shutil.", "fcntl.")

@@ -16,15 +16,15 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corral.artifacts.budget import Budget
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import ArtifactError
-from corral.artifacts.inflate import classify_compression, inflate
+from corral.artifacts.pypi.wheels import wheel_path
 from corral.artifacts.settings import UnpackLimits
-from corral.artifacts.tar import unpack_tar
-from corral.artifacts.tree import DIRECTORY_FLAGS, TreeWriter
-from corral.artifacts.wheels import wheel_path
-from corral.artifacts.zip import unpack_zip
+from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.inflate import classify_compression, inflate
+from corral.artifacts.unpack.tar import unpack_tar
+from corral.artifacts.unpack.tree import DIRECTORY_FLAGS, TreeWriter
+from corral.artifacts.unpack.zip import unpack_zip
 from corral.system import SystemClock
 
 LIMITS = UnpackLimits(total_bytes=1 << 20, file_bytes=1 << 19, members=200, seconds=20.0, depth=12, ratio_floor_bytes=0)

@@ -18,7 +18,7 @@ import zstandard
 from artifact_support import FakeRegistry, Image, files_layer, install, leftovers, member, tar_of, tree_of
 
 from corral.artifacts.errors import BadManifest, BudgetExceeded, UnsafeArchive
-from corral.artifacts.install import Installer
+from corral.artifacts.install.installer import Installer
 from corral.artifacts.settings import UnpackLimits
 from corral.system import SystemDisk
 

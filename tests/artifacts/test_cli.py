@@ -10,7 +10,7 @@ import pytest
 from artifact_support import FakeRegistry, Image, files_layer
 from click.testing import CliRunner
 
-from corral.cli.artifacts import artifacts_group
+from corral.cli.commands.artifacts import artifacts_group
 
 ARCHITECTURE = "arm64" if os.uname().machine == "aarch64" else "amd64"
 

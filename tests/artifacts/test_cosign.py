@@ -13,7 +13,7 @@ import pytest
 from artifact_support import MANIFEST, FakeRegistry, Image, files_layer, install, leftovers, push_to, sha256
 
 from corral.artifacts.errors import SignatureRefused
-from corral.artifacts.install import Installer
+from corral.artifacts.install.installer import Installer
 from corral.artifacts.signatures import SignaturePolicy, read_policy
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl missing")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers, tree_of
 
-from corral.artifacts.oci import OciPlatform
-from corral.artifacts.small_files import BATCH_FILES
-from corral.artifacts.tree import FEW_FILES
-from corral.artifacts.workshop import build_installer
+from corral.artifacts.oci.image import OciPlatform
+from corral.artifacts.unpack.small_files import BATCH_FILES
+from corral.artifacts.unpack.tree import FEW_FILES
+from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
 
 POINTS = 50

@@ -12,7 +12,7 @@ import pytest
 from artifact_support import wait_until
 
 from corral.artifacts import Artifacts, InstalledVersion, PlacedFile, StartRequest, plan_start
-from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.host_settings import settings_from_environment
 from corral.system import SystemClock, SystemIds
 from harness.ports import free_port
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers
 
-from corral.artifacts.disk import DiskLedger
+from corral.artifacts.disk.space import DiskLedger
 from corral.artifacts.errors import DiskFault, DiskFull
-from corral.artifacts.install import Installer
-from corral.artifacts.oci import OciPlatform
-from corral.artifacts.workshop import build_installer
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.oci.image import OciPlatform
+from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
 
 RUN = b"#!/bin/sh\n"

@@ -9,6 +9,7 @@ import pytest
 from artifact_support import Exchange, FakeRegistry, Reply
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.manifest import StartRequest, plan_start
 from corral.artifacts.errors import BadGallery, PolicyRefused
 from corral.artifacts.galleries.catalogue import Catalogue, read_backends, read_model, shipped, signatures_for
 from corral.artifacts.galleries.entries import (
@@ -22,13 +23,12 @@ from corral.artifacts.galleries.entries import (
     resolve_model,
 )
 from corral.artifacts.galleries.sources import GallerySources
-from corral.artifacts.galleries.yaml import load_yaml
-from corral.artifacts.install import Installer
-from corral.artifacts.manifest import StartRequest, plan_start
+from corral.artifacts.install.installer import Installer
 from corral.artifacts.references import parse_reference
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import check_policy, read_policy
-from corral.core.variants import Chosen, index_by_name, is_meta, resolve_variant
+from corral.artifacts.yaml import load_yaml
+from corral.core.backends.variants import Chosen, index_by_name, is_meta, resolve_variant
 from corral.system import SystemClock, SystemIds
 
 SHARED = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))

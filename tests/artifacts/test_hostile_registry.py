@@ -38,7 +38,7 @@ from corral.artifacts.errors import (
     Stalled,
     UnsafeArchive,
 )
-from corral.artifacts.install import Installer
+from corral.artifacts.install.installer import Installer
 from corral.artifacts.settings import NetworkPolicy, RegistryLogin
 from harness.yardstick import promised
 

@@ -11,7 +11,7 @@ from artifact_support import FakeRegistry, Image, files_layer, install, leftover
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import BadManifest, DigestMismatch, NoPlatformFits, NotInstalled
-from corral.artifacts.install import Installer
+from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import Phase, Progress
 
 RUN = b"#!/bin/sh\nexit 0\n"

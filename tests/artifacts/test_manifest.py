@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from corral.artifacts.content.manifest import LOCALAI_RUN, Manifest, StartRequest, check_manifest, plan_start
 from corral.artifacts.errors import BadManifest
-from corral.artifacts.manifest import LOCALAI_RUN, Manifest, StartRequest, check_manifest, plan_start
 
 MANIFEST = Manifest(
     protocol="openai",

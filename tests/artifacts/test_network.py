@@ -16,9 +16,9 @@ import pytest
 from artifact_support import FakeRegistry, Reply
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.client import Outbound
 from corral.artifacts.errors import BadReference, PolicyRefused, SourceUnavailable
-from corral.artifacts.network import check_address, check_url, refusal_of
+from corral.artifacts.net.client import Outbound
+from corral.artifacts.net.host_policy import check_address, check_url, refusal_of
 from corral.artifacts.settings import NetworkPolicy, TransferLimits
 from corral.system import SystemClock, SystemIds
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from artifact_support import Image, files_layer, install, member, tar_of, tree_of
 
-from corral.artifacts.install import Installer
+from corral.artifacts.install.installer import Installer
 
 TOOLS = ("skopeo", "umoci")
 missing = [tool for tool in TOOLS if shutil.which(tool) is None]

@@ -14,11 +14,11 @@ from artifact_support import files_layer, install, tree_of, wait_until
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import SourceRejected
-from corral.artifacts.galleries.entries import ModelFile
-from corral.artifacts.install import Installer
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.install.weights import install_files
 from corral.artifacts.progress import ProgressMeter
+from corral.artifacts.requests import ModelFile
 from corral.artifacts.settings import S3Settings
-from corral.artifacts.weights import install_files
 from corral.system import SystemClock, SystemIds
 from harness.ports import free_port
 
@@ -67,8 +67,8 @@ def s3(tmp_path: Path) -> Iterator[S3Settings]:
 def test_objects_and_prefixes_come_from_a_real_server(s3: S3Settings, make_installer: Callable[..., Installer]) -> None:
     from obstore.store import S3Store
 
-    from corral.artifacts.client import Outbound
-    from corral.artifacts.s3 import S3Client
+    from corral.artifacts.net.client import Outbound
+    from corral.artifacts.sources.s3 import S3Client
 
     installer = make_installer(s3=s3)
     outbound: Outbound = installer.resolver.outbound

@@ -10,11 +10,11 @@ import pytest
 from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 
 from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken, Progress
+from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.galleries.entries import ModelFile, parse_backends
-from corral.artifacts.locks import held
-from corral.core.variants import index_by_name
+from corral.core.backends.variants import index_by_name
 from corral.system import SystemClock, SystemIds
 from harness.waiting import wait_until
 from harness.yardstick import Yardstick, promised

@@ -15,9 +15,9 @@ from artifact_support import FakeRegistry, Image, install, leftovers, member, ta
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import DiskFault, UnsafeArchive
-from corral.artifacts.install import Installer
-from corral.artifacts.small_files import MOST_DIRECTORIES, SmallFileFailed, SmallFiles
-from corral.artifacts.tree import DIRECTORY_FLAGS, FEW_FILES, SMALL_BYTES
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.unpack.small_files import MOST_DIRECTORIES, SmallFileFailed, SmallFiles
+from corral.artifacts.unpack.tree import DIRECTORY_FLAGS, FEW_FILES, SMALL_BYTES
 
 RUN = member("run.sh", b"#!/bin/sh\n", mode=0o755)
 MANY = [member(f"lib/{i % 7}/{i}.py", b"x" * (i % 50)) for i in range(FEW_FILES + 300)]
@@ -132,7 +132,7 @@ def test_a_child_that_was_killed_is_a_fault_and_no_hang(small: SmallFiles, direc
 def test_the_child_of_a_killed_process_ends_with_it(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom corral.artifacts.cancel import CancelToken\n"
-        "from corral.artifacts.small_files import SmallFiles\n"
+        "from corral.artifacts.unpack.small_files import SmallFiles\n"
         "small = SmallFiles(CancelToken())\ndirectory = os.open(sys.argv[1], os.O_RDONLY)\n"
         "small.add(('a',), directory, mode=0o444, mtime_ns=0, data=b'x')\nsmall.settle()\nprint('ready', flush=True)\n"
         "sys.stdin.read()"

@@ -20,13 +20,13 @@ from artifact_support import FakeRegistry, install, leftovers, member, tar_of, w
 from click.testing import CliRunner
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.content.manifest import Manifest
 from corral.artifacts.errors import ArtifactError, BuildFailed, Cancelled, DigestMismatch, NoPlatformFits
-from corral.artifacts.install import Installer
-from corral.artifacts.manifest import Manifest
+from corral.artifacts.host_settings import settings_from_environment
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.pypi.source_builds import SourceBuilds
 from corral.artifacts.settings import PypiSettings
-from corral.artifacts.source_builds import SourceBuilds
-from corral.cli.artifacts import artifacts_group
+from corral.cli.commands.artifacts import artifacts_group
 from corral.core.errors import InvalidSetting
 
 ENGINE = Manifest(protocol="openai", start=("{python}", "-m", "engine"))

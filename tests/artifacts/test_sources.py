@@ -21,7 +21,7 @@ import pytest
 from artifact_support import Exchange, FakeRegistry, Image, Reply, files_layer, install, leftovers, sha256, tree_of
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.environment import read_pip_settings
+from corral.artifacts.content.manifest import Manifest
 from corral.artifacts.errors import (
     ArtifactError,
     BadReference,
@@ -30,11 +30,12 @@ from corral.artifacts.errors import (
     PolicyRefused,
     UnsafeArchive,
 )
-from corral.artifacts.galleries.entries import ModelFile
-from corral.artifacts.install import Installer
-from corral.artifacts.manifest import Manifest
-from corral.artifacts.oci import MANIFEST_BYTES
+from corral.artifacts.host_settings import read_pip_settings
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.install.weights import PlacedFile, install_files
+from corral.artifacts.oci.image import MANIFEST_BYTES
 from corral.artifacts.progress import ProgressMeter
+from corral.artifacts.pypi.wheels import wheel_path
 from corral.artifacts.references import (
     HttpFile,
     HuggingFace,
@@ -44,10 +45,9 @@ from corral.artifacts.references import (
     S3Object,
     parse_reference,
 )
-from corral.artifacts.s3 import sign
+from corral.artifacts.requests import ModelFile
 from corral.artifacts.settings import HuggingFaceSettings, PypiSettings, S3Settings
-from corral.artifacts.weights import PlacedFile, install_files
-from corral.artifacts.wheels import wheel_path
+from corral.artifacts.sources.s3 import sign
 from corral.system import SystemClock, SystemIds
 
 RUN = b"#!/bin/sh\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.layers import LayerIndex, LayerStore
+from corral.artifacts.disk.staging import Staging
 from corral.artifacts.errors import Cancelled
-from corral.artifacts.layers import LayerIndex, LayerStore
-from corral.artifacts.staging import Staging
 from corral.system import SystemIds
 
 KEY = "a" * 64

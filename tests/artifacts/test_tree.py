@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from corral.artifacts.errors import UnsafeArchive
-from corral.artifacts.tree import MemberNames, Parts, member_parts
+from corral.artifacts.unpack.tree import MemberNames, Parts, member_parts
 
 TRICKY = (
     b"a/b/one",

@@ -11,13 +11,13 @@ from artifact_support import FakeRegistry, Image, files_layer, install, member, 
 
 from corral.artifacts import flush
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.layers import LayerIndex
+from corral.artifacts.content.verify import planned_tree
 from corral.artifacts.errors import VersionInUse
-from corral.artifacts.install import Installer
-from corral.artifacts.layers import LayerIndex
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.install.repair import request_again, verify_backend
 from corral.artifacts.progress import ProgressMeter
-from corral.artifacts.repair import request_again, verify_backend
-from corral.artifacts.tree import Entry
-from corral.artifacts.verify import planned_tree
+from corral.artifacts.unpack.tree import Entry
 from corral.system import SystemClock
 
 

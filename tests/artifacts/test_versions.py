@@ -13,13 +13,13 @@ import pytest
 from artifact_support import FakeRegistry, Image, files_layer, install
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.collect import collect_garbage
+from corral.artifacts.content.versions import directory_name
 from corral.artifacts.digests import Digest
+from corral.artifacts.disk.in_use import paths_in_use
+from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import BadReference, NotInstalled, SourceRejected, VersionInUse
-from corral.artifacts.install import Installer
-from corral.artifacts.locks import held
-from corral.artifacts.running import paths_in_use
-from corral.artifacts.versions import directory_name
+from corral.artifacts.install.gc import collect_garbage
+from corral.artifacts.install.installer import Installer
 
 RUN = b"#!/bin/sh\n"
 
@@ -215,7 +215,7 @@ def test_a_slash_in_a_name_becomes_two_underscores() -> None:
 def test_a_changed_manifest_is_recorded_without_fetching(
     registry: FakeRegistry, installer: Installer, tmp_path: Path
 ) -> None:
-    from corral.artifacts.manifest import Manifest
+    from corral.artifacts.content.manifest import Manifest
 
     (uri,) = push(registry, b"one")
     install(installer, uri)

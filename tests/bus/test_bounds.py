@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from corral.bus import messages, node_api, request_notes
-from corral.bus.bounds import check_depth
+from corral.bus.limits import check_depth
 from corral.bus.messages import (
     CommandExtras,
     InstallProgress,
@@ -31,7 +31,7 @@ from corral.bus.node_api import (
     decode_register_reply,
 )
 from corral.core.errors import InvalidInput
-from corral.core.node_history import NodeShare
+from corral.core.nodes.history import NodeShare
 
 fuzz = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 

@@ -14,8 +14,8 @@ from corral.bus.client import Bus, BusMessage, BusOptions, Credentials, connect_
 from corral.bus.credentials import make_key, node_permissions, read_expiry_s, user_jwt
 from corral.bus.subjects import node_inbox, node_subject
 from corral.core.errors import Unavailable
-from corral.core.nodes import NodeId
-from corral.frontend.bus_authority import BusAuthority, read_bus_keys
+from corral.core.nodes.node import NodeId
+from corral.frontend.auth.bus_credentials import BusAuthority, read_bus_keys
 from corral.settings.roles import FrontendSettings
 from corral.system import SystemClock, SystemIds
 from harness.nats import Nats

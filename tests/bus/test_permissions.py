@@ -14,7 +14,7 @@ from corral.bus.client import Bus, BusMessage, Credentials
 from corral.bus.credentials import frontend_permissions, node_permissions
 from corral.bus.subjects import frontend_inbox, node_inbox, node_reply_space, node_subject, sanitise_token
 from corral.core.errors import TimedOut
-from corral.core.nodes import NodeId
+from corral.core.nodes.node import NodeId
 from corral.worker.commands import reply_guard
 from harness.nats import Nats
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.client import connect
+from corral.cli.client.api import connect
 from corral.core.errors import InvalidInput
 
 

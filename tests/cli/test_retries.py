@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from corral.cli.operation_parts import AWAY, NodePart, OperationPart
-from corral.cli.ops import awaited, say_retry
+from corral.cli.client.operation import AWAY, NodePart, OperationPart
+from corral.cli.commands.ops import awaited, say_retry
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 

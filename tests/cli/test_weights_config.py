@@ -2,9 +2,9 @@
 
 import pytest
 
-from corral.cli.weights_config import config_for
+from corral.cli.client.weights_config import config_for
 from corral.core.errors import InvalidInput
-from corral.store.models import parse_config_text
+from corral.store.serving.models import parse_config_text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from corral.cli import why
-from corral.cli.why import tell_model, tell_node
+from corral.cli.commands.why import tell_model, tell_node
 
 
 class Told:

@@ -1,4 +1,4 @@
-"""What `corral.store.database` promises, on SQLite and on PostgreSQL alike."""
+"""What `corral.store.engine.database` promises, on SQLite and on PostgreSQL alike."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from corral.core.errors import CorralError, InvalidInput, Unavailable
-from corral.store.database import Database, StoreConflict, Tx
-from corral.store.migrations import read_migrations
+from corral.store.engine.database import Database, StoreConflict, Tx
+from corral.store.engine.migrations import read_migrations
 from harness.databases import Rig
 from harness.things import count_up, read_thing, write_thing
 

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
-from corral.store.database import CONFLICT_TRIES, Database, StoreConflict, Tx
-from corral.store.postgres import PostgresDatabase
+from corral.store.engine.database import CONFLICT_TRIES, Database, StoreConflict, Tx
+from corral.store.engine.postgres import PostgresDatabase
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
 from harness.ports import free_port

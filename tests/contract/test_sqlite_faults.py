@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from corral.core.errors import Unavailable
-from corral.store.database import Database, StoreConflict, Tx
-from corral.store.sqlite import SqliteDatabase
+from corral.store.engine.database import Database, StoreConflict, Tx
+from corral.store.engine.sqlite import SqliteDatabase
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
 from harness.things import read_thing, write_thing

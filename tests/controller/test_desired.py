@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from controller.test_resolve import DIGEST, Galleries, Registry, SlowRegistry
-from corral.controller.desired import DesiredState
-from corral.controller.fleet import Fleet
-from corral.controller.resolve import Resolver
-from corral.core.dead_letters import DEFAULT_PATIENCE
-from corral.core.intents import Intent, Observed, Refused, Verb, Wish
-from corral.core.nodes import Node, NodeId
-from corral.core.observed import Observation, ObservedBackend
-from corral.core.policies import Ensure, PolicyChange
-from corral.core.targets import Target
+from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.policy_controller import DesiredState
+from corral.controller.backends.resolve import Resolver
+from corral.core.backends.exhausted import DEFAULT_PATIENCE
+from corral.core.backends.intents import Intent, Observed, Refused, Verb, Wish
+from corral.core.backends.policies import Ensure, PolicyChange
+from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.observed import Observation, ObservedBackend
+from corral.core.nodes.targets import Target
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig

@@ -10,15 +10,15 @@ import pytest
 from controller.test_intents import LIMITS, Connect, Worker, controlling, only, until
 from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
-from corral.controller.attempts import OrderLimits
-from corral.controller.intents import IntentController
-from corral.controller.switch import Restored, SwitchStalled, VersionFailed
+from corral.controller.backends.attempts import OrderLimits
+from corral.controller.backends.intent_controller import IntentController
+from corral.controller.replicas.smoke_test import Restored, SwitchStalled, VersionFailed
+from corral.core.backends.intents import RetryLimits, Verb, Wish
+from corral.core.backends.operations import Operation
+from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import InvalidInput, Unavailable
-from corral.core.intents import RetryLimits, Verb, Wish
-from corral.core.nodes import Node, NodeId
-from corral.core.operations import Operation
-from corral.core.rollout import ReplicaChange
-from corral.store.intents import IntentStore, Result
+from corral.core.nodes.node import Node, NodeId
+from corral.store.backends.intents import IntentStore, Result
 from corral.store.stores import Stores
 from harness.databases import Rig, kind, rig
 from harness.fleet_store import admission, healthy
@@ -145,7 +145,7 @@ async def test_a_cancel_is_told_until_the_worker_has_answered(
     stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of an order past its time-out, whose worker is busy with it all the while."""
-    monkeypatch.setattr("corral.controller.attempts.CANCEL_WITHIN_S", 0.3)
+    monkeypatch.setattr("corral.controller.backends.attempts.CANCEL_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     slow = Slow(worker)
 
@@ -523,8 +523,8 @@ async def test_a_cancelled_order_that_the_worker_carries_out_all_the_same_is_sho
     stores: Stores, connect: Connect, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past its time-out, and of a kind that is not stopped half-way."""
-    monkeypatch.setattr("corral.controller.attempts.DELETE_WITHIN_S", 0.3)
-    monkeypatch.setattr("corral.controller.attempts.ROLLBACK_WITHIN_S", 0.3)
+    monkeypatch.setattr("corral.controller.backends.attempts.DELETE_WITHIN_S", 0.3)
+    monkeypatch.setattr("corral.controller.backends.attempts.ROLLBACK_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     worker.installed["echo"] = {"digest": "sha256:new"}
     go, running = asyncio.Event(), [0]

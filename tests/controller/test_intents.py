@@ -10,16 +10,16 @@ import pytest
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_subject
-from corral.controller.attempts import OrderLimits
-from corral.controller.intents import IntentController, Orders
-from corral.controller.peers import Peers
-from corral.controller.progress import LiveProgress
-from corral.controller.refused import RefusedMessages
-from corral.controller.reports import Reports
-from corral.controller.switch import ReplicaSwitch, TrialStart
-from corral.core.intents import RetryLimits, Verb, Wish
-from corral.core.nodes import Node
-from corral.core.operations import NodeProgress, Operation
+from corral.controller.backends.attempts import OrderLimits
+from corral.controller.backends.intent_controller import IntentController, Orders
+from corral.controller.backends.peers import Peers
+from corral.controller.backends.progress import LiveProgress
+from corral.controller.nodes.refused_messages import RefusedMessages
+from corral.controller.nodes.reports import Reports
+from corral.controller.replicas.smoke_test import ReplicaSwitch, TrialStart
+from corral.core.backends.intents import RetryLimits, Verb, Wish
+from corral.core.backends.operations import NodeProgress, Operation
+from corral.core.nodes.node import Node
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.metrics import Registry
@@ -307,7 +307,7 @@ async def test_an_order_whose_worker_was_started_again_is_asked_for_again(stores
 async def test_a_delete_nobody_answered_in_time_is_done_when_a_report_shows_it(
     stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.controller.attempts.DELETE_WITHIN_S", 2.0)
+    monkeypatch.setattr("corral.controller.backends.attempts.DELETE_WITHIN_S", 2.0)
     node = await healthy(stores, "a")
     worker = Worker(await connect("node"), node)
     generations: list[int] = []

@@ -8,12 +8,12 @@ import pytest
 from bus.conftest import Connect
 from corral.bus.client import BusMessage
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
-from corral.controller.loads import Settled
-from corral.controller.replication import Replication
+from corral.controller.loads.coordinator import Settled
+from corral.controller.replicas.wiring import Replication
 from corral.core.errors import NotFound, OutcomeUnknown, Unavailable
-from corral.core.scaling import ScalingPace
-from corral.store.database import Body, Database, StoreConflict
-from corral.store.patient import MOST_CONFLICTS, PatientDatabase
+from corral.core.replicas.scaling import ScalingPace
+from corral.store.engine.database import Body, Database, StoreConflict
+from corral.store.engine.patient import MOST_CONFLICTS, PatientDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from harness.databases import Rig

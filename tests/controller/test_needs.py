@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from corral.controller.needs import Needs
-from corral.core.nodes import NodeId
-from corral.core.observed import Observation, ObservedBackend
-from corral.core.placement import Need
+from corral.controller.loads.needs import Needs
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import Observation, ObservedBackend
+from corral.core.replicas.placement import Need
 from corral.store.stores import Stores
 from sim.world import Builds
 from store.test_replicas import TINY, add_nodes, make_node, nobody

@@ -9,12 +9,12 @@ import pytest
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
-from corral.controller.progress import OPERATIONS_MOST, LiveProgress, tell_progress
-from corral.controller.refused import RefusedMessages
+from corral.controller.backends.progress import OPERATIONS_MOST, LiveProgress, tell_progress
+from corral.controller.nodes.refused_messages import RefusedMessages
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus
+from corral.core.backends.progress import overlay
 from corral.core.errors import InvalidInput
-from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress, NodeProgressStatus
-from corral.core.progress import overlay
+from corral.core.nodes.node import NodeId
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import Registry
@@ -104,7 +104,7 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, pause: bool
 ) -> None:
     """Whether the first frontend's word comes before or after the end of the run is cleared away."""
-    monkeypatch.setattr("corral.controller.progress.SAVE_EVERY_S", 0.02)
+    monkeypatch.setattr("corral.controller.backends.progress.SAVE_EVERY_S", 0.02)
     link, store = Link(), Kept()
     refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
     live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock())

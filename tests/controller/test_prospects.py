@@ -1,12 +1,12 @@
 """What a policy would bring to a node: told by galleries and registries, and not asked for again with every look."""
 
 from controller.test_resolve import Galleries, NothingKept, Registry, node
-from corral.controller.prospects import KEPT_S, ProspectReader
-from corral.controller.resolve import Resolver
-from corral.core.intents import Wish
-from corral.core.nodes import Node
-from corral.core.variants import Unfit
-from corral.core.wants import OpenQuestion
+from corral.controller.backends.policy_preview import KEPT_S, ProspectReader
+from corral.controller.backends.resolve import Resolver
+from corral.core.backends.desired import OpenQuestion
+from corral.core.backends.intents import Wish
+from corral.core.backends.variants import Unfit
+from corral.core.nodes.node import Node
 
 ECHO = Wish(element="echo")
 

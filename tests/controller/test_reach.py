@@ -12,8 +12,8 @@ from controller.test_loads import Faulty, faulty, replication
 from corral.bus.client import BusMessage
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import BACKEND_INSTALL, node_subject
-from corral.controller.peers import Peers
-from corral.controller.replication import Replication
+from corral.controller.backends.peers import Peers
+from corral.controller.replicas.wiring import Replication
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from store.test_replicas import IDS, TINY, add_nodes, make_node

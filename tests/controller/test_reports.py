@@ -18,13 +18,13 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
-from corral.controller.refused import SENDERS_MOST, RefusedMessages
-from corral.controller.reports import Reports
+from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessages
+from corral.controller.nodes.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
-from corral.core.nodes import NodeClaim, NodeId, NodeType
-from corral.core.observed import Observation
-from corral.store.observed import Recorded
-from corral.store.registration import Registered
+from corral.core.nodes.node import NodeClaim, NodeId, NodeType
+from corral.core.nodes.observed import Observation
+from corral.store.backends.observed import Recorded
+from corral.store.nodes.registration import Registered
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import Registry

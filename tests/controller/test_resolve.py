@@ -11,13 +11,13 @@ from corral.artifacts import Catalogue, GalleryStatus
 from corral.artifacts.digests import Digest
 from corral.artifacts.errors import SourceUnavailable
 from corral.artifacts.galleries.entries import parse_backends
-from corral.artifacts.pins import Pin, pinned_uri
+from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
-from corral.controller.resolve import ResolvedBackend, Resolver, wish_of
+from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
+from corral.core.backends.intents import Wish
+from corral.core.backends.variants import Unfit, Unresolved, index_by_name
 from corral.core.errors import NotFound
-from corral.core.intents import Wish
-from corral.core.nodes import Node, NodeId
-from corral.core.variants import Unfit, Unresolved, index_by_name
+from corral.core.nodes.node import Node, NodeId
 from corral.store.stores import Stores
 from harness.waiting import wait_until_async
 
@@ -187,7 +187,7 @@ class SlowRegistry(Registry):
 async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("corral.controller.resolve.ANSWERS_WITHIN_S", 0.01)
+    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
     registry = SlowRegistry()
     resolver = Resolver(Galleries(), registry, NothingKept())
     asked = [
@@ -204,8 +204,8 @@ async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
 async def test_an_answer_that_came_late_counts_for_whoever_asks_next(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.controller.resolve.ANSWERS_WITHIN_S", 0.01)
-    monkeypatch.setattr("corral.controller.resolve.UNKNOWN_WITHIN_S", 0.02)
+    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
+    monkeypatch.setattr("corral.controller.backends.resolve.UNKNOWN_WITHIN_S", 0.02)
     registry = SlowRegistry()
     resolver = Resolver(Galleries(), registry, stores.kept_builds)
     for _ in range(2):

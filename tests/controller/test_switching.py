@@ -5,18 +5,18 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from corral.controller.switch import Restored, SwitchStalled, VersionFailed
-from corral.controller.switching import LOOK_EVERY_S, ReplicaSwitcher, SharedLook
+from corral.controller.replicas.rollout import LOOK_EVERY_S, ReplicaSwitcher, SharedLook
+from corral.controller.replicas.smoke_test import Restored, SwitchStalled, VersionFailed
+from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.errors import Fenced, TimedOut, Unavailable
-from corral.core.nodes import NodeId
-from corral.core.observed import ObservedProcess
-from corral.core.placement import Need
-from corral.core.replicas import Replica, ReplicaState
-from corral.core.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
-from corral.core.scaling import Add, Scheduling
-from corral.store.load_job_rows import LoadJob
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedProcess
+from corral.core.replicas.placement import Need
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.scaling import Add, Scheduling
+from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.version_switches import SwitchView
 from corral.store.stores import Stores
-from corral.store.switches import SwitchView
 from corral.system import SystemClock
 from harness.waiting import wait_until_async
 from store.test_replicas import IDS, LEASE_S, add_nodes, decide, loaded, make_node, reserve, serve, start
@@ -340,7 +340,7 @@ async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_th
 async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
     stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.controller.switching.WITHIN_S", 1.5)
+    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
     served, words = await serve_on(stores, "a"), Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
@@ -356,7 +356,7 @@ async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
 
 async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many replicas one is stopped after the other."""
-    monkeypatch.setattr("corral.controller.switching.WITHIN_S", 1.0)
+    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     served, words = await serve_on(stores, "a"), Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
@@ -368,7 +368,7 @@ async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, m
 
 
 async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.controller.switching.WITHIN_S", 1.0)
+    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     await reserve(stores, await begin(stores, replica))
@@ -377,7 +377,7 @@ async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, m
 
 
 async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.controller.switching.TELL_AGAIN_S", 0.1)
+    monkeypatch.setattr("corral.controller.replicas.rollout.TELL_AGAIN_S", 0.1)
     await serve_on(stores, "a")
     words = Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))

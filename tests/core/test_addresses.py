@@ -2,8 +2,8 @@
 
 import pytest
 
-from corral.core.addresses import check_address, same_origin, split_address
 from corral.core.errors import InvalidInput
+from corral.core.nodes.addresses import check_address, same_origin, split_address
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.allowance import Allowance, Allowances
+from corral.core.rate_limit import Allowance, Allowances
 
 
 def test_a_burst_is_allowed_and_then_one_at_a_time() -> None:

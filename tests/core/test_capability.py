@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.capability import CapabilityFacts, pick_capability, vram_label
-from corral.core.hardware import Gpu, GpuVendor, pick_gpu_vendor
+from corral.core.nodes.capability import CapabilityFacts, pick_capability, vram_label
+from corral.core.nodes.hardware import Gpu, GpuVendor, pick_gpu_vendor
 
 GIB = 1 << 30
 LINUX = CapabilityFacts(platform="linux/amd64")

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.chunks import are_whole_chunks
+from corral.formats.http_chunks import are_whole_chunks
 
 bodies = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=6)
 

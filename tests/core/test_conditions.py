@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.core.conditions import CLOCK_TOLERANCE_MS, judge_clock
+from corral.core.nodes.conditions import CLOCK_TOLERANCE_MS, judge_clock
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, state
-from corral.core.conditions import Condition, ConditionKind
-from corral.core.dead_letters import patience_of
-from corral.core.drift import Heal, find_stuck, plan_heal
-from corral.core.intents import Intent, IntentState, Verb
-from corral.core.observed import ObservedBackend
-from corral.core.orders import NodeState
-from corral.core.policies import OnDrift
-from corral.core.presence import Presence
+from corral.core.backends.drift import Heal, find_stuck, plan_heal
+from corral.core.backends.exhausted import patience_of
+from corral.core.backends.intents import Intent, IntentState, Verb
+from corral.core.backends.planning import NodeState
+from corral.core.backends.policies import OnDrift
+from corral.core.nodes.conditions import Condition, ConditionKind
+from corral.core.nodes.observed import ObservedBackend
+from corral.core.nodes.presence import Presence
 
 PATIENCE = patience_of(3600.0)
 MINUTE, HOUR = 60_000, 3_600_000

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from core.test_drift import BUILD, DELETED, DONE, machine, policy
-from corral.core.deletions import Deletes, names_of_installed
-from corral.core.intents import Intent, IntentState
-from corral.core.nodes import NodeId
-from corral.core.observed import ObservedBackend
-from corral.core.policies import Ensure, OnDrift, Policy
+from corral.core.backends.deletions import Deletes, names_of_installed
+from corral.core.backends.intents import Intent, IntentState
+from corral.core.backends.policies import Ensure, OnDrift, Policy
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedBackend
 
 HERE = NodeId("n")
 FLEET_WIDE = policy(Ensure.ABSENT, created_by="ann", created_at=0)

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from core.test_intents import intent
-from corral.core.drift import DriftCause, find_drift, plan_heal
-from corral.core.intents import Intent, IntentState, Verb, Wish
-from corral.core.nodes import Node, NodeClaim, NodeId, NodeType
-from corral.core.observed import ObservedBackend, ObservedProcess
-from corral.core.orders import NodeState
-from corral.core.policies import Ensure, OnDrift, Policy
-from corral.core.presence import Presence
-from corral.core.variants import Unfit
-from corral.core.wants import find_open_questions
+from corral.core.backends.desired import find_open_questions
+from corral.core.backends.drift import DriftCause, find_drift, plan_heal
+from corral.core.backends.intents import Intent, IntentState, Verb, Wish
+from corral.core.backends.planning import NodeState
+from corral.core.backends.policies import Ensure, OnDrift, Policy
+from corral.core.backends.variants import Unfit
+from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeType
+from corral.core.nodes.observed import ObservedBackend, ObservedProcess
+from corral.core.nodes.presence import Presence
 
 NEW, OLD = "sha256:new", "sha256:old"
 

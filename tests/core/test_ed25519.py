@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.ed25519 import is_signed_by, read_key
+from corral.formats.ed25519 import is_signed_by, read_key
 
 # RFC 8032, 7.1: the first two examples
 EXAMPLES = [

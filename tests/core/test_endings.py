@@ -2,8 +2,8 @@
 
 import pytest
 
-from corral.core.endings import Ending, plan_ending
-from corral.core.replicas import Replica, ReplicaState
+from corral.core.replicas.endings import Ending, plan_ending
+from corral.core.replicas.replica import Replica, ReplicaState
 
 WITHIN_MS = 60_000
 NOW_MS = 1_000_000

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from core.test_repair import ROW, node
-from corral.core.footprints import FootprintKey, ProcessMemory, Told, plan_peaks
-from corral.core.nodes import NodeId
-from corral.core.replicas import Replica, ReplicaState
+from corral.core.nodes.node import NodeId
+from corral.core.replicas.footprints import FootprintKey, ProcessMemory, Told, plan_peaks
+from corral.core.replicas.replica import Replica, ReplicaState
 
 ON_N = replace(ROW, backend_digest="d")
 ON_G = replace(ON_N, id="g", node_id="g")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.core.galleries import GalleryAddress, read_gallery_list
+from corral.core.backends.gallery_addresses import GalleryAddress, read_gallery_list
 
 A = GalleryAddress(name="a", url="https://a/index.yaml")
 B = GalleryAddress(name="b", url="file:///b", mirrors=("https://c",), verification={"issuer": "x"})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.gofunctions import GoStruct
-from corral.core.gotemplate import BadTemplate, parse_template
+from corral.formats.go_template import BadTemplate, parse_template
+from corral.formats.go_template_functions import GoStruct
 
 CHATML = """<|im_start|>{{ .RoleName }}
 {{- if .FunctionCall }}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.intents import (
+from corral.core.backends.intents import (
     CalledOff,
     Intent,
     IntentState,
@@ -23,9 +23,9 @@ from corral.core.intents import (
     plan_next,
     retry_delay_s,
 )
-from corral.core.nodes import NodeId
-from corral.core.observed import ObservedBackend
-from corral.core.operations import NodeProgressStatus, status_after
+from corral.core.backends.operations import NodeProgressStatus, status_after
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedBackend
 
 LIMITS = RetryLimits(attempts=10, base_s=30, cap_s=900)
 S = IntentState

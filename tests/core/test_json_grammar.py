@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.json_grammar import ANY_OBJECT, BadSchema, schema_grammar
+from corral.formats.json_grammar import ANY_OBJECT, BadSchema, schema_grammar
 
 PERSON = {
     "type": "object",

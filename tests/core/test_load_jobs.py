@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.core.load_jobs import (
+from corral.core.replicas.load_jobs import (
     GIB,
     RETRY_CAP_S,
     LoadProgress,

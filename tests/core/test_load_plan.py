@@ -3,7 +3,8 @@
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.load_plan import (
+from corral.core.models.config import ModelConfig, parse_model_config
+from corral.core.models.load_plan import (
     address_path,
     backend_of,
     borrowed_files,
@@ -14,8 +15,7 @@ from corral.core.load_plan import (
     plan_engine,
     plan_weights,
 )
-from corral.core.model_config import ModelConfig, parse_model_config
-from corral.core.scheduling_seed import parse_seed
+from corral.core.replicas.scheduling_file import parse_seed
 
 
 def test_listed_downloads_and_addresses_are_fetched_by_the_worker() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.log_lines import LINE_CHARACTERS, LogLine, neutralise, parse_record
+from corral.core.processes.log_lines import LINE_CHARACTERS, LogLine, neutralise, parse_record
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corral.core.config_fields import FIELDS, PARAMETERS, refuse_unknown, suggest
 from corral.core.errors import InvalidInput
-from corral.core.localai_messages import MODEL_OPTIONS
-from corral.core.model_config import (
+from corral.core.models.config import (
     ConfigFile,
     Template,
     canonical_json,
@@ -17,7 +15,9 @@ from corral.core.model_config import (
     deleted_revision,
     parse_model_config,
 )
-from corral.core.model_options import StagedModel, model_options
+from corral.core.models.config_schema import FIELDS, PARAMETERS, refuse_unknown, suggest
+from corral.core.models.localai_options import StagedModel, model_options
+from corral.formats.localai_proto import MODEL_OPTIONS
 from corral.system.yaml import load_yaml
 
 FULL = """

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from corral.core.localai_messages import MODEL_OPTIONS
-from corral.core.model_config import parse_model_config
-from corral.core.model_options import StagedModel, model_options
+from corral.core.models.config import parse_model_config
+from corral.core.models.localai_options import StagedModel, model_options
+from corral.formats.localai_proto import MODEL_OPTIONS
 
 STAGED = StagedModel(models_dir="/w/m", paths={"a/b.gguf": "/w/m/a/b.gguf", "p.gguf": "/w/m/p.gguf"})
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.core.model_variants import ModelBuild, pick_build
+from corral.core.models.variants import ModelBuild, pick_build
 
 GB = 10**9
 ENTRY = ModelBuild(name="m", backend="llama-cpp", size_bytes=5 * GB)

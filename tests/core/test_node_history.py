@@ -1,4 +1,4 @@
-from corral.core.node_history import MINUTES, MemoryUse, NodeHistory, NodeMinute, NodeShare, shares_between
+from corral.core.nodes.history import MINUTES, MemoryUse, NodeHistory, NodeMinute, NodeShare, shares_between
 
 
 def test_what_frontends_answered_adds_up_within_a_minute_and_a_quiet_minute_is_a_zero() -> None:

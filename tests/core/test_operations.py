@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.intents import Verb
-from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress, NodeProgressStatus, OperationState, conclude
-from corral.core.progress import ProgressNews, merge_progress, overlay
+from corral.core.backends.intents import Verb
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, OperationState, conclude
+from corral.core.backends.progress import ProgressNews, merge_progress, overlay
+from corral.core.nodes.node import NodeId
 
 S = NodeProgressStatus
 

@@ -5,12 +5,9 @@ from dataclasses import replace
 import pytest
 
 from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, policy, state
-from corral.core.errors import InvalidInput, NotFound
-from corral.core.intents import IntentState, Verb, Wish
-from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.observed import ObservedBackend
-from corral.core.operations import Order
-from corral.core.orders import (
+from corral.core.backends.intents import IntentState, Verb, Wish
+from corral.core.backends.operations import Order
+from corral.core.backends.planning import (
     NodeState,
     as_known,
     complete_digest,
@@ -22,10 +19,13 @@ from corral.core.orders import (
     spare_frozen,
     spare_rolled_back,
 )
-from corral.core.policies import OnDrift, policy_for
-from corral.core.rollout import plan_upgrade
-from corral.core.targets import Target, find_node, pick_nodes
-from corral.core.upgrades import Offered, Unknown, find_unchecked, find_upgrades, installed_names
+from corral.core.backends.policies import OnDrift, policy_for
+from corral.core.backends.rollout import plan_upgrade
+from corral.core.backends.upgrades import Offered, Unknown, find_unchecked, find_upgrades, installed_names
+from corral.core.errors import InvalidInput, NotFound
+from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.observed import ObservedBackend
+from corral.core.nodes.targets import Target, find_node, pick_nodes
 
 
 def named(name: str, **fields: object) -> Node:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.core.outcomes import NodeStand, Outcome, judge
+from corral.core.backends.wait_outcome import NodeStand, Outcome, judge
 
 
 def stands(*statuses: str) -> list[NodeStand]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.p256 import Point, is_signed_by, read_point, read_signature
+from corral.formats.p256 import Point, is_signed_by, read_point, read_signature
 
 # RFC 6979, A.2.5
 KEY = Point(

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 from core.test_drift import machine
-from corral.core.nodes import Node, NodeId
-from corral.core.observed import ObservedBackend
-from corral.core.peers import find_holders, pick_peers
+from corral.core.backends.peers import find_holders, pick_peers
+from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.observed import ObservedBackend
 
 ECHO = ObservedBackend(name="echo", digest="d1", versions=("d1", "d0"))
 

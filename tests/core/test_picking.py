@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.fair_queue import FairQueue
-from corral.core.picking import pick_by_hint, pick_two
-from corral.core.routing import RoutePolicy, near_names
+from corral.core.replicas.fair_queue import FairQueue
+from corral.core.replicas.load_balancing import pick_by_hint, pick_two
+from corral.core.replicas.routing import RoutePolicy
+from corral.core.suggestions import near_names
 
 
 @dataclass

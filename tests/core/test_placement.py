@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.test_drift import machine
-from corral.core.conditions import Condition, ConditionKind
-from corral.core.nodes import NodeStatus
-from corral.core.placement import (
+from corral.core.backends.rollout import stop_first_at_once
+from corral.core.nodes.conditions import Condition, ConditionKind
+from corral.core.nodes.node import NodeStatus
+from corral.core.replicas.capacity import make_room
+from corral.core.replicas.load_backoff import Setback, cause_of
+from corral.core.replicas.placement import (
     GIB,
     Decision,
     HeldReplica,
@@ -22,9 +25,6 @@ from corral.core.placement import (
     place,
     place_instead,
 )
-from corral.core.rollout import stop_first_at_once
-from corral.core.room import make_room
-from corral.core.setbacks import Setback, cause_of
 
 
 def room(name: str = "a", **changes: object) -> NodeRoom:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from core.test_drift import ABSENT, BUILD, DELETED, DONE, FAMILY_DELETED, HAS_BUILD, both, machine, policy, state
-from corral.core.intents import IntentState, Verb, Wish
-from corral.core.orders import NodeState
-from corral.core.policies import Ensure, Policy
-from corral.core.policy_exceptions import ExceptionCause, find_exceptions
-from corral.core.presence import Presence
-from corral.core.variants import Unfit
+from corral.core.backends.intents import IntentState, Verb, Wish
+from corral.core.backends.planning import NodeState
+from corral.core.backends.policies import Ensure, Policy
+from corral.core.backends.policy_exceptions import ExceptionCause, find_exceptions
+from corral.core.backends.variants import Unfit
+from corral.core.nodes.presence import Presence
 
 LATER = 20
 C = ExceptionCause

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.errors import InvalidSetting
-from corral.core.ports import NoPortLeft, PortPool, PortSpan, plan_ports
+from corral.core.processes.ports import NoPortLeft, PortPool, PortSpan, plan_ports
 
 
 def take(pool: PortPool, key: str, now_s: float) -> int:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.nodes import NodeStatus, classify_status
-from corral.core.presence import (
+from corral.core.nodes.node import NodeStatus, classify_status
+from corral.core.nodes.presence import (
     TRANSITIONS,
     Evidence,
     Limits,

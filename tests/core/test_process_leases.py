@@ -1,5 +1,5 @@
-from corral.core.process_leases import NodeShare, ProcessLeases, lease_length_s, plan_grant, was_given_away
-from corral.core.processes import ProcessKey
+from corral.core.processes.leases import NodeShare, ProcessLeases, lease_length_s, plan_grant, was_given_away
+from corral.core.processes.process import ProcessKey
 
 LEASES = ProcessLeases(asked_s=100.0, lengths_s={ProcessKey("short#0"): 5.0, ProcessKey("long#0"): 60.0})
 

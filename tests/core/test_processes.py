@@ -1,7 +1,7 @@
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.processes import Exit, Fill, ProcessKey, ProcessSpec, Readiness
+from corral.core.processes.process import Exit, Fill, ProcessKey, ProcessSpec, Readiness
 
 LISTENING = Readiness(kind="listening")
 

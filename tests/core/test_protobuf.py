@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.localai_messages import MODEL_OPTIONS, PREDICT_OPTIONS, REPLY
-from corral.core.protobuf import BadMessage
+from corral.formats.localai_proto import MODEL_OPTIONS, PREDICT_OPTIONS, REPLY
+from corral.formats.protobuf import BadMessage
 
 PREDICT = {
     "Prompt": "é",

@@ -1,4 +1,4 @@
-from corral.core.pulse import SLOT_S, SLOTS, Beat, Pulse, beat_between, estimate_quantile
+from corral.core.nodes.traffic_history import SLOT_S, SLOTS, Beat, Pulse, beat_between, estimate_quantile
 
 
 def test_beats_of_two_frontends_add_up_within_a_slot() -> None:

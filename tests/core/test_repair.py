@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.observed import ObservedProcess, ProcessTable
-from corral.core.presence import Presence
-from corral.core.repair import Orphan, plan_repair
-from corral.core.replicas import Replica, ReplicaState
+from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.observed import ObservedProcess, ProcessTable
+from corral.core.nodes.presence import Presence
+from corral.core.replicas.repair import Orphan, plan_repair
+from corral.core.replicas.replica import Replica, ReplicaState
 
 NOW = 1_000_000
 ROW = Replica(

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.repeated_head import MISSES_MOST, RepeatedHead
+from corral.formats.http_heads import MISSES_MOST, RepeatedHead
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nAccept: */*\r\n\r\n"
 

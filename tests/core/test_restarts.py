@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.restarts import GiveUp, RestartAfter, RestartPolicy, plan_restart
+from corral.core.processes.restarts import GiveUp, RestartAfter, RestartPolicy, plan_restart
 
 POLICY = RestartPolicy(budget=3, window_s=100, base_s=1, cap_s=3)
 

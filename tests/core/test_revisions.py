@@ -2,9 +2,9 @@
 
 import pytest
 
-from corral.core.model_config import ModelConfig
-from corral.core.revisions import is_same_load, load_revision, must_be_proven
-from corral.store.models import parse_config_text
+from corral.core.models.config import ModelConfig
+from corral.core.models.revisions import is_same_load, load_revision, must_be_proven
+from corral.store.serving.models import parse_config_text
 
 BASE = "name: tiny\nbackend: llama-cpp\nmmproj: a.gguf\nparameters: {model: tiny.gguf, temperature: 0.5}\n"
 

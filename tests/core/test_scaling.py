@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.errors import InvalidInput
-from corral.core.scaling import (
+from corral.core.replicas.scaling import (
     DRAIN_WITHIN_MS,
     LOADS_WITHOUT_PLACE_MOST,
     PLACED_WITHIN_MS,

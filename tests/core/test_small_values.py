@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from corral.core.backoff import restart_delay_s
 from corral.core.durations import format_age, format_duration, parse_duration_s
 from corral.core.errors import InvalidInput
-from corral.core.labels import check_labels
+from corral.core.nodes.labels import check_labels
 from corral.core.sizes import format_bytes, parse_budget_bytes
 
 GIB = 1 << 30

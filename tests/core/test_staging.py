@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from corral.core.staging import Lot, is_news, shown
+from corral.core.replicas.staging import Lot, is_news, shown
 
 
 def test_files_that_follow_others_count_on() -> None:

@@ -5,13 +5,13 @@ from itertools import count
 
 import pytest
 
-from corral.core.cold import ColdPlan, plan_cold
-from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.observed import ObservedProcess, ProcessTable
-from corral.core.presence import Presence
-from corral.core.replicas import Replica, ReplicaState
-from corral.core.scaling import Scheduling
-from corral.core.standing import Standing, Surroundings, judge_standing, pick_routed
+from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.observed import ObservedProcess, ProcessTable
+from corral.core.nodes.presence import Presence
+from corral.core.replicas.availability import Standing, Surroundings, judge_standing, pick_routed
+from corral.core.replicas.on_demand import ColdPlan, plan_cold
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.scaling import Scheduling
 
 NOW = 1_000_000
 ROW = Replica(

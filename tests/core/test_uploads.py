@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.errors import InvalidInput
-from corral.core.uploads import (
+from corral.core.processes.uploads import (
     AlreadyThere,
     ContentRange,
     OtherFile,

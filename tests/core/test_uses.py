@@ -3,11 +3,11 @@
 import pytest
 
 from core.test_drift import machine
-from corral.core.nodes import NodeId
-from corral.core.observed import ObservedBackend
-from corral.core.orders import NodeState
-from corral.core.replicas import Replica, ReplicaState
-from corral.core.uses import Use, describe_uses, find_uses
+from corral.core.backends.dependents import Use, describe_uses, find_uses
+from corral.core.backends.planning import NodeState
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedBackend
+from corral.core.replicas.replica import Replica, ReplicaState
 
 BUILD = ObservedBackend(name="cpu-echo", alias="echo")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.variants import (
+from corral.core.backends.variants import (
     Chosen,
     Unfit,
     index_by_name,

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from corral.core.wakes import Wakes, first_look, plan_wake
+from corral.core.replicas.wakeups import Wakes, first_look, plan_wake
 
 PAUSE_S = 30.0
 A, B = "a", "b"

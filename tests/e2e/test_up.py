@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from corral.cli import client
-from corral.cli.doctor import doctor_command
+from corral.cli.commands.doctor import doctor_command
 from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up

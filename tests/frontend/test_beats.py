@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
-from corral.core.nodes import NodeId, Usage
-from corral.frontend.beats import BeatBatcher
-from corral.store.registration import Beat, BeatOutcome
+from corral.core.nodes.node import NodeId, Usage
+from corral.frontend.nodes.heartbeats import BeatBatcher
+from corral.store.nodes.registration import Beat, BeatOutcome
 
 BEAT = Beat(node_id=NodeId("n"), usage=Usage())
 

@@ -11,7 +11,7 @@ import pytest
 
 from corral.core.errors import InvalidInput, Unavailable
 from corral.frontend import feed as feed_module
-from corral.frontend.feed import Change, Changes, Kind, LiveFeed
+from corral.frontend.http.event_feed import Change, Changes, Kind, LiveFeed
 
 
 @dataclass

@@ -6,8 +6,8 @@ import pytest
 
 from corral.bus.node_api import ProcessGrant
 from corral.core.errors import Unavailable
-from corral.core.process_leases import NodeShare
-from corral.frontend.grants import KNOWN_FOR_S, Grants
+from corral.core.processes.leases import NodeShare
+from corral.frontend.nodes.process_leases import KNOWN_FOR_S, Grants
 
 
 class Store:

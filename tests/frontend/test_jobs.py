@@ -2,11 +2,11 @@
 
 import pytest
 
-from corral.core.intents import Verb
-from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
-from corral.core.targets import Target
-from corral.frontend.fleet.jobs import job_status
+from corral.core.backends.intents import Verb
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.targets import Target
+from corral.frontend.api.localai.jobs import job_status
 
 BEHIND = "worker still installing in background"
 

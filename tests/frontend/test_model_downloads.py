@@ -4,8 +4,8 @@ import pytest
 
 from corral.artifacts.settings import NetworkPolicy
 from corral.core.errors import InvalidInput
-from corral.core.model_config import parse_model_config
-from corral.frontend.model_downloads import Downloads
+from corral.core.models.config import parse_model_config
+from corral.frontend.models.downloads import Downloads
 
 POLICY = NetworkPolicy(trusted_hosts=frozenset({"10.0.0.0/8"}), plain_http_hosts=frozenset({"files.lan", "10.1.1.1"}))
 

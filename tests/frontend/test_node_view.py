@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.conditions import Condition
-from corral.core.nodes import Node, NodeId, NodeType
-from corral.core.presence import Presence
-from corral.core.replicas import Replica, ReplicaState
-from corral.frontend.admin.node_view import NodeLoad, count_loads, view_node
+from corral.core.nodes.conditions import Condition
+from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.presence import Presence
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.frontend.api.nodes.view import NodeLoad, count_loads, view_node
 
 NOW = 1_000_000
 NODE = Node(

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from corral.core.intents import Verb
-from corral.core.nodes import NodeId
-from corral.core.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
-from corral.core.targets import Target
-from corral.frontend.fleet.open_operations import LONG_NODES, OpenOperations
-from corral.frontend.fleet.operation_view import view_operation
+from corral.core.backends.intents import Verb
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.targets import Target
+from corral.frontend.api.operations.open_operations import LONG_NODES, OpenOperations
+from corral.frontend.api.operations.view import view_operation
 from harness.waiting import until
 
 

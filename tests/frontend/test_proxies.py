@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.frontend.proxies import TrustedProxies
+from corral.frontend.http.proxies import TrustedProxies
 from harness.frontend import Frontend
 from harness.nats import Nats
 

@@ -1,7 +1,7 @@
 """Nodes are compared with the store's clock: a frontend whose own is off must not call the whole fleet skewed."""
 
 from corral.core.errors import Unavailable
-from corral.frontend.node.store_clock import COMPARE_EVERY_S, StoreClock
+from corral.frontend.nodes.store_clock import COMPARE_EVERY_S, StoreClock
 
 
 class Clock:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corral.frontend.web import STATIC
+from corral.frontend.http.static_ui import STATIC
 from harness.programs import call
 
 pytestmark = pytest.mark.skipif(not (STATIC / "index.html").exists(), reason="the web UI is not built; run ./dev ui")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from corral.store.database import Database, Tx
-from corral.store.postgres import PostgresDatabase
-from corral.store.sqlite import SqliteDatabase
+from corral.store.engine.database import Database, Tx
+from corral.store.engine.postgres import PostgresDatabase
+from corral.store.engine.sqlite import SqliteDatabase
 from corral.store.stores import Stores
 from corral.system import Clock, SystemClock, SystemIds
 from harness.postgres import Postgres

@@ -8,10 +8,10 @@ from pathlib import Path
 from corral.system import SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
-from corral.worker.areas import Area
+from corral.worker.files.areas import Area
 from corral.worker.processes.logs import ProcessLogs
-from corral.worker.web.access import Keys
 from corral.worker.web.app import build_worker_app
+from corral.worker.web.auth import Keys
 from corral.worker.web.files import FileAreas
 from harness.ports import free_port
 from harness.programs import Answer, call

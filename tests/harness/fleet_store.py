@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from corral.core.intents import Verb, Wish
-from corral.core.nodes import Node
-from corral.core.operations import Admission, Order
-from corral.core.targets import Target
+from corral.core.backends.intents import Verb, Wish
+from corral.core.backends.operations import Admission, Order
+from corral.core.nodes.node import Node
+from corral.core.nodes.targets import Target
 from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.machines import Machine, join

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
-from corral.core.load_jobs import RETRY_BASE_S
+from corral.core.replicas.load_jobs import RETRY_BASE_S
 from corral.worker.processes.tree import find_marked
 from harness.engine import give_engine
 from harness.fleet_worker import end_marked

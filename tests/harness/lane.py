@@ -9,19 +9,19 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse
 
-from corral.core.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
-from corral.frontend.drivers import Driver
-from corral.frontend.serving.inflight import InFlight
-from corral.frontend.serving.keys import LaneKey
-from corral.frontend.serving.lane import Lane
-from corral.frontend.serving.limits import LaneLimits
-from corral.frontend.serving.loads import Loads, NoLoads
-from corral.frontend.serving.meters import Meters
+from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
+from corral.frontend.gateway.drivers import Driver
+from corral.frontend.gateway.gateway import Lane
+from corral.frontend.gateway.in_flight import InFlight
+from corral.frontend.gateway.keys import LaneKey
+from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.loads import Loads, NoLoads
+from corral.frontend.gateway.metrics import Meters
+from corral.frontend.gateway.upstream.upstream import HttpUpstream
 from corral.system import SystemClock, SystemIds
 from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
-from corral.system.upstream import HttpUpstream
 from corral.telemetry.metrics import Registry, render
 
 KEY = "corral-test-key"

@@ -262,7 +262,7 @@ server.wait_for_termination()
 def _message_files() -> dict[str, bytes]:
     """The backend runs alone, in a clean environment: it gets the wire format along."""
     text = inspect.getsource(localai_messages)
-    text = text.replace("from corral.core.protobuf import", "from wire import")
+    text = text.replace("from corral.formats.protobuf import", "from wire import")
     return {"wire.py": inspect.getsource(protobuf).encode(), "messages.py": text.encode()}
 
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from corral.core.conditions import Condition
-from corral.core.health import BusProbe, any_live, pick_news
-from corral.core.nodes import Node, NodeClaim, NodeId, NodeType, Usage
-from corral.core.presence import Limits
-from corral.core.registration import Refuse
-from corral.store.access import hash_secret
-from corral.store.leases import Lease
-from corral.store.registration import Beat, BeatOutcome, Claimed, Registered
+from corral.core.nodes.conditions import Condition
+from corral.core.nodes.health import BusProbe, any_live, pick_news
+from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeType, Usage
+from corral.core.nodes.presence import Limits
+from corral.core.nodes.registration import Refuse
+from corral.store.access.api_keys import hash_secret
+from corral.store.engine.leases import Lease
+from corral.store.nodes.registration import Beat, BeatOutcome, Claimed, Registered
 from corral.store.stores import Stores
 from corral.system import SystemIds
 

@@ -1,6 +1,6 @@
 """A table of numbers, for tests of the database itself."""
 
-from corral.store.database import Database, Tx
+from corral.store.engine.database import Database, Tx
 
 
 async def write_thing(database: Database, name: str, n: int) -> None:

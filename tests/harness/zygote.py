@@ -21,7 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-ROLES = ("corral.cli.frontend", "corral.cli.worker", "corral.worker.main", "corral.worker.processes.local", "uvloop")
+ROLES = (
+    "corral.cli.commands.frontend",
+    "corral.cli.commands.worker",
+    "corral.roles.worker",
+    "corral.worker.processes.local",
+    "uvloop",
+)
 COMMANDS = (
     "audit", "backends", "chat", "doctor", "join-command", "keys", "models", "nodes", "ops", "status", "usage", "why",
 )  # fmt: skip

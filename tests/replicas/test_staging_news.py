@@ -12,7 +12,7 @@ import pytest
 
 from bus.conftest import Connect, connect
 from corral.bus.client import Bus, BusMessage
-from corral.controller.staging_news import MIRROR_S, StagingMirrors
+from corral.controller.loads.localai_staging import MIRROR_S, StagingMirrors
 from harness.gated_files import GatedFiles
 from harness.herd import Herd
 from harness.localai_backend import write_localai_backend

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from corral.core.scaling import Add
-from corral.store.database import Tx
-from corral.store.load_job_rows import LoadJob, read_jobs
-from corral.store.load_jobs import LoadJobStore, put_job
+from corral.core.replicas.scaling import Add
+from corral.store.engine.database import Tx
+from corral.store.serving.load_job_rows import LoadJob, read_jobs
+from corral.store.serving.load_jobs import LoadJobStore, put_job
 from corral.store.stores import Stores
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from corral.bus.subjects import (
     node_subject,
     progress_subject,
 )
-from corral.core.nodes import NodeClaim, NodeId, NodeType, Usage
-from corral.core.process_leases import plan_grant, was_given_away
-from corral.store.registration import Beat, Registered
+from corral.core.nodes.node import NodeClaim, NodeId, NodeType, Usage
+from corral.core.processes.leases import plan_grant, was_given_away
+from corral.store.nodes.registration import Beat, Registered
 
 if TYPE_CHECKING:
     from sim.world import World

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral.bus.client import Handler
 from corral.core.errors import NoResponders, OutcomeUnknown, Unavailable
-from corral.store.database import Body
-from corral.store.sqlite import SqliteDatabase
+from corral.store.engine.database import Body
+from corral.store.engine.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
     from sim.world import World

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from corral.core.replicas import ReplicaState
+from corral.core.replicas.replica import ReplicaState
 from sim.loop import run_virtually
 from sim.world import World
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import BlobPeer
-from corral.controller.health import HealthController
-from corral.controller.refused import RefusedMessages
-from corral.controller.replication import Replication
-from corral.controller.reports import Reports
-from corral.core.nodes import Node, NodeId
-from corral.core.presence import Limits
-from corral.core.scaling import ScalingPace, Scheduling
+from corral.controller.nodes.health import HealthController
+from corral.controller.nodes.refused_messages import RefusedMessages
+from corral.controller.nodes.reports import Reports
+from corral.controller.replicas.wiring import Replication
+from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.presence import Limits
+from corral.core.replicas.scaling import ScalingPace, Scheduling
 from corral.store.stores import Stores
 from corral.system.loops import keep_running
 from corral.telemetry.metrics import Registry

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from corral.controller.audit import AuditKeeper
+from corral.controller.nodes.audit_retention import AuditKeeper
 from corral.core.errors import Conflict, InvalidInput, NotFound
-from corral.core.nodes import NodeStatus
-from corral.store.access import Scope, hash_secret
-from corral.store.database import StoreConflict
+from corral.core.nodes.node import NodeStatus
+from corral.store.access.api_keys import Scope, hash_secret
+from corral.store.engine.database import StoreConflict
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.machines import Machine, actions, join, register

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from corral.core.intents import Intent, IntentState, Observed, Refused, Verb, Wish
-from corral.core.nodes import Node
-from corral.core.operations import Admission
-from corral.core.targets import Target
-from corral.store.database import Body, Database, Row, Tx
-from corral.store.intents import IntentStore
+from corral.core.backends.intents import Intent, IntentState, Observed, Refused, Verb, Wish
+from corral.core.backends.operations import Admission
+from corral.core.nodes.node import Node
+from corral.core.nodes.targets import Target
+from corral.store.backends.intents import IntentStore
+from corral.store.engine.database import Body, Database, Row, Tx
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
-from corral.core.intents import (
+from corral.core.backends.intents import (
     CalledOff,
     IntentState,
     Observed,
@@ -19,13 +18,14 @@ from corral.core.intents import (
     Wish,
     plan_next,
 )
-from corral.core.nodes import Node
-from corral.core.operations import NodeProgress, NodeProgressStatus, OperationState
-from corral.core.policies import Ensure, OnDrift, PolicyChange
-from corral.store.admission import AdmissionStore
-from corral.store.database import Database
-from corral.store.intents import Claim, Result
-from corral.store.operations import Places
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, OperationState
+from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
+from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
+from corral.core.nodes.node import Node
+from corral.store.backends.create_operation import AdmissionStore
+from corral.store.backends.intents import Claim, Result
+from corral.store.backends.operations import Places
+from corral.store.engine.database import Database
 from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.databases import Rig
@@ -231,8 +231,8 @@ async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_mu
 
 
 async def _observing(stores: Stores, node_id: str) -> list[object]:
-    from corral.core.nodes import NodeId
-    from corral.core.observed import Observation
+    from corral.core.nodes.node import NodeId
+    from corral.core.nodes.observed import Observation
 
     seen = Observation(node_id=NodeId(node_id), instance="i", epoch=1, sequence=1, backends=(), processes=())
     await stores.observed.record([seen])

@@ -1,10 +1,10 @@
 """What is read often of a large fleet: only what is needed, and never something outdated."""
 
-from corral.core.intents import Observed, Refused, RetryLimits, Verb, plan_next
-from corral.core.nodes import NodeId
-from corral.core.observed import Observation, ObservedBackend
-from corral.store.intents import Result
-from corral.store.rows import in_list
+from corral.core.backends.intents import Observed, Refused, RetryLimits, Verb, plan_next
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import Observation, ObservedBackend
+from corral.store.backends.intents import Result
+from corral.store.engine.sql import in_list
 from corral.store.stores import Stores
 from harness.fleet_store import admission, healthy
 

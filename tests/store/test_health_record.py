@@ -3,8 +3,8 @@
 import pytest
 
 from corral.core.errors import Fenced
-from corral.core.nodes import Node, NodeStatus, NodeType
-from corral.core.presence import Presence
+from corral.core.nodes.node import Node, NodeStatus, NodeType
+from corral.core.nodes.presence import Presence
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.machines import Machine, actions, beat, hold, join, judge, register

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from corral.core.conditions import Condition, ConditionKind
-from corral.core.nodes import NodeId, NodeState, NodeStatus, Usage
-from corral.store.registration import Beat
+from corral.core.nodes.conditions import Condition, ConditionKind
+from corral.core.nodes.node import NodeId, NodeState, NodeStatus, Usage
+from corral.store.nodes.registration import Beat
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.machines import Machine, actions, beat, join, register

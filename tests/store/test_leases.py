@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from corral.core.errors import Fenced
-from corral.store.database import Tx
-from corral.store.leases import Lease, check_fence
+from corral.store.engine.database import Tx
+from corral.store.engine.leases import Lease, check_fence
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from harness.databases import Rig

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import asyncpg
 import pytest
 
+from corral.core.backends.intents import Observed, Refused, RetryLimits, Verb, plan_next
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.errors import Conflict
-from corral.core.intents import Observed, Refused, RetryLimits, Verb, plan_next
-from corral.core.operations import NodeProgress, NodeProgressStatus
-from corral.store.intents import Result
+from corral.store.backends.intents import Result
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy

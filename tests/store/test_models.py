@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
-from corral.core.model_config import deleted_revision
-from corral.store.database import Tx
-from corral.store.models import REVISIONS_KEPT, read_served_models
+from corral.core.models.config import deleted_revision
+from corral.store.engine.counters import ROUTES, read_version
+from corral.store.engine.database import Tx
+from corral.store.serving.models import REVISIONS_KEPT, read_served_models
 from corral.store.stores import Stores
-from corral.store.versions import ROUTES, read_version
 from harness.databases import Rig
 
 TINY = "# mine\nname: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from corral.core.errors import Conflict, NotFound
-from corral.core.footprints import FootprintKey
-from corral.core.placement import Need
-from corral.core.replicas import Replica, ReplicaState
-from corral.core.scaling import Add
-from corral.store.load_job_rows import LoadJob
+from corral.core.replicas.footprints import FootprintKey
+from corral.core.replicas.placement import Need
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.scaling import Add
+from corral.store.serving.load_job_rows import LoadJob
 from corral.store.stores import Stores
 from harness.databases import Rig
 from store.test_replicas import IDS, TINY, add_nodes, loaded, make_node, reserve, serve

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
-from corral.core.nodes import Node, NodeStatus
-from corral.core.presence import Presence
-from corral.core.registration import CLAIMS_MOST, Refuse
-from corral.store.registration import Claimed, Registered
+from corral.core.nodes.node import Node, NodeStatus
+from corral.core.nodes.presence import Presence
+from corral.core.nodes.registration import CLAIMS_MOST, Refuse
+from corral.store.nodes.registration import Claimed, Registered
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.machines import Machine, actions, beat, claim_name, join, judge, register, replace_by, try_register

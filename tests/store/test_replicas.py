@@ -6,27 +6,27 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.conditions import Condition, ConditionKind
 from corral.core.errors import Conflict, Fenced
-from corral.core.footprints import FootprintKey
-from corral.core.load_jobs import LoadProgress, LoadState
-from corral.core.nodes import Node, NodeId, NodeStatus, NodeType
-from corral.core.observed import Observation, ObservedProcess
-from corral.core.placement import GIB, Decision, Need, Placed, place
-from corral.core.presence import Presence
-from corral.core.process_leases import NodeShare
-from corral.core.replicas import Replica, ReplicaState
-from corral.core.routing import ReplicaId
-from corral.core.scaling import Add, Scheduling
-from corral.core.standing import Standing
-from corral.store.database import Tx
-from corral.store.decisions import record_decision
-from corral.store.given_away import FORGET_AFTER_MS
-from corral.store.load_claims import Loaded
-from corral.store.load_job_rows import LoadJob
-from corral.store.load_jobs import Patience
-from corral.store.node_rows import encode_conditions, insert_node
-from corral.store.replica_rows import insert_replica
+from corral.core.nodes.conditions import Condition, ConditionKind
+from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
+from corral.core.nodes.observed import Observation, ObservedProcess
+from corral.core.nodes.presence import Presence
+from corral.core.processes.leases import NodeShare
+from corral.core.replicas.availability import Standing
+from corral.core.replicas.footprints import FootprintKey
+from corral.core.replicas.load_jobs import LoadProgress, LoadState
+from corral.core.replicas.placement import GIB, Decision, Need, Placed, place
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.routing import ReplicaId
+from corral.core.replicas.scaling import Add, Scheduling
+from corral.store.engine.database import Tx
+from corral.store.nodes.node_rows import encode_conditions, insert_node
+from corral.store.serving.decisions import record_decision
+from corral.store.serving.load_claims import Loaded
+from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.load_jobs import Patience
+from corral.store.serving.replica_rows import insert_replica
+from corral.store.serving.revoked_processes import FORGET_AFTER_MS
 from corral.store.stores import Stores
 from corral.system import SystemIds
 from harness.databases import Rig

@@ -1,9 +1,9 @@
 """Machines that failed a load, on both databases."""
 
-from corral.core.load_jobs import LoadState
-from corral.core.placement import Need
-from corral.core.scaling import Add
-from corral.store.load_job_rows import LoadJob
+from corral.core.replicas.load_jobs import LoadState
+from corral.core.replicas.placement import Need
+from corral.core.replicas.scaling import Add
+from corral.store.serving.load_job_rows import LoadJob
 from corral.store.stores import Stores
 from harness.databases import Rig
 from store.test_replicas import IDS, LEASE_S, TINY, add_nodes, ask, decide, loaded, make_node, reserve, start

@@ -4,11 +4,11 @@ one, which is stopped for it."""
 import pytest
 
 from corral.core.errors import Conflict, Fenced
-from corral.core.placement import GIB, Decision, Need, place, place_instead
-from corral.core.replicas import Replica, ReplicaState
-from corral.core.scaling import Add, Scheduling
-from corral.store.load_job_rows import LoadJob
-from corral.store.load_jobs import Restoring
+from corral.core.replicas.placement import GIB, Decision, Need, place, place_instead
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.scaling import Add, Scheduling
+from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.load_jobs import Restoring
 from corral.store.stores import Stores
 from store.test_replicas import IDS, LEASE_S, TINY, add_nodes, loaded, make_node, nobody
 

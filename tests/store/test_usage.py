@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from corral.core.errors import OutcomeUnknown
-from corral.frontend.usage import UsageCounter
-from corral.store.access import Scope, hash_secret
+from corral.frontend.gateway.usage_writer import UsageCounter
+from corral.store.access.api_keys import Scope, hash_secret
+from corral.store.serving.usage import KEPT_DAYS, UsageKey, UsageRow, Used
 from corral.store.stores import Stores
-from corral.store.usage import KEPT_DAYS, UsageKey, UsageRow, Used
 from harness.databases import Rig
 
 A = UsageKey("key-a", "tiny", "node-1")

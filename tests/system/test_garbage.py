@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral.system.garbage import GROWN_BYTES, collect_in_small_steps
+from corral.system.gc_pauses import GROWN_BYTES, collect_in_small_steps
 from harness.waiting import until
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from corral.system.replica_calls import Call, ChunkRelay, Failure, Headers
-from corral.system.replica_connection import LATE_MOST_BYTES
-from corral.system.upstream import HttpUpstream
+from corral.frontend.gateway.upstream.calls import Call, ChunkRelay, Failure, Headers
+from corral.frontend.gateway.upstream.connection import LATE_MOST_BYTES
+from corral.frontend.gateway.upstream.upstream import HttpUpstream
 
 uvloop = pytest.importorskip("uvloop")
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from corral.system.outbox import AT_ONCE, Outbox
-from corral.system.replica_calls import ChunkRelay
+from corral.frontend.gateway.upstream.calls import ChunkRelay
+from corral.frontend.gateway.upstream.outbox import AT_ONCE, Outbox
 
 
 def post(outbox: Outbox, relay: ChunkRelay, data: bytes) -> None:

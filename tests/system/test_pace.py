@@ -2,7 +2,7 @@
 
 import asyncio
 
-from corral.system.pace import Pace
+from corral.system.yielding import Pace
 
 
 async def count_turns(pace: Pace, crowd: int) -> list[int]:

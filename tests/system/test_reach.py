@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from corral.core.errors import Unavailable
-from corral.system.reach import check_reach, is_own_address, seen_from_here
+from corral.system.resolve_host import check_reach, is_own_address, seen_from_here
 from harness.namespaces import TwoMachines
 
 
@@ -33,7 +33,7 @@ def test_who_may_bind_to_any_address_still_has_its_own_only() -> None:
     try:
         machines.run("first", "sysctl", "-qw", "net.ipv4.ip_nonlocal_bind=1")
         questions = [*machines.addresses.values(), "127.0.0.9", "192.0.2.7"]
-        ask = f"from corral.system.reach import is_own_address as own; print([own(one) for one in {questions}])"
+        ask = f"from corral.system.resolve_host import is_own_address as own; print([own(one) for one in {questions}])"
         assert machines.run("first", sys.executable, "-c", ask).strip() == "[True, False, True, False]"
     finally:
         machines.remove()
@@ -44,6 +44,6 @@ async def test_a_name_that_is_not_looked_up_in_time_is_nobodys(monkeypatch: pyte
         await asyncio.Event().wait()
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
-    monkeypatch.setattr("corral.system.reach.LOOK_UP_WITHIN_S", 0.01)
+    monkeypatch.setattr("corral.system.resolve_host.LOOK_UP_WITHIN_S", 0.01)
     with pytest.raises(Unavailable, match="looked up"):
         await check_reach("slow.example:80", told_from="192.0.2.7", what="files")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.conditions import Condition, ConditionKind
 from corral.core.errors import Unavailable
-from corral.core.ports import NoPortLeft, PortPool
+from corral.core.nodes.conditions import Condition, ConditionKind
+from corral.core.processes.ports import NoPortLeft, PortPool
 from corral.system import SystemClock, SystemDisk
-from corral.worker.conditions import Conditions
-from corral.worker.identity import IDENTITY_FILE
+from corral.worker.membership.conditions import Conditions
+from corral.worker.membership.identity import IDENTITY_FILE
 from corral.worker.processes.ports import Ports
 from harness.ports import take_ports
 

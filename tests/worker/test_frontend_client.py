@@ -9,7 +9,7 @@ import pytest
 from corral.bus.node_api import HeartbeatRequest
 from corral.core.errors import Fenced, NotFound, OutcomeUnknown, Unavailable
 from corral.system.http_call import NoAnswer, http_call
-from corral.worker.frontend_client import FrontendClient
+from corral.worker.membership.frontend_client import FrontendClient
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
 

@@ -7,8 +7,8 @@ import pytest
 
 from corral.core.errors import InvalidSetting, Unavailable
 from corral.system import SystemDisk, SystemIds
-from corral.worker.identity import Identity, read_identity, settle_identity
-from corral.worker.ledger import Ledger
+from corral.worker.backends.applied_generations import Ledger
+from corral.worker.membership.identity import Identity, read_identity, settle_identity
 
 
 class FullDisk(SystemDisk):

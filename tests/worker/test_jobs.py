@@ -9,8 +9,8 @@ from corral.artifacts import CancelToken
 from corral.artifacts.errors import Cancelled
 from corral.core.errors import Unavailable
 from corral.system import SystemDisk
-from corral.worker.jobs import Jobs, Listener
-from corral.worker.ledger import Ledger, OutdatedCommand
+from corral.worker.backends.applied_generations import Ledger, OutdatedCommand
+from corral.worker.backends.jobs import Jobs, Listener
 
 
 class Slow:

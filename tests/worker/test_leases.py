@@ -6,10 +6,10 @@ from typing import cast
 
 from structlog.testing import capture_logs
 
-from corral.core.process_leases import ProcessLeases
-from corral.core.processes import ProcessKey
+from corral.core.processes.leases import ProcessLeases
+from corral.core.processes.process import ProcessKey
 from corral.system import SystemClock, SystemDisk
-from corral.worker.leases import Leases
+from corral.worker.membership.process_leases import Leases
 from corral.worker.processes.supervisor import Supervisor
 
 

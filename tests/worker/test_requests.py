@@ -4,7 +4,7 @@ import json
 
 from corral.artifacts import BackendRequest, SignaturePolicy
 from corral.bus.messages import CommandExtras
-from corral.worker.requests import read_galleries, with_extras
+from corral.worker.backends.requests import read_galleries, with_extras
 
 
 def test_a_gallerys_wish_for_signatures_is_read() -> None:

@@ -10,9 +10,9 @@ from corral.artifacts import InstalledVersion, Manifest, Metadata
 from corral.artifacts.errors import BadManifest
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
-from corral.core.processes import Fill, ProcessSpec
-from corral.worker.progress import human_size
-from corral.worker.starting import StartSettings, plan_process
+from corral.core.processes.process import Fill, ProcessSpec
+from corral.worker.backends.progress import human_size
+from corral.worker.replicas.launch import StartSettings, plan_process
 
 HTTP = Manifest(
     protocol="openai",

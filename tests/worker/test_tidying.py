@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from corral.artifacts.collect import Freed
-from corral.worker.tidying import tidy
+from corral.artifacts.install.gc import Freed
+from corral.worker.backends.cleanup import tidy
 
 DAY_S = 24 * 3600
 

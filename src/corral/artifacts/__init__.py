@@ -13,7 +13,17 @@ leaving the `async with`, keeps it for the next start.
 """
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.collect import Freed
+from corral.artifacts.content.manifest import (
+    LOCALAI_LAUNCHER,
+    Manifest,
+    Readiness,
+    StartCommand,
+    StartRequest,
+    plan_start,
+)
+from corral.artifacts.content.pieces import ResolvedArtifact
+from corral.artifacts.content.verify import Verified
+from corral.artifacts.content.versions import InstalledBackend, InstalledVersion, Metadata
 from corral.artifacts.galleries.catalogue import (
     LOCALAI_BACKENDS,
     LOCALAI_MODELS,
@@ -21,17 +31,14 @@ from corral.artifacts.galleries.catalogue import (
     GalleryStatus,
     ModelCatalogue,
 )
-from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ModelFile, ResolvedModel
-from corral.artifacts.install import BackendRequest
-from corral.artifacts.manifest import LOCALAI_LAUNCHER, Manifest, Readiness, StartCommand, StartRequest, plan_start
+from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ResolvedModel
+from corral.artifacts.install.gc import Freed
+from corral.artifacts.install.weights import KeptFile, PlacedFile
 from corral.artifacts.progress import Phase, Progress
-from corral.artifacts.resolved import ResolvedArtifact
+from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.service import Artifacts, Swept
 from corral.artifacts.settings import ArtifactSettings
 from corral.artifacts.signatures import SignaturePolicy
-from corral.artifacts.verify import Verified
-from corral.artifacts.versions import InstalledBackend, InstalledVersion, Metadata
-from corral.artifacts.weights import KeptFile, PlacedFile
 
 __all__ = [
     "LOCALAI_BACKENDS",

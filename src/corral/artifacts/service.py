@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.collect import Freed, collect_garbage, parts_of
+from corral.artifacts.content.pieces import ResolvedArtifact
+from corral.artifacts.content.verify import Verified
+from corral.artifacts.content.versions import InstalledBackend, InstalledVersion, directory_name
 from corral.artifacts.digests import Digest, parse_digest
+from corral.artifacts.disk.in_use import is_used, paths_in_use
+from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.builds import pick_model
 from corral.artifacts.galleries.catalogue import (
@@ -22,23 +26,19 @@ from corral.artifacts.galleries.catalogue import (
     read_models,
     signatures_for,
 )
-from corral.artifacts.galleries.entries import ModelEntry, ModelFile, ResolvedModel, backend_request
+from corral.artifacts.galleries.entries import ModelEntry, ResolvedModel, backend_request
 from corral.artifacts.galleries.sources import GallerySources
-from corral.artifacts.install import BackendRequest
-from corral.artifacts.locks import held
-from corral.artifacts.pins import Pin, pin_location
+from corral.artifacts.install.gc import Freed, collect_garbage, parts_of
+from corral.artifacts.install.repair import request_again, verify_backend
+from corral.artifacts.install.weights import KeptFile, PlacedFile, install_files, list_files
+from corral.artifacts.oci.pins import Pin, pin_location
 from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
-from corral.artifacts.repair import request_again, verify_backend
-from corral.artifacts.resolved import ResolvedArtifact
-from corral.artifacts.running import is_used, paths_in_use
+from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
-from corral.artifacts.verify import Verified
-from corral.artifacts.versions import InstalledBackend, InstalledVersion, directory_name
-from corral.artifacts.weights import KeptFile, PlacedFile, install_files, list_files
-from corral.artifacts.workshop import build_installer
-from corral.core.model_variants import PickedBuild
-from corral.core.variants import Chosen
+from corral.artifacts.wiring import build_installer
+from corral.core.backends.variants import Chosen
+from corral.core.models.variants import PickedBuild
 from corral.system import Clock, Ids
 
 Result = TypeVar("Result")

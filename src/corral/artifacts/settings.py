@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.artifacts.signatures import SignaturePolicy, read_policy
-from corral.core.galleries import GalleryAddress
+from corral.core.backends.gallery_addresses import GalleryAddress
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -10,7 +10,7 @@ import msgspec
 
 from corral.artifacts.digests import Digest, digest_of
 from corral.artifacts.errors import PolicyRefused
-from corral.core import ed25519, p256
+from corral.formats import ed25519, p256
 from corral.system.json import decode_json
 
 SUPPORTED = (

@@ -24,7 +24,6 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from corral.bus.credentials import KeyPair
-from corral.core.allowance import Allowance, Allowances
 from corral.core.errors import (
     CorralError,
     Forbidden,
@@ -35,8 +34,9 @@ from corral.core.errors import (
     TooLarge,
     Unavailable,
 )
+from corral.core.rate_limit import Allowance, Allowances
 from corral.settings.values import redact_url
-from corral.system.ending import end_tasks
+from corral.system.cancel_tasks import end_tasks
 
 log = structlog.get_logger()
 

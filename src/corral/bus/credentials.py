@@ -14,7 +14,7 @@ import nkeys
 
 from corral.bus.subjects import node_inbox, node_reply_space, sanitise_token
 from corral.core.errors import InvalidSetting
-from corral.core.nodes import NodeId
+from corral.core.nodes.node import NodeId
 
 _PREFIXES = {
     "operator": nkeys.PREFIX_BYTE_OPERATOR,

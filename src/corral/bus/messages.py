@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from corral.bus.bounds import (
+from corral.bus.limits import (
     BACKENDS_MOST,
     BUCKETS_MOST,
     ENTRIES_MOST,
@@ -35,7 +35,7 @@ from corral.bus.bounds import (
     read_message,
     without_nul,
 )
-from corral.core.node_history import NodeShare
+from corral.core.nodes.history import NodeShare
 
 # Requests
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from corral.bus.bounds import PROCESSES_MOST, Amount, Count, Counts, Name, Text, read_message
+from corral.bus.limits import PROCESSES_MOST, Amount, Count, Counts, Name, Text, read_message
 
 INSTANCE_HEADER = "X-Corral-Instance"
 """Which process speaks, where no body says so: an outdated one must not say good-bye for its successor."""

@@ -3,7 +3,7 @@
 Only ids made by us become part of a subject. A token that comes from outside (a model's name) is sanitised first.
 """
 
-from corral.core.nodes import NodeId
+from corral.core.nodes.node import NodeId
 
 _RESERVED = str.maketrans(dict.fromkeys(".*> \t\n", "-"))
 

@@ -13,30 +13,30 @@ from importlib.util import find_spec
 import click
 
 from corral import __version__
-from corral.cli.program import as_called, program_name
+from corral.cli.program_name import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.system.http_json import Declined
 from corral.system.interrupts import EXIT_INTERRUPTED, hear_interrupts, ignore_interrupts
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("corral.cli.up", "up_command"),
-    "demo": ("corral.cli.demo", "demo_command"),
-    "frontend": ("corral.cli.frontend", "frontend_command"),
-    "worker": ("corral.cli.worker", "worker_command"),
-    "status": ("corral.cli.status", "status_command"),
-    "nodes": ("corral.cli.nodes", "nodes_group"),
-    "backends": ("corral.cli.backends", "backends_group"),
-    "models": ("corral.cli.models", "models_group"),
-    "ops": ("corral.cli.ops", "ops_group"),
-    "chat": ("corral.cli.chat", "chat_command"),
-    "keys": ("corral.cli.keys", "keys_group"),
-    "usage": ("corral.cli.usage", "usage_command"),
-    "audit": ("corral.cli.audit", "audit_command"),
-    "why": ("corral.cli.why", "why_group"),
-    "join-command": ("corral.cli.join_command", "join_command"),
-    "doctor": ("corral.cli.doctor", "doctor_command"),
-    "bus": ("corral.cli.bus", "bus_group"),
-    "artifacts": ("corral.cli.artifacts", "artifacts_group"),
+    "up": ("corral.cli.commands.up", "up_command"),
+    "demo": ("corral.cli.commands.demo", "demo_command"),
+    "frontend": ("corral.cli.commands.frontend", "frontend_command"),
+    "worker": ("corral.cli.commands.worker", "worker_command"),
+    "status": ("corral.cli.commands.status", "status_command"),
+    "nodes": ("corral.cli.commands.nodes", "nodes_group"),
+    "backends": ("corral.cli.commands.backends", "backends_group"),
+    "models": ("corral.cli.commands.models", "models_group"),
+    "ops": ("corral.cli.commands.ops", "ops_group"),
+    "chat": ("corral.cli.commands.chat", "chat_command"),
+    "keys": ("corral.cli.commands.keys", "keys_group"),
+    "usage": ("corral.cli.commands.usage", "usage_command"),
+    "audit": ("corral.cli.commands.audit", "audit_command"),
+    "why": ("corral.cli.commands.why", "why_group"),
+    "join-command": ("corral.cli.commands.join_command", "join_command"),
+    "doctor": ("corral.cli.commands.doctor", "doctor_command"),
+    "bus": ("corral.cli.commands.bus", "bus_group"),
+    "artifacts": ("corral.cli.commands.artifacts", "artifacts_group"),
 }
 
 INSTEAD = {"help": "--help", "version": "--version"}

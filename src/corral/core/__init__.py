@@ -1,0 +1,1 @@
+"""Decisions and values: pure functions and frozen dataclasses. Standard library only."""

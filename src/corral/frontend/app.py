@@ -8,50 +8,50 @@ from starlette.types import ASGIApp
 
 from corral import __version__
 from corral.artifacts.settings import NetworkPolicy
-from corral.frontend.access import Gate
-from corral.frontend.admin.access import audit_routes, key_routes, session_routes
-from corral.frontend.admin.loads import Desk, load_routes
-from corral.frontend.admin.logs import Logs, log_routes, log_socket_routes
-from corral.frontend.admin.metrics import metrics_routes
-from corral.frontend.admin.model_sources import model_source_routes
-from corral.frontend.admin.models import model_routes
-from corral.frontend.admin.nodes import node_routes
-from corral.frontend.admin.overview import Pulses, overview_routes
-from corral.frontend.admin.replica_view import InFlight
-from corral.frontend.admin.replicas import replica_routes
-from corral.frontend.admin.scheduling import scheduling_routes
-from corral.frontend.admin.status import Self, status_routes
-from corral.frontend.admin.usage import usage_routes
-from corral.frontend.admin.why import Explain, why_routes
-from corral.frontend.beats import BeatBatcher
-from corral.frontend.bus_authority import BusAuthority
-from corral.frontend.compression import CompressedListings
-from corral.frontend.edge import Edge
-from corral.frontend.errors import install_error_handlers
-from corral.frontend.feed import LiveFeed
-from corral.frontend.fleet.backends import backend_routes
-from corral.frontend.fleet.deletes import delete_routes
-from corral.frontend.fleet.jobs import job_routes
-from corral.frontend.fleet.listing import FleetListing
-from corral.frontend.fleet.nodes import node_backend_routes
-from corral.frontend.fleet.open_operations import OpenOperations
-from corral.frontend.fleet.operations import operation_routes
-from corral.frontend.fleet.policies import policy_routes
-from corral.frontend.fleet.service import FleetService, Progress, UpgradeChecks
-from corral.frontend.fleet.upgrades import upgrade_routes
-from corral.frontend.fleet.uses import BackendUses
-from corral.frontend.gallery.routes import GalleryDesk, gallery_routes
-from corral.frontend.gallery.service import Galleries
-from corral.frontend.grants import Grants
-from corral.frontend.guesses import Guesses
-from corral.frontend.join_tokens import JoinTokens
-from corral.frontend.model_check import ConfigChecks
-from corral.frontend.model_downloads import Downloads
-from corral.frontend.model_gallery import ModelGallery
-from corral.frontend.node.routes import NodeRoutes, Refused
-from corral.frontend.proxies import TrustedProxies
-from corral.frontend.refusals import Refusals
-from corral.frontend.web import WebUi
+from corral.frontend.api.access.routes import audit_routes, key_routes, session_routes
+from corral.frontend.api.access.usage import usage_routes
+from corral.frontend.api.backends.deletes import delete_routes
+from corral.frontend.api.backends.dependents import BackendUses
+from corral.frontend.api.backends.listing import FleetListing
+from corral.frontend.api.backends.nodes import node_backend_routes
+from corral.frontend.api.backends.routes import backend_routes
+from corral.frontend.api.backends.service import FleetService, Progress, UpgradeChecks
+from corral.frontend.api.backends.upgrades import upgrade_routes
+from corral.frontend.api.galleries.routes import GalleryDesk, gallery_routes
+from corral.frontend.api.galleries.service import Galleries
+from corral.frontend.api.localai.jobs import job_routes
+from corral.frontend.api.models.loads import Desk, load_routes
+from corral.frontend.api.models.routes import model_routes
+from corral.frontend.api.models.sources import model_source_routes
+from corral.frontend.api.nodes.logs import Logs, log_routes, log_socket_routes
+from corral.frontend.api.nodes.routes import node_routes
+from corral.frontend.api.operations.open_operations import OpenOperations
+from corral.frontend.api.operations.routes import operation_routes
+from corral.frontend.api.policies.routes import policy_routes
+from corral.frontend.api.replicas.routes import replica_routes
+from corral.frontend.api.replicas.scheduling import scheduling_routes
+from corral.frontend.api.replicas.view import InFlight
+from corral.frontend.api.status.explain import Explain, why_routes
+from corral.frontend.api.status.metrics import metrics_routes
+from corral.frontend.api.status.overview import Pulses, overview_routes
+from corral.frontend.api.status.routes import Self, status_routes
+from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.auth.bus_credentials import BusAuthority
+from corral.frontend.auth.denial_log import Refusals
+from corral.frontend.auth.join_tokens import JoinTokens
+from corral.frontend.auth.rules import Gate
+from corral.frontend.http.compression import CompressedListings
+from corral.frontend.http.errors import install_error_handlers
+from corral.frontend.http.event_feed import LiveFeed
+from corral.frontend.http.middleware import Edge
+from corral.frontend.http.proxies import TrustedProxies
+from corral.frontend.http.static_ui import WebUi
+from corral.frontend.models.check import ConfigChecks
+from corral.frontend.models.downloads import Downloads
+from corral.frontend.models.gallery import ModelGallery
+from corral.frontend.nodes.heartbeats import BeatBatcher
+from corral.frontend.nodes.process_leases import Grants
+from corral.frontend.nodes.routes import NodeRoutes, Refused
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
+from corral.core.backends.gallery_addresses import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
 from corral.settings.values import (
     AlsoNamed,
     BackendUser,

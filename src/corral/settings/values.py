@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
+from corral.core.backends.gallery_addresses import GalleryAddress, read_gallery_list
 from corral.core.durations import parse_duration_s
 from corral.core.errors import InvalidInput
-from corral.core.galleries import GalleryAddress, read_gallery_list
-from corral.core.labels import check_labels
+from corral.core.nodes.labels import check_labels
 from corral.core.sizes import parse_budget_bytes, parse_size_bytes
 
 

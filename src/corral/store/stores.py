@@ -1,33 +1,34 @@
 """Everything the store offers, opened once and handed to who needs a part of it."""
 
-from corral.store.access import AccessStore
-from corral.store.admission import AdmissionStore
-from corral.store.bucket_weights import BucketWeightsStore
-from corral.store.bus_credentials import BusCredentialStore
-from corral.store.database import Database
-from corral.store.decisions import DecisionStore
-from corral.store.events import EventStore
-from corral.store.frontends import FrontendStore
-from corral.store.health import HealthStore
-from corral.store.intents import IntentStore
-from corral.store.kept_builds import KeptBuildStore
-from corral.store.leases import LeaseStore
-from corral.store.load_claims import LoadClaimStore
-from corral.store.load_jobs import LoadJobStore
-from corral.store.load_memory import LoadMemoryStore
-from corral.store.models import ModelStore
-from corral.store.nodes import NodeStore
-from corral.store.observed import ObservedStore
-from corral.store.operations import OperationStore
-from corral.store.policies import PolicyStore
-from corral.store.registration import RegistrationStore
-from corral.store.replicas import ReplicaStore
-from corral.store.scheduling import SchedulingStore
-from corral.store.setbacks import SetbackStore
-from corral.store.staged_files import StagedFileStore
-from corral.store.switches import SwitchStore
-from corral.store.usage import UsageStore
-from corral.store.version_holds import VersionHoldStore
+from corral.store.access.api_keys import AccessStore
+from corral.store.access.audit_events import EventStore
+from corral.store.backends.create_operation import AdmissionStore
+from corral.store.backends.intent_rows import hasten_background
+from corral.store.backends.intents import IntentStore
+from corral.store.backends.kept_builds import KeptBuildStore
+from corral.store.backends.observed import ObservedStore
+from corral.store.backends.operations import OperationStore
+from corral.store.backends.policies import PolicyStore
+from corral.store.backends.version_holds import VersionHoldStore
+from corral.store.engine.database import Database
+from corral.store.engine.leases import LeaseStore
+from corral.store.nodes.bus_credentials import BusCredentialStore
+from corral.store.nodes.frontends import FrontendStore
+from corral.store.nodes.health import HealthStore
+from corral.store.nodes.nodes import NodeStore
+from corral.store.nodes.registration import RegistrationStore
+from corral.store.serving.bucket_weights import BucketWeightsStore
+from corral.store.serving.decisions import DecisionStore
+from corral.store.serving.load_backoff import SetbackStore
+from corral.store.serving.load_claims import LoadClaimStore
+from corral.store.serving.load_jobs import LoadJobStore
+from corral.store.serving.load_memory import LoadMemoryStore
+from corral.store.serving.models import ModelStore
+from corral.store.serving.replicas import ReplicaStore
+from corral.store.serving.scheduling import SchedulingStore
+from corral.store.serving.staged_files import StagedFileStore
+from corral.store.serving.usage import UsageStore
+from corral.store.serving.version_switches import SwitchStore
 from corral.system import Ids, SystemIds
 
 
@@ -53,7 +54,7 @@ class Stores:
         self.observed = ObservedStore(database)
         self.operations = OperationStore(database)
         self.policies = PolicyStore(database)
-        self.registration = RegistrationStore(database)
+        self.registration = RegistrationStore(database, on_restart=hasten_background)
         self.replicas = ReplicaStore(database)
         self.scheduling = SchedulingStore(database)
         self.setbacks = SetbackStore(database)

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, TimedOut, Unavailable
-from corral.core.localai_messages import MESSAGE_MOST_BYTES, MISMATCH, NOT_LOADED, SERVICE
+from corral.formats.localai_proto import MESSAGE_MOST_BYTES, MISMATCH, NOT_LOADED, SERVICE
 
 if TYPE_CHECKING:
     import grpc

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from corral.core.load_plan import local_name
-from corral.core.localai_messages import MODEL_OPTIONS, RESULT
-from corral.core.model_config import ModelConfig
-from corral.core.model_options import StagedModel, model_options
-from corral.core.protobuf import BadMessage
+from corral.core.models.config import ModelConfig
+from corral.core.models.load_plan import local_name
+from corral.core.models.localai_options import StagedModel, model_options
+from corral.formats.localai_proto import MODEL_OPTIONS, RESULT
+from corral.formats.protobuf import BadMessage
 from corral.system.grpc_channel import BackendFailed, GrpcChannel
 
 

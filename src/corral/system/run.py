@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from corral.system.ending import end_tasks
+from corral.system.cancel_tasks import end_tasks
 from corral.system.interrupts import MergingHandler, ignore_interrupts
 
 log = structlog.get_logger()

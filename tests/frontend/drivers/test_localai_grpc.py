@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
-from corral.core.model_config import ModelConfig, config_revision
-from corral.core.routing import LOCALAI_GRPC, ModelRoute, ReplicaId, RouteReplica
-from corral.frontend.drivers import LaneRequest
-from corral.frontend.drivers.localai_grpc import LocalAiGrpc
-from corral.store.models import parse_config_text
+from corral.core.models.config import ModelConfig, config_revision
+from corral.core.replicas.routing import LOCALAI_GRPC, ModelRoute, ReplicaId, RouteReplica
+from corral.frontend.gateway.drivers import LaneRequest
+from corral.frontend.gateway.drivers.localai_grpc import LocalAiGrpc
+from corral.store.serving.models import parse_config_text
 from corral.system import SystemClock, SystemIds
 from corral.system.grpc_channel import BackendCannot, BackendFailed, BackendGone, WrongProcess
 from corral.system.localai_loader import LocalAiLoader

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.model_config import parse_model_config
-from corral.frontend.drivers.tool_calls import Found, find_tool_calls
+from corral.core.models.config import parse_model_config
+from corral.frontend.gateway.drivers.tool_calls import Found, find_tool_calls
 
 
 def call(index: int, name: str, arguments: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.frontend.serving.keys import LaneKey
-from corral.frontend.serving.limits import LaneLimits
+from corral.frontend.gateway.keys import LaneKey
+from corral.frontend.gateway.limits import LaneLimits
 from corral.system.http_limits import HttpLimits
 from harness.lane import KEY, Replica, RunningLane, running_lane
 from harness.waiting import until

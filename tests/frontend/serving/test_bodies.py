@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.frontend.serving.keys import LaneKey
-from corral.frontend.serving.limits import LaneLimits
+from corral.frontend.gateway.keys import LaneKey
+from corral.frontend.gateway.limits import LaneLimits
 from harness.lane import KEY, Replica, RunningLane, running_lane
 from harness.waiting import until
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from corral.frontend.serving import liveness
 
 from corral.core.errors import InvalidInput, Unavailable
-from corral.core.load_jobs import LoadProgress, LoadState
-from corral.core.routing import ModelRoute, RouteReplica
-from corral.frontend.drivers import LaneRequest, LaneSend
-from corral.frontend.serving import liveness
-from corral.frontend.serving.limits import LaneLimits
-from corral.frontend.serving.loads import LoadFailed, ModelLoading
+from corral.core.replicas.load_jobs import LoadProgress, LoadState
+from corral.core.replicas.routing import ModelRoute, RouteReplica
+from corral.frontend.gateway.drivers import LaneRequest, LaneSend
+from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.loads import LoadFailed, ModelLoading
 from corral.system.http_limits import HttpLimits
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.ports import free_port

@@ -9,10 +9,10 @@ import pytest
 
 from corral.bus.messages import KeysInForce
 from corral.core.errors import Forbidden, TimedOut, Unavailable
-from corral.frontend.access import Gate
-from corral.frontend.guesses import Guesses
-from corral.frontend.serving.keys import StoredKeys, lane_key
-from corral.store.access import ApiKey, Scope, hash_secret
+from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.auth.rules import Gate
+from corral.frontend.gateway.keys import StoredKeys, lane_key
+from corral.store.access.api_keys import ApiKey, Scope, hash_secret
 from corral.system import SystemClock
 from harness.waiting import until
 from sim.loop import run_virtually

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.core.routing import ModelRoute, RoutePolicy
-from corral.frontend.serving.limits import LaneLimits
+from corral.core.replicas.routing import ModelRoute, RoutePolicy
+from corral.frontend.gateway.limits import LaneLimits
 from corral.system import upstream
 from harness.lane import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.waiting import until

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
+from corral.frontend.serving import inflight
 
 from corral.bus.messages import OpenRequests
-from corral.frontend.serving import inflight
-from corral.frontend.serving.limits import LaneLimits
+from corral.frontend.gateway.limits import LaneLimits
 from harness.lane import KEY, OTHER_KEY, Answering, Replica, completion, running_lane
 from harness.waiting import until
 

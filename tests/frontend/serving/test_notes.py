@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
-from corral.bus.request_notes import RequestNote
-from corral.frontend.serving.limits import LaneLimits
-from corral.frontend.serving.loads import NoLoads
-from corral.frontend.serving.notes import KEPT
+from corral.bus.request_trace import RequestNote
+from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.loads import NoLoads
+from corral.frontend.gateway.trace import KEPT
 from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
 from harness.waiting import until
 

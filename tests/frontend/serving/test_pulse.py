@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
+from corral.frontend.serving import pulse as pulses
 
 from corral.bus.messages import PulseBeat
-from corral.frontend.serving import pulse as pulses
-from corral.frontend.serving.pulse import FleetPulse
+from corral.frontend.gateway.traffic import FleetPulse
 from corral.system import SystemClock
 from harness.lane import Answering, Replica, RunningLane
 

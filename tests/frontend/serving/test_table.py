@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 
 from corral.core.errors import Unavailable
-from corral.core.routing import ModelRoute, RouteReplica, RouteSnapshot
-from corral.frontend.serving.table import RouteTable
-from corral.frontend.serving.targets import ServedModel, Target
+from corral.core.replicas.routing import ModelRoute, RouteReplica, RouteSnapshot
+from corral.frontend.gateway.route_table import RouteTable
+from corral.frontend.gateway.targets import ServedModel, Target
 from harness.lane import Replica, Routes, RunningLane
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import harness
-from corral.core.localai_messages import MODEL_OPTIONS, RESULT, TTS_REQUEST
+from corral.formats.localai_proto import MODEL_OPTIONS, RESULT, TTS_REQUEST
 from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import write_http_backend, write_localai_backend
 from harness.nats import Nats

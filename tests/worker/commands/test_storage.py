@@ -13,7 +13,7 @@ from obstore.store import S3Store
 from corral.bus.subjects import FILES_LISTDIR, FILES_TEMP
 from corral.core.errors import NoResponders
 from corral.worker.commands import FILE_COMMANDS
-from corral.worker.storage import object_key
+from corral.worker.files.object_storage import object_key
 from harness.fleet_worker import FleetWorker
 from harness.garbage import GARBAGE
 from harness.nats import Nats

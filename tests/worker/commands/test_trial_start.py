@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from corral.controller.switch import TrialStart, VersionFailed
+from corral.controller.replicas.smoke_test import TrialStart, VersionFailed
+from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import Unavailable
-from corral.core.nodes import NodeId
-from corral.core.observed import ObservedProcess
-from corral.core.rollout import ReplicaChange
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedProcess
 from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import write_localai_backend
 from harness.registrar import NODE

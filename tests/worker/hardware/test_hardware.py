@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from tests.worker.hardware.scripted_nvml import ScriptedNvml
 
-from corral.core.capability import pick_capability
-from corral.core.hardware import Cpu, Gpu, Hardware, Memory
+from corral.core.nodes.capability import pick_capability
+from corral.core.nodes.hardware import Cpu, Gpu, Hardware, Memory
 from corral.worker.hardware import NvidiaMl, Nvml, NvmlError, Roots, read_capability_facts, read_hardware, read_usage
 from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.machine import read_memory
 from corral.worker.hardware.nvml import GpuMemory
-from corral.worker.machine import Machine as WorkerMachine
+from corral.worker.membership.description import Machine as WorkerMachine
 from corral.worker.processes.isolation import Isolation
 
 GIB = 1 << 30

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from corral.core.ports import PortPool
-from corral.core.processes import Fill, ProcessKey, ProcessSpec, ProcessView, Readiness
-from corral.core.restarts import RestartPolicy
+from corral.core.processes.ports import PortPool
+from corral.core.processes.process import Fill, ProcessKey, ProcessSpec, ProcessView, Readiness
+from corral.core.processes.restarts import RestartPolicy
 from corral.system import SystemClock, SystemIds
-from corral.worker.processes.groups import Groups, GroupsV1, GroupsV2, find_groups
+from corral.worker.processes.cgroups import Groups, GroupsV1, GroupsV2, find_groups
 from corral.worker.processes.isolation import IsolationSetting, find_isolation
 from corral.worker.processes.local import LocalProcesses, LocalSettings
 from corral.worker.processes.logs import LogLimits

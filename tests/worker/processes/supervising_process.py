@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.worker.processes.conftest import GROUPS, Bench, server
 
-from corral.core.processes import ProcessKey
+from corral.core.processes.process import ProcessKey
 
 
 async def main() -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.worker.processes.conftest import GROUPS, SERVER, Bench, server, until
 
-from corral.core.processes import BackingOff, ProcessKey, Ready
+from corral.core.processes.process import BackingOff, ProcessKey, Ready
 from corral.worker.processes.records import RecordDirectory
 
 WORKER = Path(__file__).with_name("supervising_process.py")

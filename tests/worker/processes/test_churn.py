@@ -13,7 +13,7 @@ import psutil
 import pytest
 from tests.worker.processes.conftest import Bench, server
 
-from corral.worker.processes.groups import GroupsV2
+from corral.worker.processes.cgroups import GroupsV2
 
 COUNT, AT_ONCE = 60, 8
 

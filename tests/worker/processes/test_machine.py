@@ -15,14 +15,14 @@ from tests.worker.hardware.scripted_nvml import ScriptedNvml
 from tests.worker.processes.conftest import GROUPS, server, until
 
 from corral.core.errors import InvalidSetting
-from corral.core.ports import NoPortLeft, PortSpan
-from corral.core.processes import Fill, Readiness
+from corral.core.processes.ports import NoPortLeft, PortSpan
+from corral.core.processes.process import Fill, Readiness
 from corral.system import SystemClock
 from corral.worker.hardware.nvml import GpuProcess, NvmlError
+from corral.worker.processes.cgroups import Groups, find_groups, open_group
 from corral.worker.processes.environment import plan_environment
-from corral.worker.processes.groups import Groups, find_groups, open_group
 from corral.worker.processes.listeners import find_listener
-from corral.worker.processes.port import Listener
+from corral.worker.processes.machine_port import Listener
 from corral.worker.processes.ports import Ports, can_bind, read_port_pool
 from corral.worker.processes.probes import HttpProbe, ListeningProbe, ProbeTarget
 from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage

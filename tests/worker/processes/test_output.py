@@ -11,8 +11,8 @@ import psutil
 import pytest
 from tests.worker.processes.conftest import Bench, script, server, until
 
-from corral.core.log_lines import LogLine
-from corral.core.processes import ProcessKey, StartFailed
+from corral.core.processes.log_lines import LogLine
+from corral.core.processes.process import ProcessKey, StartFailed
 from corral.worker.processes.logs import LogLimits, ProcessLog, ProcessLogs
 from harness.yardstick import Yardstick
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.processes import ProcessKey, ProcessSpec, Readiness
+from corral.core.processes.process import ProcessKey, ProcessSpec, Readiness
 from corral.worker.processes import confine, grants
+from corral.worker.processes.allowed_paths import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.confinement import plan_confinement
-from corral.worker.processes.grants import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.uvm import ensure_uvm
 

@@ -17,7 +17,7 @@ import pytest
 from tests.worker.processes.conftest import READY, Bench, open_to_all, script, server, until
 
 from corral.core.errors import InvalidInput
-from corral.core.processes import (
+from corral.core.processes.process import (
     AlreadyRunning,
     BackingOff,
     Failed,
@@ -397,7 +397,7 @@ async def test_without_descriptors_a_start_is_refused_and_works_again_later(benc
 
 
 async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.worker.processes.life._RETRY_STOP_AFTER_S", 0.05)
+    monkeypatch.setattr("corral.worker.processes.runner._RETRY_STOP_AFTER_S", 0.05)
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server("model#0", "ignore-term"))
         with no_descriptors(), pytest.raises(StopFailed, match=rf"{running.pid} may still run: .*Too many open files"):
@@ -409,7 +409,7 @@ async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monke
 async def test_a_second_stop_does_not_wait_for_the_next_try_of_the_first(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.worker.processes.life._RETRY_STOP_AFTER_S", 3600.0)
+    monkeypatch.setattr("corral.worker.processes.runner._RETRY_STOP_AFTER_S", 3600.0)
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server())
         with no_descriptors(), pytest.raises(StopFailed):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from corral.artifacts import Artifacts
-from corral.artifacts.environment import settings_from_environment
+from corral.artifacts.host_settings import settings_from_environment
 from corral.system import SystemClock, SystemIds
 from harness.fleet_worker import FleetWorker
 from harness.nats import Nats

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker.areas import Area
+from corral.worker.files.areas import Area
 from harness.file_server import RunningFileServer
 from harness.programs import Answer
 from harness.waiting import wait_until

@@ -1,0 +1,1 @@
+"""Galleries: their entries, builds, sources, and the catalogue over all of them."""

@@ -7,7 +7,7 @@ from corral.artifacts.errors import ArtifactError, NotInstalled
 from corral.artifacts.galleries.catalogue import read_model
 from corral.artifacts.galleries.entries import ModelEntry
 from corral.artifacts.galleries.sources import GallerySources
-from corral.core.model_variants import ModelBuild, PickedBuild, pick_build
+from corral.core.models.variants import ModelBuild, PickedBuild, pick_build
 from corral.core.sizes import read_size_bytes
 
 

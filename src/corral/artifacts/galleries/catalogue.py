@@ -22,9 +22,9 @@ from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.references import names_local_file
 from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
-from corral.core.galleries import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
-from corral.core.routing import near_names
-from corral.core.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
+from corral.core.backends.gallery_addresses import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
+from corral.core.backends.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
+from corral.core.suggestions import near_names
 
 Entry = TypeVar("Entry", BackendEntry, ModelEntry)
 
@@ -107,7 +107,7 @@ class ModelCatalogue(Read):
 
 
 def shipped(name: str) -> bytes:
-    return resources.files("corral.artifacts.default_gallery").joinpath(name).read_bytes()
+    return resources.files("corral.artifacts.galleries.default_gallery").joinpath(name).read_bytes()
 
 
 def read_backends(

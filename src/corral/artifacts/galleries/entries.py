@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
+from corral.artifacts.content.manifest import Manifest, check_manifest
 from corral.artifacts.digests import Digest, parse_digest, sha256_digest
 from corral.artifacts.errors import BadGallery, BadManifest, PolicyRefused
-from corral.artifacts.galleries.yaml import load_yaml
-from corral.artifacts.install import BackendRequest
-from corral.artifacts.manifest import Manifest, check_manifest
 from corral.artifacts.references import names_local_file
+from corral.artifacts.requests import BackendRequest, ModelFile
+from corral.artifacts.yaml import load_yaml
 
 MAX_ENTRIES = 100_000
 
@@ -46,12 +46,6 @@ class BackendEntry(msgspec.Struct, frozen=True, kw_only=True):
     gallery_url: str = ""
     from_network: bool = False
     """Filled when it is read: whoever wrote the gallery is not trusted with names of this machine's files."""
-
-
-class ModelFile(msgspec.Struct, frozen=True):
-    filename: str
-    uri: str
-    sha256: str = ""
 
 
 class ModelVariant(msgspec.Struct, frozen=True):

@@ -7,9 +7,9 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from corral.artifacts.blobs import BlobStore
 from corral.artifacts.cancel import CancelToken
-from corral.artifacts.client import Outbound
+from corral.artifacts.content.blobs import BlobStore
+from corral.artifacts.content.pieces import FilePiece
 from corral.artifacts.digests import digest_of, hex_of
 from corral.artifacts.errors import (
     ArtifactError,
@@ -20,10 +20,10 @@ from corral.artifacts.errors import (
     SourceUnavailable,
     disk_errors,
 )
+from corral.artifacts.install.resolve import Resolver
+from corral.artifacts.net.client import Outbound
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.references import HttpFile, LocalPath, OciImage, Reference, parse_reference
-from corral.artifacts.resolve import Resolver
-from corral.artifacts.resolved import FilePiece
 from corral.artifacts.settings import GallerySettings
 from corral.system import Clock, Ids
 from corral.system.json import decode_json

@@ -10,7 +10,7 @@ from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_inbox, node_reply_space, node_subject
 from corral.core.errors import CorralError, Unavailable
 from corral.worker.commands import backends, files, models, node
-from corral.worker.commands.workbench import Workbench
+from corral.worker.commands.context import Workbench
 
 Handler = Callable[[Workbench, BusMessage], Awaitable[bytes | None]]
 Failed = Callable[[CorralError], bytes]

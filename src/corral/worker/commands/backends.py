@@ -19,10 +19,10 @@ from corral.bus.messages import (
     encode,
 )
 from corral.core.errors import CorralError, InvalidInput
-from corral.worker.backends import Stopped, process_generation_of
-from corral.worker.commands.workbench import Workbench
+from corral.worker.backends.backends import Stopped, process_generation_of
+from corral.worker.backends.progress import ProgressTopic, publish_progress
+from corral.worker.commands.context import Workbench
 from corral.worker.processes.supervisor import Running
-from corral.worker.progress import ProgressTopic, publish_progress
 
 
 async def install(bench: Workbench, message: BusMessage) -> bytes:

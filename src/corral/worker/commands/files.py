@@ -3,8 +3,8 @@
 from corral.bus.client import BusMessage
 from corral.bus.messages import FileReply, FileRequest, ListDirReply, decode, encode
 from corral.core.errors import CorralError, Unavailable
-from corral.worker.commands.workbench import Workbench
-from corral.worker.storage import SharedStorage
+from corral.worker.commands.context import Workbench
+from corral.worker.files.object_storage import SharedStorage
 
 
 async def ensure(bench: Workbench, message: BusMessage) -> bytes:

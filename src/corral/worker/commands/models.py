@@ -17,10 +17,10 @@ from corral.bus.messages import (
     encode,
 )
 from corral.core.errors import Conflict, CorralError
-from corral.core.processes import ProcessKey, ProcessView, Ready
-from corral.worker.commands.workbench import Workbench
-from corral.worker.grpc_backend import free_model
-from corral.worker.progress import ProgressTopic, publish_progress
+from corral.core.processes.process import ProcessKey, ProcessView, Ready
+from corral.worker.backends.progress import ProgressTopic, publish_progress
+from corral.worker.commands.context import Workbench
+from corral.worker.processes.localai_grpc import free_model
 
 
 async def running(bench: Workbench, _message: BusMessage) -> bytes:

@@ -1,14 +1,13 @@
 """Corral's own questions about the node: its report, and what a process wrote."""
 
 import asyncio
-from datetime import UTC, datetime
 
 from corral.bus.client import BusMessage
-from corral.bus.messages import LogRecord, LogsReply, LogsRequest, decode, encode
+from corral.bus.messages import LogsReply, LogsRequest, decode, encode
 from corral.core.errors import CorralError
-from corral.core.log_lines import LogLine
-from corral.core.processes import ProcessKey
-from corral.worker.commands.workbench import Workbench
+from corral.core.processes.process import ProcessKey
+from corral.worker.commands.context import Workbench
+from corral.worker.processes.logs import log_record
 
 MOST_LINES = 1000
 
@@ -26,8 +25,3 @@ async def logs(bench: Workbench, message: BusMessage) -> bytes:
 
 def logs_failed(error: CorralError) -> bytes:
     return encode(LogsReply(lines=None, error=str(error)))
-
-
-def log_record(line: LogLine) -> LogRecord:
-    at = datetime.fromtimestamp(line.at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
-    return LogRecord(timestamp=at.replace("+00:00", "Z"), stream=line.stream, text=line.text)

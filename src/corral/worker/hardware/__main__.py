@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from corral.core.capability import pick_capability
+from corral.core.nodes.capability import pick_capability
 from corral.worker.hardware.reader import Roots, read_capability_facts, read_hardware, read_usage
 
 

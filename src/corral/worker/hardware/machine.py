@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from corral.core.hardware import Cpu, Disk, Memory
+from corral.core.nodes.hardware import Cpu, Disk, Memory
 from corral.worker.hardware.files import FileTree
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}

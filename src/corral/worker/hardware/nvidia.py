@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from corral.core.hardware import Gpu, Memory
+from corral.core.nodes.hardware import Gpu, Memory
 from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.nvml import GpuMemory, Nvml, NvmlError
 

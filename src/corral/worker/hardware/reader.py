@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corral.core.capability import CapabilityFacts
-from corral.core.hardware import VENDOR_OF_TOOL, Gpu, Hardware, Memory, Usage, pick_gpu_vendor, sum_known
+from corral.core.nodes.capability import CapabilityFacts
+from corral.core.nodes.hardware import VENDOR_OF_TOOL, Gpu, Hardware, Memory, Usage, pick_gpu_vendor, sum_known
 from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.machine import (
     read_cpu,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corral.core.hardware import Gpu, GpuVendor
+from corral.core.nodes.hardware import Gpu, GpuVendor
 from corral.worker.hardware.files import FileTree
 
 _VENDORS: dict[int, GpuVendor] = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel"}

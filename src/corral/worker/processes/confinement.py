@@ -9,11 +9,11 @@ from pathlib import Path
 import structlog
 
 from corral.core.errors import InvalidInput
-from corral.core.processes import ProcessSpec
+from corral.core.processes.process import ProcessSpec
 from corral.settings.values import span_of
-from corral.worker.processes.grants import Grant, Reach, gpu_devices, grant_of_names, plan_grants
+from corral.worker.processes.allowed_paths import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.isolation import Isolation
-from corral.worker.processes.views import User, View, open_to_read, plan_view
+from corral.worker.processes.mount_views import User, View, open_to_read, plan_view
 
 log = structlog.get_logger()
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from corral.core.errors import InvalidInput
-from corral.core.processes import ProcessSpec
+from corral.core.processes.process import ProcessSpec
 from corral.worker.processes.tree import MARKER_VARIABLE
 
 # Never the whole environment less some names: a secret added tomorrow would be in it.

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from corral.core.log_lines import LogLine
-from corral.core.processes import Exit, ProcessRecord, ProcessSpec, TreeUsage
+from corral.core.processes.log_lines import LogLine
+from corral.core.processes.process import Exit, ProcessRecord, ProcessSpec, TreeUsage
 from corral.worker.processes.listeners import find_listener
 from corral.worker.processes.logs import ProcessLog
-from corral.worker.processes.port import Listener
+from corral.worker.processes.machine_port import Listener
 from corral.worker.processes.records import RecordDirectory
 from corral.worker.processes.stats import read_tree_usage
 from corral.worker.processes.tree import ProcessTree

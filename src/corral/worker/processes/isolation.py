@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from corral.worker.processes import confine as confine_program
-from corral.worker.processes.views import User, plan_view
+from corral.worker.processes.mount_views import User, plan_view
 
 IsolationSetting = Literal["auto", "required", "off"]
 Level = Literal["full", "partial", "none"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from corral.worker.processes.port import Listener
+from corral.worker.processes.machine_port import Listener
 
 _LISTEN = "0A"
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import structlog
 
 from corral.core.errors import InvalidInput, Unavailable
-from corral.core.processes import Fill, ProcessRecord, ProcessSpec, TreeUsage
+from corral.core.processes.process import Fill, ProcessRecord, ProcessSpec, TreeUsage
 from corral.system import Clock, Ids
 from corral.worker.hardware.nvml import Nvml
-from corral.worker.processes import keeper as keeper_program
+from corral.worker.processes import shim as shim_program
+from corral.worker.processes.allowed_paths import Reach
+from corral.worker.processes.cgroups import Group, Groups, open_group
 from corral.worker.processes.confinement import plan_confinement
 from corral.worker.processes.environment import plan_environment
-from corral.worker.processes.grants import Reach
-from corral.worker.processes.groups import Group, Groups, open_group
 from corral.worker.processes.handle import LocalProcess, read_directory_id, read_file_ids
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.logs import LogLimits, ProcessLogs
-from corral.worker.processes.port import Process
+from corral.worker.processes.machine_port import Process
 from corral.worker.processes.records import RecordDirectory, Records, Started, read_boot_id
 from corral.worker.processes.stats import read_gpu_memory_by_pid
 from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree
@@ -33,8 +33,8 @@ from corral.worker.processes.uvm import ensure_uvm
 
 log = structlog.get_logger()
 
-_KEEPER_WITHIN_S = 20.0  # a keeper needs 30 ms; a machine that swaps needs longer
-_KEEPER = (sys.executable, "-I", "-S", keeper_program.__file__)
+_SHIM_WITHIN_S = 20.0  # a keeper needs 30 ms; a machine that swaps needs longer
+_SHIM = (sys.executable, "-I", "-S", shim_program.__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +164,10 @@ class LocalProcesses:
             "rotate_count": str(limits.rotate_count),
         }
         pairs = [f"{name}={value}" for name, value in environment.items()]
-        named = [fields[name] for name in keeper_program.ORDER_NAMES]
+        named = [fields[name] for name in shim_program.ORDER_NAMES]
         steps = confinement.steps
         counted = (*named, str(len(command)), *command, str(len(steps)), *steps)
-        return b"\0".join(os.fsencode(part) for part in (*counted, *pairs, keeper_program.ORDERS_END))
+        return b"\0".join(os.fsencode(part) for part in (*counted, *pairs, shim_program.ORDERS_END))
 
     def _handle(
         self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
@@ -200,7 +200,7 @@ class LocalProcesses:
 
     def _await_started(self, directory: RecordDirectory) -> Started | None:
         """A keeper may be on its way: the worker before us was killed between starting it and hearing from it."""
-        until_s = self._clock.monotonic_s() + _KEEPER_WITHIN_S
+        until_s = self._clock.monotonic_s() + _SHIM_WITHIN_S
         while self._clock.monotonic_s() < until_s:
             started = directory.read_started()
             if started is not None or not directory.is_kept():
@@ -217,7 +217,7 @@ class LocalProcesses:
         marker = directory.path.name
         group = self._make_group(marker)
         tree = ProcessTree(marker, directory.read_started(), group)
-        until_s = self._clock.monotonic_s() + _KEEPER_WITHIN_S
+        until_s = self._clock.monotonic_s() + _SHIM_WITHIN_S
         tree.kill_keeper()
         while (strays := tree.kill()) and self._clock.monotonic_s() < until_s:
             log.warning("process.strays_killed", pids=strays, marker=marker)
@@ -254,8 +254,8 @@ def _start_keeper(directory: RecordDirectory, marker: str, orders: bytes, enviro
         errors = os.open(directory.path / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         keepers.callback(os.close, errors)
         pid = os.posix_spawn(
-            _KEEPER[0],
-            _KEEPER,
+            _SHIM[0],
+            _SHIM,
             {**passed, MARKER_VARIABLE: marker},
             # Descriptors are not inherited unless named here. The last line only must not name itself.
             file_actions=[
@@ -287,5 +287,5 @@ def _talk(orders_fd: int, orders: bytes, word_fd: int) -> bytes:
     with open(word_fd, "rb") as words:
         with contextlib.suppress(BrokenPipeError), open(orders_fd, "wb") as pipe:
             pipe.write(orders)
-        readable, _, _ = select.select([words], [], [], _KEEPER_WITHIN_S)
+        readable, _, _ = select.select([words], [], [], _SHIM_WITHIN_S)
         return words.read() if readable else b""

@@ -7,10 +7,12 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
-from corral.core.log_lines import LogLine, Stream, parse_record
-from corral.core.processes import ProcessKey
+from corral.bus.messages import LogRecord
+from corral.core.processes.log_lines import LogLine, Stream, parse_record
+from corral.core.processes.process import ProcessKey
 
 KEPT_LINES = 1000
 _BLOCK_BYTES = 1 << 16
@@ -175,3 +177,8 @@ def directory_name(key: ProcessKey) -> str:
     """Readable and unique: keys may hold slashes and differ only in what is replaced."""
     readable = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:60].lstrip(".")
     return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def log_record(line: LogLine) -> LogRecord:
+    at = datetime.fromtimestamp(line.at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    return LogRecord(timestamp=at.replace("+00:00", "Z"), stream=line.stream, text=line.text)

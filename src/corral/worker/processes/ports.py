@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 from corral.core.errors import Unavailable
-from corral.core.ports import NoPortLeft, PortPool, PortSpan, plan_ports
+from corral.core.processes.ports import NoPortLeft, PortPool, PortSpan, plan_ports
 from corral.system import Clock
 
 DEFAULT_PORTS = PortSpan(20000, 23999)

@@ -5,7 +5,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from corral.core.processes import Readiness
+from corral.core.processes.process import Readiness
 
 _ANSWER_WITHIN_S = 2.0
 _STATUS_LINE_BYTES = 1024

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass
 
-from corral.core.processes import Readiness
-from corral.worker.processes.port import Listener, Process
+from corral.core.processes.process import Readiness
+from corral.worker.processes.machine_port import Listener, Process
 from corral.worker.processes.probes import Probe, ProbeTarget
 
 _FIRST_WAIT_S = 0.02

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.core.processes import Exit, ProcessRecord
+from corral.core.processes.process import Exit, ProcessRecord
 
 
 @dataclass(frozen=True, slots=True)

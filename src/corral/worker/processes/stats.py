@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import psutil
 
-from corral.core.processes import TreeUsage
+from corral.core.processes.process import TreeUsage
 from corral.worker.hardware.nvml import Nvml, NvmlError
 
 

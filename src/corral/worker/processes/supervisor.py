@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from corral.core.errors import Unavailable
-from corral.core.ports import NoPortLeft
-from corral.core.processes import (
+from corral.core.processes.ports import NoPortLeft
+from corral.core.processes.process import (
     AlreadyRunning,
     BackingOff,
     Failed,
@@ -23,13 +23,13 @@ from corral.core.processes import (
     Stopping,
     TreeUsage,
 )
-from corral.core.restarts import RestartPolicy
+from corral.core.processes.restarts import RestartPolicy
 from corral.system import Clock, Ids
-from corral.worker.processes.life import BeforeStop, Life, StopOrder, Surroundings
 from corral.worker.processes.logs import ProcessLogs
-from corral.worker.processes.port import Processes
+from corral.worker.processes.machine_port import Processes
 from corral.worker.processes.ports import Ports
 from corral.worker.processes.probes import Probe, local_probe
+from corral.worker.processes.runner import BeforeStop, Life, StopOrder, Surroundings
 
 log = structlog.get_logger()
 

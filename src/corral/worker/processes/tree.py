@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from corral.worker.processes.groups import Group
+from corral.worker.processes.cgroups import Group
 from corral.worker.processes.records import Started, is_still
 
 MARKER_VARIABLE = "CORRAL_PROCESS"

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from corral.artifacts.peer import BLOB_PATH
+from corral.artifacts.sources.peer import BLOB_PATH
 from corral.core.errors import CorralError
 from corral.worker.processes.logs import ProcessLogs
-from corral.worker.web.access import Keys, RequireToken
+from corral.worker.web.auth import Keys, RequireToken
 from corral.worker.web.files import FileAreas, file_routes
 from corral.worker.web.logs import log_routes
 

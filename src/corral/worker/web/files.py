@@ -12,14 +12,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from corral.core.errors import CorralError, InvalidInput, NotFound
-from corral.core.uploads import AlreadyThere, OtherFile, OtherOffset, check_sha256, parse_content_range
-from corral.worker.areas import Area, split_key
-from corral.worker.web.receiving import LARGEST_BODY_BYTES, NoRoom
-from corral.worker.web.uploads import Uploads, read_stored
+from corral.core.processes.uploads import AlreadyThere, OtherFile, OtherOffset, check_sha256, parse_content_range
+from corral.worker.files.areas import Area, split_key
+from corral.worker.files.temporary_files import EPHEMERAL, OUTPUT_PREFIX
+from corral.worker.files.upload_body import LARGEST_BODY_BYTES, NoRoom
+from corral.worker.files.uploads import Uploads, read_stored
 
-EPHEMERAL = "ephemeral"
-"""Files that belong to one request: what it brought, what came of it."""
-OUTPUT_PREFIX = "localai-output-"
 PIECE_BYTES = 1 << 20
 HEARD_OUT_BYTES = 64 << 20
 HEARD_OUT_S = 5.0

@@ -11,11 +11,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from corral.core.log_lines import LogLine
-from corral.core.processes import ProcessKey
-from corral.worker.commands.node import log_record
-from corral.worker.processes.logs import KEPT_LINES, Place, ProcessLog, ProcessLogs
-from corral.worker.processes.racing import first_of
+from corral.core.processes.log_lines import LogLine
+from corral.core.processes.process import ProcessKey
+from corral.worker.processes.first_of import first_of
+from corral.worker.processes.logs import KEPT_LINES, Place, ProcessLog, ProcessLogs, log_record
 
 LOOK_EVERY_S = 1.0
 BEGINNING = Place(0, 0)

@@ -1,0 +1,371 @@
+"""The content-addressed blob store. A blob is streamed to whoever unpacks it while it is fetched, hashed and
+written; it gets its final name only when size and digest are those that were promised.
+
+    blobs/sha256/<hex>      whole and verified
+    blobs/partial/<key>     a prefix of a blob; survives a kill and is continued by range
+"""
+
+import io
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.digests import Digest, digest_of, finish, hex_of, new_hash
+from corral.artifacts.disk.flush import start_writeback
+from corral.artifacts.disk.locks import held, sweep_locks
+from corral.artifacts.errors import (
+    ArtifactError,
+    Cancelled,
+    DigestMismatch,
+    DiskFault,
+    DiskFull,
+    PolicyRefused,
+    SourceRejected,
+    SourceUnavailable,
+    disk_errors,
+)
+from corral.artifacts.net.client import Outbound
+from corral.artifacts.progress import ProgressMeter
+
+CHUNK_BYTES = 256 * 1024
+
+
+class BlobStream(Protocol):
+    """Bytes from `offset` on. A server that cannot continue starts at 0, which is not an error."""
+
+    offset: int
+    total: int | None
+
+    def read(self, count: int) -> bytes: ...
+
+
+class BlobSource(Protocol):
+    """One place a blob can come from."""
+
+    @property
+    def label(self) -> str: ...
+
+    def open(self, offset: int, cancel: CancelToken) -> AbstractContextManager[BlobStream]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """Bytes that are wanted, and where they may come from, in order."""
+
+    name: str
+    """What a person calls it, for progress and errors."""
+    digest: Digest | None
+    """None only for a location that nobody pinned; the digest found is then recorded."""
+    size: int | None
+    sources: tuple[BlobSource, ...]
+    near: tuple[BlobSource, ...] = ()
+    """Asked before all others, and not again once wrong bytes came: other workers, who owe us nothing."""
+    git_oid: str = ""
+    """Git's own name of the content, for files that have no other: checked once they are here."""
+    resumable: bool = True
+    """False for a location without digest, entity tag or date: its beginning and its end might not belong together."""
+    identity: str = ""
+    """Stands in for the digest of an unpinned blob when a partial is continued: address and entity tag."""
+
+    @property
+    def key(self) -> str:
+        return hex_of(self.digest or digest_of((self.identity or self.name).encode()))
+
+    def elsewhere(self) -> "Blob":
+        """The same bytes, asked first from whoever did not just send wrong ones."""
+        if self.near:
+            return replace(self, near=())
+        return replace(self, sources=self.sources[1:] + self.sources[:1])
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One blob on its way: how far it is and what it hashes to so far."""
+
+    descriptor: int
+    offset: int = 0
+
+
+class BlobStore:
+    def __init__(self, root: Path, outbound: Outbound) -> None:
+        self._root = root
+        self._outbound = outbound
+        self._whole = root / "sha256"
+        self._partial = root / "partial"
+        self._locks = root / "locks"
+        for directory in (self._whole, self._partial, self._locks):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: Digest) -> Path:
+        return self._whole / hex_of(digest)
+
+    def find(self, digest: Digest) -> Path | None:
+        path = self.path(digest)
+        return path if path.is_file() else None
+
+    def partial_path(self, blob: Blob) -> Path:
+        return self._partial / blob.key
+
+    def digests(self) -> Iterator[Digest]:
+        with os.scandir(self._whole) as entries:
+            for entry in entries:
+                yield Digest(f"sha256:{entry.name}" if len(entry.name) == 64 else f"sha512:{entry.name}")
+
+    def remove(self, digest: Digest) -> int:
+        path = self.path(digest)
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return 0
+        return size
+
+    def bytes_missing(self, blob: Blob) -> int:
+        """What still has to be fetched and stored, as far as it is known."""
+        if blob.size is None or (blob.digest is not None and self.find(blob.digest)):
+            return 0
+        partial = self.partial_path(blob)
+        return max(0, blob.size - (partial.stat().st_size if partial.exists() else 0))
+
+    def sweep(self, *, now_s: float, older_than_s: float) -> int:
+        """Removes partials nobody came back for. Those in work were written to a moment ago and stay."""
+        freed = 0
+        for path in sorted(self._partial.iterdir()):
+            status = path.stat()
+            if now_s - status.st_mtime > older_than_s:
+                path.unlink(missing_ok=True)
+                freed += status.st_size
+        return freed
+
+    def sweep_locks(self) -> None:
+        sweep_locks(self._locks)
+
+    def discard_partial(self, blob: Blob) -> None:
+        self.partial_path(blob).unlink(missing_ok=True)
+
+    def fetch(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Digest:
+        """Brings the blob into the store and reads it nowhere else."""
+        for last_try in (False, True):
+            try:
+                found = [digest for digest, _ in self._stream(blob, cancel, meter) if digest is not None]
+                return found[-1]
+            except DigestMismatch:
+                if last_try:
+                    raise
+                blob = blob.elsewhere()
+        raise AssertionError("unreachable: the second try returns or raises")
+
+    def stream(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
+        """The blob's bytes in order. When the iteration ends without an error they were the promised ones; until
+        then the consumer must treat them as unverified."""
+        for _, chunk in self._stream(blob, cancel, meter):
+            if chunk:
+                yield chunk
+
+    def _stream(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[tuple[Digest | None, bytes]]:
+        with held(self._locks, blob.key, cancel):
+            if blob.digest is not None and (path := self.find(blob.digest)):
+                yield from self._from_disk(blob, path, cancel, meter)
+            else:
+                yield from self._from_sources(blob, cancel, meter)
+
+    def _from_disk(
+        self, blob: Blob, path: Path, cancel: CancelToken, meter: ProgressMeter
+    ) -> Iterator[tuple[Digest | None, bytes]]:
+        running, count = new_hash(blob.digest), 0
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                cancel.check()
+                running.update(chunk)
+                count += len(chunk)
+                meter.cached(len(chunk))
+                yield None, chunk
+        found = finish(blob.digest, running)
+        if found != blob.digest:
+            path.unlink(missing_ok=True)
+            meter.taken_back(count)
+            raise DigestMismatch(f"The stored copy of {blob.name} is damaged (it is {found}); it has been removed.")
+        yield found, b""
+
+    def _from_sources(
+        self, blob: Blob, cancel: CancelToken, meter: ProgressMeter
+    ) -> Iterator[tuple[Digest | None, bytes]]:
+        partial = self.partial_path(blob)
+        running = new_hash(blob.digest)
+        with disk_errors(f"storing {blob.name}"):
+            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        attempt = _Attempt(descriptor)
+        try:
+            for chunk in self._resumed(attempt, blob, cancel):
+                running.update(chunk)
+                meter.cached(len(chunk))
+                yield None, chunk
+            for chunk in self._downloaded(attempt, blob, cancel, meter):
+                running.update(chunk)
+                yield None, chunk
+            found = finish(blob.digest, running)
+            if (blob.digest is not None and found != blob.digest) or blob.size not in (None, attempt.offset):
+                meter.taken_back(attempt.offset)
+                raise DigestMismatch(_mismatch(blob, found, attempt))
+            with disk_errors(f"storing {blob.name}"):
+                start_writeback(descriptor)
+                partial.replace(self.path(found))
+                os.fchmod(descriptor, 0o444)  # weights are this very file under another name
+            yield found, b""
+        except (DiskFull, DiskFault, DigestMismatch):
+            partial.unlink(missing_ok=True)
+            raise
+        except Cancelled as error:
+            if not error.keep_partials:
+                partial.unlink(missing_ok=True)
+            raise
+        finally:
+            if attempt.offset == 0:
+                partial.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def _resumed(self, attempt: _Attempt, blob: Blob, cancel: CancelToken) -> Iterator[bytes]:
+        """What an earlier run left. It is hashed again: the digest decides over all bytes, whoever fetched them."""
+        limit = os.fstat(attempt.descriptor).st_size
+        if not blob.resumable or (blob.size is not None and limit > blob.size):
+            os.ftruncate(attempt.descriptor, 0)
+            limit = 0
+        while attempt.offset < limit:
+            cancel.check()
+            chunk = os.read(attempt.descriptor, min(CHUNK_BYTES, limit - attempt.offset))
+            if not chunk:
+                break
+            attempt.offset += len(chunk)
+            yield chunk
+
+    def _downloaded(self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
+        """The rest, from the first source that has it. Progress earns new tries; a definite no, the next source."""
+        problems: list[ArtifactError] = []
+        for source in (*blob.near, *blob.sources):
+            failures = 0
+            while blob.size is None or attempt.offset < blob.size:
+                before = attempt.offset
+                try:
+                    yield from self._from_one(source, attempt, blob, cancel, meter)
+                    if blob.size is None or attempt.offset >= blob.size:
+                        return
+                    raise SourceUnavailable(f"{source.label} ended after {attempt.offset} of {blob.size} bytes.")
+                except SourceUnavailable as error:
+                    failures = 1 if attempt.offset > before else failures + 1
+                    stuck = attempt.offset > 0 and not blob.resumable
+                    if stuck or failures >= self._outbound.limits.attempts:
+                        problems.append(error)
+                        break
+                    self._outbound.pause(failures - 1, error, cancel)
+                except (SourceRejected, PolicyRefused) as error:
+                    problems.append(error)
+                    break
+            else:
+                return
+        raise _all_failed(blob, problems[len(blob.near) :])
+
+    def _from_one(
+        self, source: BlobSource, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter
+    ) -> Iterator[bytes]:
+        with source.open(attempt.offset, cancel) as stream:
+            if blob.size is not None and stream.total not in (None, blob.size):
+                raise DigestMismatch(f"{source.label} offers {stream.total} bytes for {blob.name}, not {blob.size}.")
+            repeated = attempt.offset - stream.offset  # a server without ranges sends what we have once more
+            if repeated and blob.digest is None:
+                # With no digest to tell, what comes now may be another file than what we have the beginning of.
+                raise DigestMismatch(f"{source.label} cannot continue {blob.name}, or it has changed meanwhile.")
+            while chunk := stream.read(CHUNK_BYTES):
+                cancel.check()
+                if repeated:
+                    skipped = min(repeated, len(chunk))
+                    repeated -= skipped
+                    chunk = chunk[skipped:]
+                    if not chunk:
+                        continue
+                if blob.size is not None and attempt.offset + len(chunk) > blob.size:
+                    raise DigestMismatch(f"{source.label} sent more than the {blob.size} bytes of {blob.name}.")
+                with disk_errors(f"storing {blob.name}"):
+                    _write_all(attempt.descriptor, chunk)
+                attempt.offset += len(chunk)
+                meter.moved(len(chunk), blob.name)
+                yield chunk
+            if stream.total is not None and attempt.offset < stream.total:
+                raise SourceUnavailable(f"{source.label} ended after {attempt.offset} of {stream.total} bytes.")
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _mismatch(blob: Blob, found: Digest, attempt: _Attempt) -> str:
+    if blob.size not in (None, attempt.offset):
+        return f"{blob.name} has {attempt.offset} bytes instead of the promised {blob.size}; nothing of it was kept."
+    return f"{blob.name} is {found}, not the promised {blob.digest}; nothing of it was kept."
+
+
+def _all_failed(blob: Blob, problems: Sequence[ArtifactError]) -> ArtifactError:
+    """The first source's error is the one that matters; what its stand-ins said is added to it."""
+    if not problems:
+        return SourceRejected(f"Nobody offers {blob.name}.", status=404)
+    told = " Then: ".join(str(problem) for problem in problems)
+    retryable = [problem for problem in problems if isinstance(problem, SourceUnavailable)]
+    if retryable:
+        return type(retryable[0])(f"{blob.name} could not be fetched. {told}")
+    first = problems[0]
+    if isinstance(first, SourceRejected):
+        return SourceRejected(f"{blob.name} could not be fetched. {told}", status=first.status)
+    return PolicyRefused(f"{blob.name} could not be fetched. {told}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Bytes that are on this machine already: an OCI layout, a file, a share."""
+
+    path: Path
+
+    @property
+    def label(self) -> str:
+        return str(self.path)
+
+    @contextmanager
+    def open(self, offset: int, cancel: CancelToken) -> Iterator[BlobStream]:
+        try:
+            file = self.path.open("rb", buffering=0)
+        except FileNotFoundError as error:
+            raise SourceRejected(f"{self.path} is not there.", status=404) from error
+        with file:
+            total = os.fstat(file.fileno()).st_size
+            file.seek(min(offset, total))
+            yield _FileStream(offset=min(offset, total), total=total, file=file)
+
+
+@dataclass(slots=True)
+class _FileStream:
+    offset: int
+    total: int | None
+    file: io.RawIOBase
+
+    def read(self, count: int) -> bytes:
+        return self.file.read(count) or b""
+
+
+def place(source: Path, target: Path, *, token: str) -> None:
+    """Gives `target` the content of `source` in one step: by link where the filesystem can, else by copy."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.{token}")
+    with disk_errors(f"placing {target.name}"):
+        try:
+            try:
+                os.link(source, staged)
+            except OSError:
+                shutil.copyfile(source, staged)
+            staged.replace(target)
+        finally:
+            staged.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The disk of the artifact store: space, locks, staging directories, flushing."""

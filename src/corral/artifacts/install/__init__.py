@@ -1,0 +1,1 @@
+"""Installing backends and weights: resolve, fetch, build layers, repair, collect garbage."""

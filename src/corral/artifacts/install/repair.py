@@ -1,0 +1,47 @@
+"""What to do about a version that is no longer what was unpacked."""
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.verify import Verified, verify_version
+from corral.artifacts.content.versions import InstalledVersion, directory_name
+from corral.artifacts.digests import parse_digest
+from corral.artifacts.disk.locks import held
+from corral.artifacts.errors import BadReference, NotInstalled
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.references import OciImage, parse_reference
+from corral.artifacts.requests import BackendRequest
+
+
+def verify_backend(installer: Installer, name: str, cancel: CancelToken) -> list[Verified]:
+    """Every version of one backend, newest first. Installs of that name wait."""
+    with held(installer.locks_dir, f"backend-{directory_name(name)}", cancel):
+        backend = installer.versions.backend(name)
+        if backend is None or not backend.versions:
+            raise NotInstalled(f"Backend {name} is not installed here.")
+        return [verify_version(version, installer.layers, cancel) for version in backend.versions]
+
+
+def request_again(version: InstalledVersion) -> BackendRequest:
+    """The install that led to this version, pinned to it."""
+    metadata = version.metadata
+    if version.made_by != "corral":
+        raise BadReference(f"{version.name} was not installed by Corral, so Corral cannot repair it. Install it anew.")
+    uris = tuple(uri for uri in (metadata.source, metadata.uri) if _is_pinned_image(uri)) or (metadata.uri,)
+    return BackendRequest(
+        name=version.name,
+        uris=uris,
+        alias=metadata.alias,
+        gallery_url=metadata.gallery_url,
+        version=metadata.version,
+        digest=parse_digest(metadata.digest),
+        manifest=metadata.manifest,
+        signatures=metadata.signatures,
+    )
+
+
+def _is_pinned_image(uri: str) -> bool:
+    """A tag may have moved on; the digest it pointed at is still there."""
+    try:
+        reference = parse_reference(uri)
+    except BadReference:
+        return False
+    return isinstance(reference, OciImage) and reference.digest is not None

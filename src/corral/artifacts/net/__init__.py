@@ -1,0 +1,1 @@
+"""HTTP to registries and hubs: one client, one connection type, and which hosts may be reached."""

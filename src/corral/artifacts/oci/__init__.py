@@ -1,0 +1,1 @@
+"""OCI images: registries, platforms, signatures."""

@@ -1,0 +1,1 @@
+"""Python packages: index, resolver, wheels, builds from source."""

@@ -1,0 +1,379 @@
+"""Packages from one index, as wheels whose hashes the index names. Nothing of a package runs while it is installed,
+unless an operator allows to build those that come as source only."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag, sys_tags
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import Version
+
+from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.blobs import Blob, FileSource
+from corral.artifacts.content.http_source import HttpSource
+from corral.artifacts.content.pieces import MemberPiece, ResolvedArtifact, WheelPiece
+from corral.artifacts.digests import Digest, digest_of, sha256_digest
+from corral.artifacts.disk.staging import Staging, remove_tree
+from corral.artifacts.errors import (
+    ArtifactError,
+    BadReference,
+    Cancelled,
+    NoPlatformFits,
+    PolicyRefused,
+    SourceUnavailable,
+)
+from corral.artifacts.net.client import Outbound
+from corral.artifacts.pypi.resolver import pick_wheels
+from corral.artifacts.pypi.source_builds import BuiltWheel, Source, SourceBuilds
+from corral.artifacts.pypi.wheels import python_version
+from corral.artifacts.references import PypiFile
+from corral.artifacts.settings import PypiSettings
+from corral.system.json import decode_json
+
+INDEX_BYTES = 64 << 20
+AT_ONCE = 8
+SOURCE_ENDINGS = (".tar.gz", ".zip")
+HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` would allow to build them"
+ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel an index offers, or a source to build one of, with the hash it promises."""
+
+    package: str
+    version: Version
+    filename: str
+    url: str
+    sha256: Digest
+    rank: int
+    """How well it fits this interpreter; lower is better."""
+    requires_python: str = ""
+    yanked: bool = False
+    has_metadata: bool = False
+    size: int | None = None
+    from_source: bool = False
+    """Not a wheel yet: address, hash and size are those of the source package."""
+
+
+class _JsonFile(msgspec.Struct, rename="kebab"):
+    filename: str
+    url: str
+    hashes: dict[str, str] = {}
+    requires_python: str | None = None
+    yanked: bool | str = False
+    core_metadata: bool | dict[str, str] = False
+    size: int | None = None
+
+
+class _JsonProject(msgspec.Struct):
+    files: list[_JsonFile]
+
+
+class _Links(HTMLParser):
+    """The anchors of a simple-index page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[_JsonFile] = []
+        self._open: dict[str, str | None] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self._open = dict(attrs)
+
+    def handle_data(self, data: str) -> None:
+        if self._open is None or not self._open.get("href"):
+            return
+        href = self._open["href"] or ""
+        address, _, fragment = href.partition("#")
+        algorithm, _, digits = fragment.partition("=")
+        self.files.append(
+            _JsonFile(
+                filename=unquote(urlsplit(address).path.rpartition("/")[2]),
+                url=address,
+                hashes={algorithm: digits} if digits else {},
+                requires_python=self._open.get("data-requires-python"),
+                yanked="data-yanked" in self._open,
+                core_metadata="data-core-metadata" in self._open or "data-dist-info-metadata" in self._open,
+            )
+        )
+        self._open = None
+
+
+@dataclass(slots=True)
+class PypiIndex:
+    outbound: Outbound
+    settings: PypiSettings
+    builds: SourceBuilds
+    staging: Staging
+    _projects: dict[str, list[Wheel]] = field(default_factory=dict)
+    _unusable: dict[str, str] = field(default_factory=dict)
+    _sources_refused: dict[str, set[Version]] = field(default_factory=dict)
+    _built: dict[Digest, BuiltWheel] = field(default_factory=dict)
+    _scratch: Path | None = None
+
+    def headers(self) -> dict[str, str]:
+        if not self.settings.username:
+            return {}
+        login = f"{self.settings.username}:{self.settings.password}".encode()
+        return {"Authorization": f"Basic {b64encode(login).decode()}"}
+
+    def headers_for(self, url: str) -> dict[str, str]:
+        """The login belongs to the index's own host; files often lie elsewhere."""
+        return self.headers() if urlsplit(url).netloc == urlsplit(self.settings.index_url).netloc else {}
+
+    def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
+        """Every wheel of `package` that this interpreter can use, best first within a version, newest version first.
+        Sources, where they may be built, come after the wheels of their version."""
+        name = canonicalize_name(package)
+        if name not in self._projects:
+            self._projects[name] = self._read_project(name, cancel)
+        return self._projects[name]
+
+    def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None:
+        """Asks for several packages at once: a large engine has two hundred, and each answer takes a round trip."""
+        names = {canonicalize_name(package) for package in packages} - self._projects.keys()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
+            for asked in [pool.submit(self.wheels, name, cancel) for name in names]:
+                asked.result()
+
+    def why_none(self, package: str, wanted: SpecifierSet) -> str:
+        name = canonicalize_name(package)
+        why = self._unusable.get(name, "the index offers no wheel for this machine")
+        if any(wanted.contains(version, prereleases=True) for version in self._sources_refused.get(name, ())):
+            return f"{why}; there are source packages, and {HOW_TO_ALLOW}"
+        return why
+
+    def _read_project(self, name: str, cancel: CancelToken) -> list[Wheel]:
+        url = f"{self.settings.index_url.rstrip('/')}/{name}/"
+        response, body = self.outbound.fetch(
+            url, cancel=cancel, limit=INDEX_BYTES, headers={**self.headers(), "Accept": ACCEPT}
+        )
+        ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
+        found: list[Wheel] = []
+        skipped: set[str] = set()
+        for file in _read_files(body, response.headers.get("content-type", "")):
+            url = urljoin(response.url, file.url)
+            if file.filename.endswith(SOURCE_ENDINGS):
+                wheel = _buildable(name, file, url, worst_rank=len(ranks))
+            else:
+                wheel = _usable(name, file, url, ranks)
+            if isinstance(wheel, Wheel) and wheel.from_source and not self.settings.allow_source_builds:
+                self._sources_refused.setdefault(name, set()).add(wheel.version)
+                skipped.add("only source packages, which would have to be built")
+            elif isinstance(wheel, Wheel):
+                found.append(wheel)
+            elif wheel:
+                skipped.add(wheel)
+        if not found and skipped:
+            self._unusable[name] = "; ".join(sorted(skipped))
+        found.sort(key=lambda wheel: (wheel.version, -wheel.rank), reverse=True)
+        return found
+
+    def blob(self, wheel: Wheel) -> Blob:
+        return Blob(
+            name=wheel.filename,
+            digest=wheel.sha256,
+            size=wheel.size,
+            sources=(HttpSource(outbound=self.outbound, url=wheel.url, headers=lambda: self.headers_for(wheel.url)),),
+        )
+
+    def sized(self, wheel: Wheel, cancel: CancelToken) -> Wheel:
+        """An HTML index names no sizes; they are asked so that disk and progress are known beforehand."""
+        if wheel.size is not None or wheel.from_source:
+            return wheel
+        headers = self.headers_for(wheel.url)
+        response, _ = self.outbound.fetch(wheel.url, cancel=cancel, limit=0, method="HEAD", headers=headers)
+        length = response.headers.get("content-length", "")
+        return replace(wheel, size=int(length)) if length.isdigit() else wheel
+
+    def resolve_file(self, reference: PypiFile, cancel: CancelToken) -> ResolvedArtifact:
+        """One file inside a wheel. Any wheel of that version will do if it is for any platform."""
+        wanted = Version(reference.version)
+        fitting = [
+            wheel
+            for wheel in self.wheels(reference.package, cancel)
+            if wheel.version == wanted and not wheel.from_source
+        ]
+        if not fitting:
+            why = self._unusable.get(canonicalize_name(reference.package), "the index offers no wheel for this machine")
+            raise NoPlatformFits(f"{reference.package} {reference.version}: {why}.")
+        wheel = self.sized(fitting[0], cancel)
+        return ResolvedArtifact(
+            digest=wheel.sha256,
+            source=str(reference),
+            pieces=(MemberPiece(blob=self.blob(wheel), path=reference.path),),
+            verified_by="index hash",
+            version=str(wheel.version),
+        )
+
+    def resolve_environment(self, requirements: tuple[str, ...], cancel: CancelToken) -> ResolvedArtifact:
+        try:
+            parsed = [Requirement(text) for text in requirements]
+        except InvalidRequirement as error:
+            raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
+        if any(requirement.url for requirement in parsed):
+            raise PolicyRefused("A requirement may not name an address; packages come from the one index that is set.")
+        try:
+            return self._resolve(requirements, parsed, cancel)
+        except BaseException as error:
+            self._discard_built(error)
+            raise
+
+    def _resolve(
+        self, requirements: tuple[str, ...], parsed: list[Requirement], cancel: CancelToken
+    ) -> ResolvedArtifact:
+        chosen = pick_wheels(self, parsed, cancel)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
+            wheels = list(pool.map(lambda wheel: self.sized(wheel, cancel), chosen))
+        # Two builds of one source seldom agree in every byte. They are one version all the same, so the version is
+        # named after the source; the lock tells both.
+        named = sorted(f"{wheel.package}=={wheel.version} {_origin(wheel)}" for wheel in wheels)
+        first = canonicalize_name(parsed[0].name)
+        return ResolvedArtifact(
+            digest=digest_of("\n".join((f"python {python_version()}", *named)).encode()),
+            source="pypi://" + ",".join(requirements),
+            pieces=tuple(
+                WheelPiece(blob=self._wheel_blob(wheel, cancel), package=wheel.package, version=str(wheel.version))
+                for wheel in wheels
+            ),
+            verified_by="; ".join(["index hashes", *(_told(wheel) for wheel in wheels if wheel.from_source)]),
+            version=next(str(wheel.version) for wheel in wheels if wheel.package == first),
+            python_lock=tuple(sorted(self._lock_line(wheel, cancel) for wheel in wheels)),
+            scratch=self._scratch,
+        )
+
+    def built(self, wheel: Wheel, cancel: CancelToken) -> BuiltWheel:
+        """The wheel of a source package, built if need be."""
+        if wheel.sha256 not in self._built:
+            if self._scratch is None:
+                self._scratch = self.staging.new_path()
+            self._built[wheel.sha256] = self.builds.build(self._source(wheel), self._scratch, cancel)
+        return self._built[wheel.sha256]
+
+    def _source(self, wheel: Wheel) -> Source:
+        return Source(
+            package=wheel.package,
+            version=wheel.version,
+            filename=wheel.filename,
+            digest=wheel.sha256,
+            blob=self.blob(wheel),
+        )
+
+    def _wheel_blob(self, wheel: Wheel, cancel: CancelToken) -> Blob:
+        if not wheel.from_source:
+            return self.blob(wheel)
+        built = self.built(wheel, cancel)
+        return Blob(name=built.filename, digest=built.digest, size=built.size, sources=(FileSource(built.path),))
+
+    def _lock_line(self, wheel: Wheel, cancel: CancelToken) -> str:
+        if not wheel.from_source:
+            return f"{wheel.package}=={wheel.version} {wheel.sha256}"
+        return f"{wheel.package}=={wheel.version} {self.built(wheel, cancel).digest} {_origin(wheel)}"
+
+    def _discard_built(self, error: BaseException) -> None:
+        """What was built stays only where trying again is expected to need it."""
+        if self._scratch is not None:
+            remove_tree(self._scratch)
+        wanted_again = isinstance(error, SourceUnavailable) or (isinstance(error, Cancelled) and error.keep_partials)
+        if isinstance(error, ArtifactError) and not wanted_again:
+            sources = {wheel.sha256: wheel for wheels in self._projects.values() for wheel in wheels}
+            for digest, built in self._built.items():
+                self.builds.forget(self._source(sources[digest]), built)
+
+
+def _origin(wheel: Wheel) -> str:
+    return f"built from source package {wheel.sha256}" if wheel.from_source else str(wheel.sha256)
+
+
+def _told(wheel: Wheel) -> str:
+    return f"{wheel.package} {wheel.version} {_origin(wheel)}"
+
+
+def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
+    if "json" in content_type:
+        try:
+            return decode_json(body, _JsonProject).files
+        except msgspec.DecodeError as error:
+            raise SourceUnavailable(f"The package index cannot be read: {error}.") from error
+    page = _Links()
+    page.feed(body.decode("utf-8", "replace"))
+    return page.files
+
+
+def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Wheel | str | None:
+    """The wheel, or why it is none for us, or None for what is not even an offer."""
+    try:
+        package, version, _, tags = parse_wheel_filename(file.filename)
+    except InvalidWheelFilename:
+        return None
+    if canonicalize_name(package) != name:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
+        return "wheels without a SHA-256 hash, which are not installed"
+    fitting = [ranks[tag] for tag in tags if tag in ranks]
+    if not fitting:
+        return "wheels for other machines or Python versions"
+    if not _for_this_python(file):
+        return f"wheels for other Python versions than {python_version()}"
+    return Wheel(
+        package=name,
+        version=version,
+        filename=file.filename,
+        url=url,
+        sha256=sha256_digest(file.hashes["sha256"]),
+        rank=min(fitting),
+        requires_python=file.requires_python or "",
+        yanked=bool(file.yanked),
+        has_metadata=bool(file.core_metadata),
+        size=file.size,
+    )
+
+
+def _for_this_python(file: _JsonFile) -> bool:
+    try:
+        return not file.requires_python or python_version() in SpecifierSet(file.requires_python)
+    except InvalidSpecifier:
+        return False
+
+
+def _buildable(name: str, file: _JsonFile, url: str, *, worst_rank: int) -> Wheel | str | None:
+    """The source a wheel could be built of, ranked after every wheel; or why it is none for us, or None."""
+    try:
+        package, version = parse_sdist_filename(file.filename)
+    except InvalidSdistFilename:
+        return None
+    if package != name:
+        return None
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
+        return "source packages without a SHA-256 hash, which are not built"
+    if not _for_this_python(file):
+        return f"source packages for other Python versions than {python_version()}"
+    return Wheel(
+        package=name,
+        version=version,
+        filename=file.filename,
+        url=url,
+        sha256=sha256_digest(file.hashes["sha256"]),
+        rank=worst_rank,
+        requires_python=file.requires_python or "",
+        yanked=bool(file.yanked),
+        size=file.size,
+        from_source=True,
+    )

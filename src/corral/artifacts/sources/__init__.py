@@ -1,0 +1,1 @@
+"""Where bytes come from: HTTP, Hugging Face, S3, peers, local directories."""

@@ -1,0 +1,1 @@
+"""Archives to files: tar, zip and trees, within limits."""

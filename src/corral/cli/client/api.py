@@ -1,0 +1,234 @@
+"""How client commands find the frontend and their credential, and what they print.
+
+On the machine where `corral up` runs nothing has to be configured; elsewhere CORRAL_URL and CORRAL_API_KEY are used.
+"""
+
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import click
+
+from corral.cli.client.last_run import read_last_run
+from corral.cli.program_name import as_called, command
+from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
+from corral.settings.values import check_http_url, data_home
+from corral.system import SystemDisk
+from corral.system.http_json import Unreachable, call_json
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+NARROWEST = 6
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    url: str
+    key: str | None
+    as_json: bool
+    data_dir: Path
+    """Of the `corral up` on this machine, if there is one."""
+    guessed: bool = False
+    """Nobody said where the frontend is, and none runs on the data directory."""
+    starting: bool = False
+    """Nobody said where the frontend is, and the one on the data directory has not yet told it."""
+
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Any = None,
+        query: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        within_s: float = 30.0,
+    ) -> Any:
+        """Path parts are escaped: a name may hold any character."""
+        target = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
+        try:
+            return call_json(
+                method, f"{self.url}/{target}", bearer=self.key, body=body, headers=headers, within_s=within_s
+            )
+        except (Unreachable, Unauthenticated) as error:
+            raise self.explain(error) from error
+
+    def check_meant(self) -> None:
+        """Where an `up` ran and does not now, or not yet, another one may listen at the usual address."""
+        if self.guessed and read_last_run(SystemDisk(), self.data_dir) is not None:
+            raise Unreachable(f"{_nothing_runs(self.data_dir)}, or name a frontend with --url")
+        if self.starting:
+            raise Unreachable(f"Corral in {self.data_dir} is starting, and does not answer yet: try again in a moment")
+
+    def explain(self, error: CorralError) -> CorralError:
+        """With what would help, where the caller of a command can help it."""
+        if isinstance(error, Unreachable):
+            if self.guessed:
+                return Unreachable(f"{error}, and {_nothing_runs(self.data_dir)}, or name a frontend with --url")
+            return Unreachable(f"{error}. Is `{command('up')}` (or `{command('frontend')}`) running there?")
+        if isinstance(error, Unauthenticated) and self.key is None:
+            return Unauthenticated(f"{self.url} asks for an API key: set CORRAL_API_KEY")
+        if isinstance(error, Unauthenticated):
+            given = self.key == os.environ.get("CORRAL_API_KEY")
+            place = "CORRAL_API_KEY" if given else str(self.data_dir / "keys" / "admin.key")
+            return Unauthenticated(f"the key in {place} is not accepted by {self.url}; it is wrong, or was revoked")
+        return error
+
+    def find_node(self, name_or_id: str) -> Any:
+        nodes = self.call("GET", "api", "nodes")
+        exact = [node for node in nodes if name_or_id in (node["id"], node["name"])]
+        alike = [node for node in nodes if node["name"].lower() == name_or_id.lower()]
+        begun = [node for node in nodes if len(name_or_id) >= 4 and node["id"].startswith(name_or_id)]
+        found = exact or alike or begun
+        if len(found) > 1:
+            raise Conflict(f"{name_or_id!r} fits {len(found)} nodes; give the whole id of the one you mean")
+        if found:
+            return found[0]
+        names = [node["name"] for node in nodes]
+        near = difflib.get_close_matches(name_or_id, names, n=3)
+        hint = f"`{command('nodes list')}` shows the ones there are" if names else "there are none yet"
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        raise NotFound(f"there is no node {name_or_id!r}; {hint}")
+
+
+def _local(data_dir: Path) -> tuple[str | None, str | None]:
+    """Address and admin key of the `corral up` that uses this data directory."""
+    url = key = None
+    with suppress(OSError, ValueError, KeyError):
+        url = json.loads((data_dir / "run.json").read_text())["url"]
+    with suppress(OSError):
+        key = (data_dir / "keys" / "admin.key").read_text().strip()
+    return url, key
+
+
+def _nothing_runs(data_dir: Path) -> str:
+    return f"no `{command('up')}` runs in {data_dir}; start it with: {how_to_start(data_dir)}"
+
+
+def how_to_start(data_dir: Path) -> str:
+    """As the last time, if there was one."""
+    last = read_last_run(SystemDisk(), data_dir)
+    return " ".join([command_on("up", data_dir), *(last.flags() if last is not None else [])])
+
+
+def command_on(words: str, data_dir: Path) -> str:
+    """A command to be typed here that finds this data directory: by a flag, where neither default nor variable does."""
+    usual = Path(os.environ.get("CORRAL_DATA_DIR") or data_home()).expanduser().absolute()
+    return command(words if data_dir == usual else f"{words} --data-dir {shlex.quote(str(data_dir))}")
+
+
+def local_data_dir(data_dir: Path | None) -> Path:
+    return (data_dir or Path(os.environ.get("CORRAL_DATA_DIR") or data_home())).expanduser().absolute()
+
+
+def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
+    # A directory named by flag goes before what the environment says, as every flag does.
+    named = data_dir is not None and url is None
+    url = url or (None if named else os.environ.get("CORRAL_URL"))
+    key = os.environ.get("CORRAL_API_KEY")
+    if url is not None:
+        url = _checked(url)
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise InvalidInput("CORRAL_API_KEY: holds characters that no key has, such as a line break; check what it is")
+    directory = local_data_dir(data_dir)
+    local_url, local_key = _local(directory)
+    if url is None or url == local_url:
+        key = local_key or key if named else key or local_key
+    runs = _runs(directory)
+    guessed, starting = url is None and not runs, url is None and local_url is None and runs
+    return Api(url or local_url or DEFAULT_URL, key, as_json, directory, guessed, starting)
+
+
+def _checked(url: str) -> str:
+    try:
+        return check_http_url(url.strip())
+    except ValueError as error:
+        raise InvalidInput(f"--url (CORRAL_URL): {error}") from None
+
+
+def _runs(directory: Path) -> bool:
+    return any(SystemDisk().is_held(directory, role) for role in ("up", "frontend"))
+
+
+def client_command(command: Command) -> Command:
+    """Adds --json, --url and --data-dir, and hands the command its `Api` first."""
+
+    @api_options
+    @wraps(command)
+    def wrapped(api: Api, *args: Any, **options: Any) -> Any:
+        api.check_meant()
+        return command(api, *args, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def api_options(command: Command) -> Command:
+    """The same for a command that has something to say where no frontend runs, too."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the API's own objects as JSON.")
+    @click.option("--url", default=None, help="Address of a frontend. [CORRAL_URL]")
+    @click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Data directory of a local `corral up`. [CORRAL_DATA_DIR]",
+    )
+    @wraps(command)
+    def wrapped(*args: Any, as_json: bool, url: str | None, data_dir: Path | None, **options: Any) -> Any:
+        return command(connect(url, data_dir, as_json=as_json), *args, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def clean(text: str) -> str:
+    """What others say, fit for one line of this terminal: nothing of it steers it, and commands in it can be typed
+    here."""
+    line = re.sub(r"\s*\n\s*", " ", text)
+    return as_called("".join(char if char.isprintable() else "?" for char in line))
+
+
+def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:
+    """Column widths that fit into `room`: of those that may be cut, the widest gives way first."""
+    fitted = list(widths)
+    while sum(fitted) + 2 * (len(fitted) - 1) > room:
+        widest = max(may_cut, key=lambda at: fitted[at])
+        if fitted[widest] <= NARROWEST:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def show_time(rfc3339: str) -> str:
+    """UTC, to the second, as every listing shows it; `--json` tells it in full."""
+    return rfc3339[:19].replace("T", " ")
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = (), err: bool = False
+) -> None:
+    """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
+    lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    if (sys.stderr if err else sys.stdout).isatty():
+        cut = [at for at, column in enumerate(columns) if not may_cut or column in may_cut]
+        widths = fit_widths(widths, shutil.get_terminal_size().columns, may_cut=cut)
+    for line in lines:
+        cells = [
+            (cell if len(cell) <= width else cell[: width - 1] + "…").ljust(width)
+            for cell, width in zip(line, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip(), err=err)

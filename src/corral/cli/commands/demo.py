@@ -1,0 +1,254 @@
+"""`corral demo`: a herd of three on this machine, a model on two of them, and a machine that dies."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corral.cli.client.api import Api
+from corral.cli.client.conversation import Answered, ask
+from corral.cli.commands.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, say
+from corral.cli.commands.watch_operation import exit_code_of, wait_for
+from corral.cli.program_name import command
+from corral.core.errors import CorralError, NotFound, Unavailable
+from corral.core.sizes import format_bytes
+from corral.roles.up.children import Part, PartPlan
+from corral.settings.roles import UpSettings
+from corral.settings.values import data_home
+from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
+from corral.system.children import spawn_child
+from corral.system.clock import pause
+from corral.system.listen import bind_socket
+from corral.system.run import run_until_signal
+from corral.telemetry.logs import configure_logs
+from corral.worker.processes.tree import kill_marked
+
+MODEL, BACKEND = "smollm2", "llama-cpp"
+MACHINES = ("demo-1", "demo-2", "demo-3")
+REPLICAS = 2
+FIRST_QUESTION = "In one sentence: what is a corral?"
+SECOND_QUESTION = "In one sentence: why do horses live in herds?"
+READY_WITHIN_S = 60.0
+LOADED_WITHIN_S = 300.0
+REBUILT_WITHIN_S = 120.0
+
+
+@click.command("demo")
+@click.option("--data-dir", type=click.Path(path_type=Path), default=None, help="Default: demo in Corral's directory.")
+@click.option("--keep/--no-keep", default=None, help="Stay up at the end until Enter. Default: only at a terminal.")
+def demo_command(data_dir: Path | None, keep: bool | None) -> None:
+    """Show what Corral does, on this machine, in about a minute.
+
+    Three workers, one model on two of them, and one of those killed."""
+    configure_logs(level="warning", format="auto", role="demo")
+    directory = (data_dir or data_home() / "demo").expanduser().absolute()
+    stay = sys.stdin.isatty() if keep is None else keep
+    demo = Demo(directory, stay=stay, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk())
+    run_until_signal(demo.run)
+
+
+class Demo:
+    def __init__(self, directory: Path, *, stay: bool, clock: Clock, ids: Ids, disk: Disk) -> None:
+        self._directory, self._stay, self._clock, self._disk = directory, stay, clock, disk
+        self._began_s = clock.monotonic_s()
+        listen, bus_port = f"127.0.0.1:{_free_port()}", _free_port()
+        self._settings = UpSettings(
+            data_dir=directory,
+            listen=listen,
+            bus_port=bus_port,
+            heartbeat_interval_s=1.0,
+            suspect_after_s=3.0,
+            offline_after_s=6.0,
+            health_interval_s=1.0,
+        )
+        self._plan = PartPlan(self._settings, clock=clock, ids=ids, disk=disk)
+        self._url = f"http://{listen}"
+        self._parts: dict[str, Part] = {}
+
+    async def run(self) -> None:
+        with self._disk.hold(self._directory, "demo"):
+            try:
+                await self._start()
+                await asyncio.to_thread(self._show)
+            finally:
+                say("\nEverything is being stopped ...")
+                await self._stop()
+                say(f"Nothing of it runs any more. {_kept(self._directory, self._disk)}")
+
+    # Processes
+
+    async def _start(self) -> None:
+        say("A herd of three on this machine: a message bus, a frontend, three workers.")
+        for part in self._plan.servers():
+            self._parts[part.name] = part
+        for number, name in enumerate(MACHINES):
+            first = 20000 + 1000 * number
+            ports = f"--backend-ports={first}-{first + 999}"
+            self._parts[name] = self._plan.worker(name, name, self._directory / name, ports)
+        for part in self._parts.values():
+            part.child = await spawn_child(part.command, environment=part.environment, log_path=part.log_path)
+
+    async def _stop(self) -> None:
+        workers = [self._parts[name] for name in MACHINES if name in self._parts]
+        await asyncio.gather(*(_stop_part(part, WORKER_STOP_WITHIN_S) for part in workers))
+        for name in ("frontend", "bus"):
+            if name in self._parts:
+                await _stop_part(self._parts[name], STOP_WITHIN_S)
+        for name in MACHINES:
+            kill_marked(self._directory / name / "run")
+
+    def _kill_machine(self, name: str) -> None:
+        child = self._parts[name].child
+        if child is not None:
+            child.kill()
+        kill_marked(self._directory / name / "run")
+
+    # The show
+
+    def _show(self) -> None:
+        api = self._connect()
+        nodes = self._wait("three healthy machines", READY_WITHIN_S, lambda: _healthy(api))
+        say(f"{len(nodes)} machines are healthy after {self._elapsed()}. Watch them while this lasts:")
+        say(f"  Web UI    {self._url}")
+        say(f"  Admin key {self._directory / 'keys' / 'admin.key'}\n")
+        self._install_backend(api)
+        self._load_model(api)
+        answered = self._ask(api, FIRST_QUESTION)
+        say(f"\nFirst token {self._first_token(answered)} after the command.\n")
+        victim = _serving(api, nodes)[0]
+        say(f"Now {victim} dies: its worker and everything it runs is killed.")
+        died_s = self._clock.monotonic_s()
+        self._kill_machine(victim)
+        self._ask(api, SECOND_QUESTION)
+        say("\nNobody noticed.\n")
+        now = self._wait(
+            "the replica to be rebuilt", REBUILT_WITHIN_S, lambda: _rebuilt(_serving(api, nodes), without=victim)
+        )
+        took_s = self._clock.monotonic_s() - died_s
+        say(f"{took_s:.1f} s after {victim} died, {MODEL} runs on {' and '.join(now)}.\n")
+        say(f"Next: {command('up')}")
+        if self._stay:
+            click.pause(f"\nLook around in the web UI, {self._url}. Any key ends the demo.")
+
+    def _install_backend(self, api: Api) -> None:
+        say(f"{BACKEND} from PyPI on all of them:")
+        job = api.call("POST", "api", "backends", "install", BACKEND, within_s=60)
+        _, outcome = wait_for(api, job["jobID"], timeout_s=LOADED_WITHIN_S)
+        if exit_code_of([outcome]):
+            raise Unavailable(f"{BACKEND} could not be installed; the logs are in {self._directory / 'logs'}")
+
+    def _load_model(self, api: Api) -> None:
+        say(f"\n{MODEL} on two of the three:")
+        try:
+            api.call("GET", "api", "models", MODEL)
+        except NotFound:
+            api.call("POST", "api", "models", "install", body={"name": MODEL})
+        wanted = {"model_name": MODEL, "min_replicas": REPLICAS, "max_replicas": REPLICAS}
+        api.call("POST", "api", "nodes", "scheduling", body=wanted)
+        told = ""
+        deadline_s = self._clock.monotonic_s() + LOADED_WITHIN_S
+        while len(serving := _serving(api, _names(api))) < REPLICAS:
+            now = _loading(api)
+            if now and now != told:
+                say(f"  {now}")
+                told = now
+            if self._clock.monotonic_s() > deadline_s:
+                raise Unavailable(f"{MODEL} was not loaded in time; the logs are in {self._directory / 'logs'}")
+            self._check_parts()
+            pause(0.1)
+        say(f"{MODEL} runs on {' and '.join(serving)} after {self._elapsed()}.\n")
+
+    def _ask(self, api: Api, question: str) -> Answered:
+        say(f"You:    {question}")
+        click.echo(f"{MODEL}: ", nl=False)
+        body = {"model": MODEL, "max_tokens": 60, "messages": [{"role": "user", "content": question}]}
+        answered = ask(api, self._clock, body, on_text=_print, on_reasoning=_print)
+        say()
+        if not answered.text.strip():
+            raise Unavailable(f"{MODEL} gave no answer; the logs are in {self._directory / 'logs'}")
+        self._asked_s = self._clock.monotonic_s() - answered.took_s
+        return answered
+
+    def _first_token(self, answered: Answered) -> str:
+        return f"{self._asked_s + (answered.first_after_s or 0.0) - self._began_s:.1f} s"
+
+    def _connect(self) -> Api:
+        key = self._wait("the frontend", READY_WITHIN_S, self._read_key)
+        return Api(self._url, key, False, self._directory)
+
+    def _read_key(self) -> str | None:
+        found = self._disk.read(self._directory / "keys" / "admin.key")
+        return found.decode().strip() if found else None
+
+    def _wait(self, what: str, within_s: float, look: Any) -> Any:
+        deadline_s = self._clock.monotonic_s() + within_s
+        problem = ""
+        while self._clock.monotonic_s() < deadline_s:
+            self._check_parts()
+            try:
+                if found := look():
+                    return found
+            except CorralError as error:
+                problem = f" ({error})"
+            pause(0.05)
+        raise Unavailable(f"waited {within_s:.0f} s for {what}{problem}; the logs are in {self._directory / 'logs'}")
+
+    def _check_parts(self) -> None:
+        for name in ("bus", "frontend"):
+            child = self._parts[name].child
+            if child is not None and child.ended:
+                raise PartFailed(f"the {name} ended:\n{child.read_log_tail()}")
+
+    def _elapsed(self) -> str:
+        return f"{self._clock.monotonic_s() - self._began_s:.1f} s"
+
+
+def _kept(directory: Path, disk: Disk) -> str:
+    """For the next time; whoever wants none of it back is told where it lies."""
+    return f"What it fetched stays for the next time: {format_bytes(disk.used_bytes(directory))} in {directory}"
+
+
+async def _stop_part(part: Part, within_s: float) -> None:
+    if part.child is not None:
+        await part.child.stop(within_s=within_s)
+
+
+def _free_port() -> int:
+    listener = bind_socket("127.0.0.1", 0, setting="the demo's port")
+    with listener:
+        return int(listener.getsockname()[1])
+
+
+def _print(text: str) -> None:
+    click.echo(text, nl=False)
+    sys.stdout.flush()
+
+
+def _names(api: Api) -> dict[str, str]:
+    return {node["id"]: node["name"] for node in api.call("GET", "api", "nodes")}
+
+
+def _healthy(api: Api) -> dict[str, str] | None:
+    nodes = {node["id"]: node["name"] for node in api.call("GET", "api", "nodes") if node["status"] == "healthy"}
+    return nodes if len(nodes) == len(MACHINES) else None
+
+
+def _serving(api: Api, names: dict[str, str]) -> list[str]:
+    loaded = api.call("GET", "api", "nodes", "models")
+    return sorted(names.get(row["node_id"], row["node_id"]) for row in loaded if row["model_name"] == MODEL)
+
+
+def _rebuilt(serving: list[str], *, without: str) -> list[str] | None:
+    return serving if len(serving) >= REPLICAS and without not in serving else None
+
+
+def _loading(api: Api) -> str:
+    loads = api.call("GET", "api", "why", "models", MODEL)["loads"]
+    parts = [
+        f"{load['node']}: {load['state']}" + (f" {load['progress']:.0f} %" if load.get("total_bytes") else "")
+        for load in loads
+        if load.get("node")
+    ]
+    return ", ".join(sorted(parts))

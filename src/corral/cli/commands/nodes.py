@@ -1,0 +1,324 @@
+"""`corral nodes`: the machines."""
+
+import sys
+from typing import Any
+
+import click
+
+from corral.cli.client.api import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.program_name import command
+from corral.core.durations import format_age
+from corral.core.errors import InvalidInput
+from corral.core.sizes import format_bytes
+
+JUST_SEEN_S = 30.0
+
+
+@click.group("nodes")
+def nodes_group() -> None:
+    """See, approve, drain, label and remove machines."""
+
+
+def _used(available: int | None, total: int | None) -> str:
+    """As the web UI shows it."""
+    if total is None:
+        return "unknown"
+    if total == 0:
+        return "-"
+    return f"{format_bytes(max(0, total - available)) if available is not None else '?'} / {format_bytes(total)}"
+
+
+def _free(available: int | None, total: int | None) -> str:
+    """Of a disk: what is not free need not be used, for some of it may be held back or be another's."""
+    if not total:
+        return "unknown"
+    return f"{format_bytes(available) if available is not None else '?'} free of {format_bytes(total)}"
+
+
+def _used_short(available: int | None, total: int | None) -> str:
+    """`12/24G`: a table has many columns."""
+    if not total:
+        return "?" if total is None else "-"
+    unit, size = ("T", 1 << 40) if total >= 1000 << 30 else ("G", 1 << 30) if total >= 100 << 20 else ("M", 1 << 20)
+    used = _short((total - available) / size) if available is not None else "?"
+    return f"{used}/{_short(total / size)}{unit}"
+
+
+def _short(number: float) -> str:
+    return f"{max(0.0, number):.1f}" if number < 9.95 else f"{number:.0f}"
+
+
+def _seen(node: dict[str, Any]) -> str:
+    age_s = node["last_seen_age_s"]
+    return "never" if age_s is None else f"{format_age(age_s)} ago"
+
+
+@nodes_group.command("list")
+@client_command
+def list_nodes(api: Api) -> None:
+    """All machines and how they are. GPU memory, RAM and disk are used/total."""
+    nodes = api.call("GET", "api", "nodes")
+    if api.as_json:
+        print_json(nodes)
+        return
+    if not nodes:
+        click.echo(f"There are no nodes yet. `{command('join-command')}` prints what to run on a machine to add it.")
+        return
+    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "RUNS", "SEEN", "ID", "NOTE")
+    print_table(
+        columns,
+        [
+            (
+                node["name"],
+                node["state"],
+                node["capability"] or "unknown",
+                _used_short(node["available_vram"], node["total_vram"]),
+                _used_short(node["available_ram"], node["total_ram"]),
+                _used_short(node["available_disk"], node["total_disk"]),
+                str(node["model_count"]),
+                _seen(node).removesuffix(" ago"),
+                node["id"][:8],
+                _note(node),
+            )
+            for node in nodes
+        ],
+        may_cut=("NAME", "CAPABILITY", "NOTE"),
+    )
+
+
+@nodes_group.command("show")
+@client_command
+@click.argument("node")
+def show_node(api: Api, node: str) -> None:
+    """One machine in full. NODE is a name or an id."""
+    found = api.find_node(node)
+    replicas = api.call("GET", "api", "nodes", found["id"], "models")
+    if api.as_json:
+        print_json({**found, "models": replicas})
+        return
+    labels = [f"{key}={value}" for key, value in sorted(found["labels"].items())]
+    gpus = [
+        f"{gpu['name'] or gpu['vendor']} ({_used(gpu['memory_free_bytes'], gpu['memory_total_bytes'])} used)"
+        for gpu in found["gpus"]
+    ]
+    rows: list[tuple[str, str]] = [
+        ("name", found["name"]),
+        ("id", found["id"]),
+        ("status", " - ".join(part for part in (found["state"], found["status_reason"]) if part)),
+        ("type", found["node_type"]),
+        ("address", f"{found['address']} (backends), {found['http_address']} (files)"),
+        ("platform", f"{found['platform'] or 'unknown'}, worker {found['version'] or 'of another make'}"),
+        ("processor", f"{found['cpu_model'] or 'unknown'}, {found['cpu_count'] or '?'} cores"),
+        ("gpus", "; ".join(gpus) or "none found"),
+        ("capability", f"{found['capability'] or 'unknown'} ({found['capability_reason'] or 'as the worker says'})"),
+        *(
+            [("gpu memory", _used(found["available_vram"], found["total_vram"]) + " used")]
+            if found["total_vram"]
+            else []
+        ),
+        ("memory", _used(found["available_ram"], found["total_ram"]) + " used"),
+        ("disk", _free(found["available_disk"], found["total_disk"])),
+        ("models", _listed(replicas) or "none"),
+        ("in flight", str(found["in_flight_count"])),
+        ("limit", _limit(found["max_replicas_per_model"])),
+        ("budget", f"{found['vram_budget']} of its memory" if found["vram_budget"] else "all of its memory"),
+        ("isolation", _isolation(found)),
+        ("labels", " ".join(labels)),
+        ("last seen", _seen(found)),
+    ]
+    rows += [("problem", problem) for problem in found["problems"]]
+    if found["conflict"]:
+        rows.append(("conflict", found["conflict"]["message"]))
+    rows += [("claimed by", _claim(found["name"], claim)) for claim in found["claims"]]
+    if found["refused"]:
+        rows.append(("refused", _refused(found)))
+    for name, value in rows:
+        click.echo(f"{name:11} {clean(value)}")
+
+
+def _refused(node: dict[str, Any]) -> str:
+    """Messages the frontends could not use: a worker that is broken, of another version, or hostile."""
+    count = node["refused"]["count"]
+    messages = "message of this node was" if count == 1 else "messages of this node were"
+    return f"{count} {messages} refused, the latest because: {node['refused']['reason']}"
+
+
+def _note(node: dict[str, Any]) -> str:
+    conflict = (node["conflict"] or {}).get("message")
+    claims = "; ".join(f"claimed by {claim['address']} ({claim['id'][:8]})" for claim in node["claims"])
+    refused = _refused(node) if node["refused"] else ""
+    return "; ".join(filter(None, (node["status_reason"], claims, conflict, refused)))
+
+
+def _claim(name: str, claim: dict[str, Any]) -> str:
+    kind = "a LocalAI worker" if claim["localai"] else "a machine with another key"
+    claim_id = claim["id"][:8]
+    how, how_not = (command(f"nodes {verb} {name} --claim {claim_id}") for verb in ("approve", "reject"))
+    return (
+        f"{claim_id}: {kind} at {claim['address']} ({claim['http_address'] or 'it serves no files'}), since"
+        f" {show_time(claim['made_at'])} UTC, last asked {show_time(claim['seen_at'])} UTC; `{how}` if it replaces this"
+        f" one, `{how_not}` if it does not"
+    )
+
+
+def _isolation(found: dict[str, Any]) -> str:
+    if found["isolation"] is None:
+        return "unknown: its worker does not tell whether backends are contained"
+    return f"{found['isolation']}: {found['isolation_reason']}"
+
+
+def _limit(most: int) -> str:
+    return f"{most} {'replica' if most == 1 else 'replicas'} per model"
+
+
+def _listed(replicas: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{one['model_name']} (slot {one['replica_index']}, {one['corral_state']})" for one in replicas)
+
+
+def _act(api: Api, node: str, verb: str, done: str = "", *, body: dict[str, Any] | None = None) -> None:
+    """`done` goes before the frontend's own words."""
+    found = api.find_node(node)
+    answer = api.call("POST", "api", "nodes", found["id"], verb, body=body)
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{found['name']}: {done or answer['message']}")
+
+
+@nodes_group.command("approve")
+@client_command
+@click.argument("node")
+@click.option("--claim", help="The claim of the machine that replaces NODE; `current` is the one that has the name.")
+def approve_node(api: Api, node: str, claim: str | None) -> None:
+    """Let a pending machine work, or let another machine replace NODE.
+
+    A machine that was wiped, or another one, may register under the name of NODE. It then claims to be NODE, as `nodes
+    show` tells, and waits. With --claim it takes over NODE's name and settings; the machine that was NODE before is
+    refused from then on."""
+    body = {"claim": claim} if claim is not None else None
+    _act(api, node, "approve", body=body)
+
+
+@nodes_group.command("reject")
+@client_command
+@click.argument("node")
+@click.option("--claim", required=True, help="The claim of the machine that is not NODE.")
+def reject_claim(api: Api, node: str, claim: str) -> None:
+    """Refuse a machine that claims to be NODE. NODE itself goes on as it is."""
+    _act(api, node, "reject", body={"claim": claim})
+
+
+@nodes_group.command("drain")
+@client_command
+@click.argument("node")
+def drain_node(api: Api, node: str) -> None:
+    """Give a machine no new work."""
+    _act(api, node, "drain", f"draining; it gets no new work until `{command(f'nodes resume {node}')}`")
+
+
+@nodes_group.command("resume")
+@client_command
+@click.argument("node")
+def resume_node(api: Api, node: str) -> None:
+    """Take a drained machine back to work."""
+    found = api.find_node(node)
+    _act(api, found["id"], "resume", "resumed" if found.get("drain_wanted", True) else _not_drained(found))
+
+
+def _not_drained(node: dict[str, Any]) -> str:
+    stops = "; its worker is stopping by itself" if node["draining"] else ""
+    return f"nobody had drained it, so nothing changed; it is {node['status']}{stops}"
+
+
+@nodes_group.command("label")
+@client_command
+@click.argument("node")
+@click.argument("labels", nargs=-1, required=True)
+def label_node(api: Api, node: str, labels: tuple[str, ...]) -> None:
+    """Set labels (key=value) or take them off (key-)."""
+    found = api.find_node(node)
+    wanted = {}
+    for label in labels:
+        key, separator, value = label.partition("=")
+        if separator:
+            wanted[key] = value
+        elif not label.endswith("-"):
+            raise InvalidInput(f"{label!r} is neither key=value nor key-")
+    for label in labels:
+        if "=" not in label:
+            api.call("DELETE", "api", "nodes", found["id"], "labels", label.removesuffix("-"))
+    if wanted:
+        api.call("PATCH", "api", "nodes", found["id"], "labels", body=wanted)
+    after = api.call("GET", "api", "nodes", found["id"])
+    if api.as_json:
+        print_json(after)
+    else:
+        shown = " ".join(f"{key}={value}" for key, value in sorted(after["operator_labels"].items()))
+        click.echo(f"{found['name']}: {shown or 'no labels of yours'}")
+
+
+@nodes_group.command("budget")
+@client_command
+@click.argument("node")
+@click.argument("budget")
+def set_budget(api: Api, node: str, budget: str) -> None:
+    """How much of a machine's memory models may use.
+
+    BUDGET is a share (80%) or an amount (12GB) of the GPUs' memory, or of the machine's where there are none; the word
+    `none` leaves it to the worker. What runs already stays."""
+    found = api.find_node(node)
+    after = _set(api, found, "vram-budget", None if budget == "none" else budget)
+    if not api.as_json:
+        click.echo(f"{found['name']}: models may use {after['vram_budget'] or 'all'} of its memory")
+
+
+@nodes_group.command("limit")
+@client_command
+@click.argument("node")
+@click.argument("replicas", metavar="REPLICAS|none")
+def set_limit(api: Api, node: str, replicas: str) -> None:
+    """How many replicas of one model a machine may run.
+
+    The word `none` leaves it to the worker."""
+    found = api.find_node(node)
+    if replicas != "none" and not replicas.isdecimal():
+        raise InvalidInput(f"{replicas!r} is neither a number nor `none`")
+    after = _set(api, found, "max-replicas-per-model", None if replicas == "none" else int(replicas))
+    if not api.as_json:
+        click.echo(f"{found['name']}: {_limit(after['max_replicas_per_model'])}")
+
+
+def _set(api: Api, node: dict[str, Any], what: str, value: str | int | None) -> dict[str, Any]:
+    """None takes back what an administrator set. The answer is the node as it is then."""
+    if value is None:
+        api.call("DELETE", "api", "nodes", node["id"], what)
+    else:
+        api.call("PUT", "api", "nodes", node["id"], what, body={"value": value})
+    after: dict[str, Any] = api.call("GET", "api", "nodes", node["id"])
+    if api.as_json:
+        print_json(after)
+    return after
+
+
+@nodes_group.command("remove")
+@client_command
+@click.argument("node")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove_node(api: Api, node: str, yes: bool) -> None:
+    """Forget a machine and take back its credentials. Its worker, if it still runs, has to be approved again."""
+    found = api.find_node(node)
+    if not yes and not sys.stdin.isatty():
+        raise InvalidInput("nobody is there to confirm the removal; add --yes")
+    if not yes:
+        click.confirm(f"Remove {found['name']} ({found['status']}) and take back its credentials?", abort=True)
+    answer = api.call("DELETE", "api", "nodes", found["id"])
+    if api.as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{found['name']}: removed")
+        age_s = found["last_seen_age_s"]
+        if age_s is not None and age_s < JUST_SEEN_S and found["status"] != "offline":
+            click.echo(
+                f"Its worker still runs (seen {_seen(found)}) and will ask to join again, as pending; stop it there.",
+                err=True,
+            )

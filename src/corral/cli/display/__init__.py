@@ -1,0 +1,1 @@
+"""What commands share to show progress and state."""

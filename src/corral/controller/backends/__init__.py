@@ -1,0 +1,1 @@
+"""Reconciles backends: operations, intents, policies, upgrades."""

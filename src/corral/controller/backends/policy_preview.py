@@ -1,0 +1,75 @@
+"""What a policy would bring to nodes that do not have it: under which names it would be there, or why nothing fits."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+import structlog
+
+from corral.controller.backends.resolve import Resolution, Resolver
+from corral.core.backends.conflicts import names_in
+from corral.core.backends.desired import OpenQuestion, Prospects
+from corral.core.backends.intents import Wish
+from corral.core.backends.variants import Unfit, Unresolved
+from corral.core.errors import CorralError
+from corral.core.nodes.node import Node, NodeId
+from corral.system import Clock
+
+log = structlog.get_logger()
+
+LOOK_WITHIN_S = 5.0
+KEPT_S = 60.0
+"""How long an answer counts, also that nobody could tell."""
+
+_Key = tuple[str, Wish, NodeId, str | None]
+
+
+class ProspectReader:
+    def __init__(self, resolver: Resolver, clock: Clock) -> None:
+        self._resolver, self._clock = resolver, clock
+        self._known: dict[_Key, tuple[float, frozenset[str] | Unfit | None]] = {}
+        self._looking = asyncio.Lock()
+
+    async def read(self, questions: Iterable[OpenQuestion]) -> Prospects:
+        """Without those that no gallery or registry answered in time."""
+        asked = {_key(one): one for one in questions if not one.wish.galleries}
+        async with self._looking:
+            now_s = self._clock.monotonic_s()
+            self._known = {key: known for key, known in self._known.items() if known[0] > now_s}
+            unknown = [one for key, one in asked.items() if key not in self._known]
+            # Beforehand: who comes next does not wait for the same silence.
+            self._known |= {_key(one): (now_s + KEPT_S, None) for one in unknown}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_WITHIN_S):
+                    await self._look(unknown, now_s + KEPT_S)
+        answers = {(one.backend, one.node.id): self._known[key][1] for key, one in asked.items() if key in self._known}
+        return {place: answer for place, answer in answers.items() if answer is not None}
+
+    async def _look(self, questions: Iterable[OpenQuestion], until_s: float) -> None:
+        groups: dict[tuple[str, Wish], list[Node]] = {}
+        for one in questions:
+            groups.setdefault((one.backend, one.wish), []).append(one.node)
+        for (backend, wish), nodes in groups.items():
+            try:
+                found = await self._resolver.recall_wish(wish, backend, nodes)
+            except CorralError as error:
+                log.info("prospects.not_known", backend=backend, error=str(error))
+                continue
+            for node in nodes:
+                resolution = found[node.id]
+                if isinstance(resolution, Unresolved):
+                    log.info("prospects.not_known", backend=backend, node=node.id, error=str(resolution.error))
+                    continue
+                self._known[backend, wish, node.id, node.capability] = until_s, _answer(backend, resolution)
+
+
+def _key(question: OpenQuestion) -> _Key:
+    return question.backend, question.wish, question.node.id, question.node.capability
+
+
+def _answer(backend: str, found: Resolution) -> frozenset[str] | Unfit:
+    return (
+        found
+        if isinstance(found, Unfit)
+        else names_in(backend, Wish(element="", name=found.variant, alias=found.alias))
+    )

@@ -1,0 +1,167 @@
+"""Live progress of every operation. Each frontend hears the workers themselves, so all show the same; the store gets
+it in batches, from whoever carries the order out."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from corral.bus.client import BusMessage, Handler
+from corral.bus.messages import InstallProgress, ProgressExtras, decode, encode
+from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus
+from corral.core.backends.progress import ProgressNews, after_worker, is_after_worker, merge_progress
+from corral.core.errors import CorralError, InvalidInput
+from corral.core.nodes.node import NodeId
+from corral.system import Clock
+
+log = structlog.get_logger()
+
+KIND = "progress"
+SAVE_EVERY_S = 2.0
+FORGET_AFTER_S = 120.0
+OPERATIONS_MOST = 1000
+
+
+class Link(Protocol):
+    async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
+
+
+class Publisher(Protocol):
+    async def publish(self, subject: str, data: bytes) -> None: ...
+
+
+class Saved(Protocol):
+    async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None: ...
+
+
+class Refused(Protocol):
+    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
+
+
+class LiveProgress:
+    def __init__(self, *, bus: Link, store: Saved, refused: Refused, clock: Clock) -> None:
+        self._bus, self._store, self._refused, self._clock = bus, store, refused, clock
+        self._operations: dict[str, dict[NodeId, NodeProgress]] = {}
+        self._heard_s: dict[str, float] = {}
+        self._ours: set[tuple[str, NodeId]] = set()
+        self._unsaved: set[tuple[str, NodeId]] = set()
+        self._over: tuple[set[tuple[str, NodeId]], set[tuple[str, NodeId]]] = (set(), set())
+        """Runs that have ended, since the last look and before: by then whoever writes it down has done so."""
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Called at every news, however often: for whoever shows it."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        await self._bus.serve(EVERY_PROGRESS, self._on_progress, concurrency=1)
+
+    def of(self, operation_id: str) -> Mapping[NodeId, NodeProgress]:
+        return self._operations.get(operation_id, {})
+
+    def follow(self, operation_id: str, node_id: NodeId) -> None:
+        """This frontend carries the order out, so it is the one to write its progress down. What was heard before is of
+        an earlier attempt, and in the store."""
+        self._ours.add((operation_id, node_id))
+        self._drop(operation_id, node_id)
+
+    def leave(self, operation_id: str, node_id: NodeId) -> None:
+        self._ours.discard((operation_id, node_id))
+        self._unsaved.discard((operation_id, node_id))
+
+    async def _on_progress(self, message: BusMessage) -> None:
+        try:
+            progress = decode(message.data, InstallProgress)
+            if message.subject != progress_subject(progress.node_id, progress.op_id):
+                raise InvalidInput(f"progress of node {progress.node_id} came on {message.subject}")
+        except InvalidInput as error:
+            self._refused.note(sender_of(message.subject), KIND, error)
+            return
+        if progress.op_id not in self._operations and len(self._operations) >= OPERATIONS_MOST:
+            self._forget(room_for=1)
+        key = (progress.op_id, NodeId(progress.node_id))
+        extras = progress.corral
+        if extras is not None and extras.last and extras.error:
+            self._drop(*key)  # how it ended is told by the answer; nothing of it is left to be shown
+            return
+        if extras is not None and extras.last:
+            self._over[0].add(key)
+        elif extras is not None and is_after_worker(extras.sequence):
+            self._over[0].discard(key)  # the worker's run has ended, and the order goes on
+            self._over[1].discard(key)
+        nodes = self._operations.setdefault(progress.op_id, {})
+        known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
+        merged = merge_progress(known, news_of(progress))
+        if merged is known:
+            return
+        nodes[key[1]] = merged
+        self._heard_s[progress.op_id] = self._clock.monotonic_s()
+        if key in self._ours:
+            self._unsaved.add(key)
+        for listener in self._listeners:
+            listener()
+
+    def _drop(self, operation_id: str, node_id: NodeId) -> None:
+        self._operations.get(operation_id, {}).pop(node_id, None)
+        self._unsaved.discard((operation_id, node_id))
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_EVERY_S)
+            self._forget()
+            with suppress(CorralError):  # lossy: the next one tells more
+                await self.save()
+            for key in self._over[1]:
+                self._drop(*key)
+            self._over = (set(), self._over[0])
+
+    async def save(self) -> None:
+        keys, self._unsaved = self._unsaved, set()
+        heard = [(key[0], self._operations.get(key[0], {}).get(key[1])) for key in keys]
+        await self._save([(operation_id, node) for operation_id, node in heard if node is not None])
+
+    async def _save(self, news: Sequence[tuple[str, NodeProgress]]) -> None:
+        try:
+            await self._store.save_progress(news)
+        except InvalidInput as error:
+            if len(news) == 1:
+                self._refused.note(news[0][1].node_id, KIND, error)
+                return
+            for one in news:  # nobody says which it was: the others must not suffer for it
+                await self._save([one])
+
+    def _forget(self, *, room_for: int = 0) -> None:
+        now_s = self._clock.monotonic_s()
+        oldest_first = sorted(self._heard_s, key=self._heard_s.__getitem__)
+        surplus = max(0, len(oldest_first) + room_for - OPERATIONS_MOST)
+        for position, operation_id in enumerate(oldest_first):
+            if position < surplus or now_s - self._heard_s[operation_id] > FORGET_AFTER_S:
+                del self._heard_s[operation_id]
+                self._operations.pop(operation_id, None)
+
+
+async def tell_progress(bus: Publisher, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
+    """What a frontend does on a node once its worker has done its part, told as workers tell: to every frontend."""
+    extras = ProgressExtras(sequence=after_worker(clock.now_ms()), phase=phase, bytes_done=0)
+    news = InstallProgress(
+        op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase, corral=extras
+    )
+    with suppress(CorralError):  # lossy: what comes of it is written down
+        await bus.publish(progress_subject(node_id, operation_id), encode(news))
+
+
+def news_of(progress: InstallProgress) -> ProgressNews:
+    extras = progress.corral
+    return ProgressNews(
+        sequence=extras.sequence if extras is not None else None,
+        phase=extras.phase if extras is not None else progress.phase,
+        file_name=progress.file_name,
+        percentage=progress.percentage,
+        bytes_done=extras.bytes_done if extras is not None else None,
+        bytes_total=extras.bytes_total if extras is not None else None,
+        rate_bytes_per_s=extras.rate_bytes_per_s if extras is not None else None,
+        eta_s=extras.eta_s if extras is not None else None,
+    )

@@ -1,0 +1,1 @@
+"""Runs load jobs: place a replica, stage its weights, start it."""

@@ -1,0 +1,1 @@
+"""Reconciles nodes: health, reports, audit retention."""

@@ -1,0 +1,338 @@
+"""What nodes tell about themselves, taken in at one place: written down, and handed to all who act on it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from corral.bus.client import BusMessage, Handler
+from corral.bus.messages import (
+    ListedBackend,
+    ListReply,
+    ModelsRunningReply,
+    NodeReport,
+    ReportedProcess,
+    decode,
+)
+from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject, sender_of
+from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavailable
+from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
+from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess
+from corral.system import Clock
+from corral.system.loops import until_poked
+
+log = structlog.get_logger()
+
+ASK_WITHIN_S = 10.0
+ASK_AT_ONCE = 64
+LOOK_EVERY_S = 5.0
+SILENT_AFTER_S = 45.0
+"""A node not heard of for this long is asked, whatever the reason its reports are missing."""
+KIND = "report"
+LOCALAI = "localai"
+"""Stands for the process of a worker that does not tell which one it is."""
+
+Listener = Callable[[NodeReport], Awaitable[None]]
+React = Callable[[], Awaitable[None]]
+
+
+class Link(Protocol):
+    @property
+    def connected(self) -> bool: ...
+
+    async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
+
+    async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
+
+    def on_reconnect(self, listener: Callable[[], Awaitable[None]]) -> None: ...
+
+
+class Recorded(Protocol):
+    @property
+    def changed(self) -> Sequence[NodeId]: ...
+
+    @property
+    def routes(self) -> bool: ...
+
+
+class Observed(Protocol):
+    async def record(self, observations: Sequence[Observation]) -> Recorded: ...
+
+    async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]: ...
+
+
+class Nodes(Protocol):
+    async def read_all(self) -> list[Node]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What became of a batch."""
+
+    changed: bool = False
+    routes: bool = False
+    refused: Mapping[str, InvalidInput] = field(default_factory=dict)
+
+
+class Refused(Protocol):
+    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
+
+
+class Reports:
+    def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, refused: Refused, clock: Clock) -> None:
+        self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
+        self._refused = refused
+        self._listeners: list[Listener] = []
+        self._reactions: list[React] = []
+        self._route_reactions: list[React] = []
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._waiting: dict[str, NodeReport] = {}
+        self._taken_in: asyncio.Future[Mapping[str, InvalidInput]] | None = None
+        """Who waits for the next batch; told which nodes' reports the store refused."""
+        self._arrived = asyncio.Event()
+        self._look = asyncio.Event()
+
+    def listen(self, listener: Listener) -> None:
+        """Called with every report that is news, after it has been written down."""
+        self._listeners.append(listener)
+
+    def on_change(self, react: React) -> None:
+        """Called when some node has something else than before, by the word of its report."""
+        self._reactions.append(react)
+
+    def on_routes(self, react: React) -> None:
+        """Called when processes have begun or ceased to serve, first of all."""
+        self._route_reactions.append(react)
+
+    async def start(self) -> None:
+        await self._bus.serve(EVERY_REPORT, self._on_report, concurrency=64)
+
+        async def again() -> None:
+            self._look.set()
+
+        self._bus.on_reconnect(again)
+
+    def poke(self) -> None:
+        """Nodes changed: one that has just become healthy is asked at once."""
+        self._look.set()
+
+    async def ask(self, node_id: NodeId | str) -> NodeReport:
+        """The whole truth about a node, now, with its tokens; written down when this returns.
+
+        Raises NoResponders, Unavailable, OutcomeUnknown, or InvalidInput for an answer that cannot be read or stored.
+        A LocalAI worker is asked what it can tell."""
+        try:
+            report = await self._request(str(node_id))
+            if report.node != str(node_id):
+                raise InvalidInput(f"node {node_id} answered with the report of node {report.node}")
+        except InvalidInput as error:
+            self._refused.note(str(node_id), KIND, error)
+            raise
+        if self._accept(report):
+            refused = await self._written()
+            if report.node in refused:
+                raise refused[report.node]
+        return report
+
+    # Taking in
+
+    async def _on_report(self, message: BusMessage) -> None:
+        try:
+            report = decode(message.data, NodeReport)
+            if message.subject != node_subject(report.node, REPORT):
+                raise InvalidInput(f"a report of node {report.node} came on {message.subject}")
+        except InvalidInput as error:
+            self._refused.note(sender_of(message.subject), KIND, error)
+            return
+        self._accept(report)
+
+    def _accept(self, report: NodeReport) -> bool:
+        """False for one that is no newer than the last."""
+        order = (report.epoch, report.sequence)
+        if order <= self._newest.get(report.node, (-1, -1)):
+            return False
+        self._newest[report.node] = order
+        self._waiting[report.node] = report
+        self._arrived.set()
+        return True
+
+    async def _written(self) -> Mapping[str, InvalidInput]:
+        """Until what has arrived so far is written down; the nodes whose reports the store refused."""
+        if self._taken_in is None:
+            self._taken_in = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._taken_in)
+
+    async def run(self) -> None:
+        """Writes what has arrived, all at once: a thousand reports cost one transaction. One that the store refuses is
+        dropped alone."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            batch, self._waiting = self._waiting, {}
+            waiter, self._taken_in = self._taken_in, None
+            try:
+                done = await self._record(list(batch.values()))
+            except BaseException as error:
+                for node, report in batch.items():
+                    self._waiting.setdefault(node, report)
+                self._arrived.set()
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(Unavailable(f"a report could not be written down: {error}"))
+                    waiter.exception()
+                raise
+            if waiter is not None and not waiter.done():
+                waiter.set_result(done.refused)
+            for react in self._route_reactions if done.routes else ():
+                await react()
+            for node, report in batch.items():
+                if node not in done.refused:
+                    await self._tell(report)
+            for react in self._reactions if done.changed else ():
+                await react()
+
+    async def _record(self, batch: Sequence[NodeReport]) -> "_Done":
+        try:
+            recorded = await self._observed.record([observation_of(report) for report in batch])
+            return _Done(changed=bool(recorded.changed), routes=recorded.routes)
+        except InvalidInput as error:
+            if len(batch) == 1:
+                self._refused.note(batch[0].node, KIND, error)
+                return _Done(refused={batch[0].node: error})
+        done = _Done()
+        for report in batch:  # one of them, and nobody says which: the others must not suffer for it
+            one = await self._record([report])
+            done = _Done(
+                changed=done.changed or one.changed,
+                routes=done.routes or one.routes,
+                refused={**done.refused, **one.refused},
+            )
+        return done
+
+    async def _tell(self, report: NodeReport) -> None:
+        for listener in self._listeners:
+            try:
+                await listener(report)
+            except Exception:
+                log.exception("report.listener_crashed", node=report.node)
+
+    # Asking
+
+    async def look(self) -> None:
+        """Asks every healthy node that has told nothing in its present epoch, or for long."""
+        while True:
+            await self._look_once()
+            await until_poked(self._look, within_s=LOOK_EVERY_S)
+
+    async def _look_once(self) -> None:
+        if not self._bus.connected:
+            return
+        ages = await self._observed.read_ages_s()
+        silent = [node.id for node in await self._nodes.read_all() if _is_silent(node, ages.get(node.id))]
+        limit = asyncio.Semaphore(ASK_AT_ONCE)
+
+        async def ask(node_id: NodeId) -> None:
+            async with limit:
+                try:
+                    await self.ask(node_id)
+                except CorralError as error:
+                    log.info("report.not_answered", node=node_id, error=str(error))
+
+        await asyncio.gather(*(ask(node_id) for node_id in silent))
+
+    async def _request(self, node: str) -> NodeReport:
+        try:
+            answer = await self._bus.request(node_subject(node, REPORT_NOW), b"{}", within_s=ASK_WITHIN_S)
+        except NoResponders:
+            return await self._request_localai(node)
+        return decode(answer, NodeReport)
+
+    async def _request_localai(self, node: str) -> NodeReport:
+        sequence = self._clock.now_ms()  # before asking: of two answers the one asked for later counts
+        listed = decode(
+            await self._bus.request(node_subject(node, BACKEND_LIST), b"{}", within_s=ASK_WITHIN_S), ListReply
+        )
+        if listed.error:
+            raise Unavailable(f"node {node} cannot list its backends: {listed.error}")
+        running = await self._request_running(node)
+        processes = [
+            ReportedProcess(
+                process_key=f"{model.model_id}#{model.replica_index}",
+                model_id=model.model_id,
+                replica_index=model.replica_index,
+                backend="",
+                digest="",
+                protocol="localai-grpc",
+                state="ready",
+                address=model.address,
+            )
+            for model in running.models
+        ]
+        return NodeReport(
+            node=node, instance=LOCALAI, epoch=0, sequence=sequence, backends=listed.backends or [], processes=processes
+        )
+
+    async def _request_running(self, node: str) -> ModelsRunningReply:
+        """A worker from before July 2026 cannot tell. That is held against no replica: the process table of a LocalAI
+        worker is never complete (`core/repair.py`, `core/standing.py`)."""
+        try:
+            answer = await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S)
+        except NoResponders:
+            return ModelsRunningReply(models=[])
+        running = decode(answer, ModelsRunningReply)
+        if running.error:
+            raise Unavailable(f"node {node} cannot tell what runs on it: {running.error}")
+        return running
+
+
+def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
+    if node.node_type is not NodeType.BACKEND or node.status not in (NodeStatus.HEALTHY, NodeStatus.DRAINING):
+        return False
+    if seen is None or seen[1] >= SILENT_AFTER_S:
+        return True
+    is_localai = node.key_hash is None
+    return not is_localai and seen[0] != node.epoch
+
+
+def observation_of(report: NodeReport) -> Observation:
+    listed = {backend.name: backend for backend in report.backends}  # one told twice must not stop the others
+    return Observation(
+        node_id=NodeId(report.node),
+        instance=report.instance,
+        epoch=report.epoch,
+        sequence=report.sequence,
+        backends=tuple(_backend(listed[name]) for name in sorted(listed)),
+        processes=tuple(_process(process) for process in sorted(report.processes, key=lambda one: one.process_key)),
+    )
+
+
+def _backend(listed: ListedBackend) -> ObservedBackend:
+    return ObservedBackend(
+        name=listed.name,
+        is_meta=listed.is_meta,
+        is_system=listed.is_system,
+        concrete=listed.concrete or "",
+        alias=listed.alias,
+        version=listed.version,
+        digest=listed.digest,
+        uri=listed.uri,
+        gallery_url=listed.gallery_url,
+        installed_at=listed.installed_at,
+        generation=listed.generation,
+        versions=tuple(listed.versions),
+        problem=listed.problem,
+    )
+
+
+def _process(process: ReportedProcess) -> ObservedProcess:
+    return ObservedProcess(
+        process_key=process.process_key,
+        model=process.model_id,
+        replica=process.replica_index,
+        backend=process.backend,
+        digest=process.digest,
+        state=process.state,
+        protocol=process.protocol,
+        pid=process.pid,
+    )

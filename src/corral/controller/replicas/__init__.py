@@ -1,0 +1,1 @@
+"""Reconciles replicas: scaling, stopping, orphans, version rollouts."""

@@ -1,0 +1,77 @@
+"""Ends what nothing wants any more: processes without a row, files of models that were deleted. Beside the look that
+finds them, so that a node that does not answer delays no repair."""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from corral.bus.messages import DoneReply, ModelDeleteRequest, ModelStopRequest, decode, encode
+from corral.bus.subjects import MODEL_DELETE, MODEL_STOP, node_subject
+from corral.controller.loads.ports import Link
+from corral.core.errors import CorralError, Unavailable
+from corral.core.replicas.repair import Orphan
+from corral.store.serving.staged_files import FileDeletion, StagedFileStore
+from corral.system import Clock
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 2.0
+FRESH_S = 10.0
+ASK_WITHIN_S = 30.0
+DELETE_LEASE_MS = 60_000
+
+
+class Leftovers:
+    def __init__(self, files: StagedFileStore, bus: Link, *, orphan_grace_s: float, clock: Clock) -> None:
+        self._files, self._bus, self._grace_s, self._clock = files, bus, orphan_grace_s, clock
+        self._orphans: dict[Orphan, float] = {}
+        self._noted_s = 0.0
+
+    def note(self, orphans: Iterable[Orphan]) -> None:
+        """All there are now; not ended at once: whoever starts a process writes its row a moment before or after."""
+        now_s = self._noted_s = self._clock.monotonic_s()
+        self._orphans = {orphan: self._orphans.get(orphan, now_s) for orphan in orphans}
+
+    async def run(self) -> None:
+        while True:
+            await self.turn()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def turn(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._noted_s > FRESH_S:
+            self._orphans = {}  # we slept, or another frontend looks now: somebody may want them by this time
+        due = [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= self._grace_s]
+        await self._files.want_deleted_with_models()
+        deletions = await self._files.claim_deletions(lease_ms=DELETE_LEASE_MS)
+        await asyncio.gather(*map(self._end, due), *map(self._delete, deletions))
+
+    async def _end(self, orphan: Orphan) -> None:
+        request = ModelStopRequest(process_key=orphan.process_key, model_name=orphan.model)
+        try:
+            await self._bus.request(node_subject(orphan.node_id, MODEL_STOP), encode(request), within_s=ASK_WITHIN_S)
+            log.info("replicas.orphan_stopped", node=orphan.node_id, process=orphan.process_key)
+        except CorralError as error:
+            log.warning("replicas.orphan_not_stopped", process=orphan.process_key, error=str(error))
+        self._orphans.pop(orphan, None)
+
+    async def _delete(self, deletion: FileDeletion) -> None:
+        try:
+            for name in deletion.files:
+                await self._delete_file(deletion, name)
+            await self._files.deleted(deletion)
+        except CorralError as error:
+            delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
+            try:
+                await self._files.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
+            except CorralError as unwritten:  # its claim runs out, and it is tried again
+                log.warning("leftovers.not_noted", model=deletion.model, error=str(unwritten))
+
+    async def _delete_file(self, deletion: FileDeletion, name: str) -> None:
+        """The worker itself refuses where the file is wanted again: this may reach it late."""
+        request = encode(ModelDeleteRequest(model_name=name, generation=deletion.generation, epoch=deletion.epoch))
+        data = await self._bus.request(node_subject(deletion.node_id, MODEL_DELETE), request, within_s=ASK_WITHIN_S)
+        reply = decode(data, DoneReply)
+        if not reply.success:
+            raise Unavailable(reply.error)

@@ -1,0 +1,245 @@
+"""What serves from an old version of a backend goes over to the new one: the replica controller does it, here it is
+waited for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+import structlog
+
+from corral.controller.replicas.smoke_test import ReplicaSwitch, Restored, SwitchStalled, VersionFailed
+from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange, is_served_again
+from corral.core.causes import brief_cause
+from corral.core.errors import CorralError, TimedOut
+from corral.core.nodes.node import NodeId
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.version_switches import SwitchView
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 0.5
+WITHIN_S = 900.0
+RESTORED_WITHIN_S = 120.0
+TELL_AGAIN_S = 30.0
+"""Frontends forget what they have not heard of for a while, and one that was just started has heard nothing."""
+UNKNOWN = "waiting for the store, which does not answer"
+
+Tell = Callable[[str, NodeId, str], Awaitable[None]]
+"""Of an operation, on a node: what is being done."""
+
+
+class SharedLook:
+    """One read of the store for all who wait for a switch here, at most twice a second however many they are."""
+
+    def __init__(self, read: Callable[[Collection[str]], Awaitable[SwitchView]], clock: Clock) -> None:
+        self._read, self._clock = read, clock
+        self._nodes: set[str] = set()
+        self._next: asyncio.Task[SwitchView] | None = None
+        self._last_s = clock.monotonic_s() - LOOK_EVERY_S
+
+    async def look(self, node_id: str) -> SwitchView:
+        """What a read shows that begins after this call."""
+        self._nodes.add(node_id)
+        if self._next is None:
+            self._next = asyncio.create_task(self._read_soon(), name="look at switches")
+            self._next.add_done_callback(_take_error)
+        return await asyncio.shield(self._next)
+
+    async def _read_soon(self) -> SwitchView:
+        await asyncio.sleep(self._last_s + LOOK_EVERY_S - self._clock.monotonic_s())
+        nodes, self._nodes, self._next = self._nodes, set(), None
+        self._last_s = self._clock.monotonic_s()
+        return await self._read(nodes)
+
+
+def _take_error(task: "asyncio.Task[SwitchView]") -> None:
+    """All who waited for it may have left."""
+    if not task.cancelled():
+        task.exception()
+
+
+class ReplicaSwitcher:
+    def __init__(
+        self, stores: Stores, *, poke: Callable[[], None], others: ReplicaSwitch, tell: Tell, clock: Clock, ids: Ids
+    ) -> None:
+        """`others` is for processes that are no replica of ours, such as a LocalAI frontend's."""
+        self._stores, self._poke, self._others, self._tell = stores, poke, others, tell
+        self._clock, self._ids = clock, ids
+        self._shared = SharedLook(stores.switches.read, clock)
+
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
+        """Returns when a successor serves for each, and none of the old version runs. Raises VersionFailed with the
+        cause when one does not start, and SwitchStalled where it does not come to that. A store that does not answer
+        for a while says nothing of the version: it is asked again."""
+        view = await self._shared.look(node_id)
+        ours = {replica.process_key for replica in view.replicas[node_id]}
+        strangers = [change for change in changes if change.process.process_key not in ours]
+        if strangers:
+            await self._others.switch(node_id, strangers, backend=backend, digest=digest, operation_id=operation_id)
+        keys = frozenset(change.process.process_key for change in changes)
+        waiting = _Switch(self._stores, self._shared, self._poke, node_id, keys, backend=backend, digest=digest)
+        await waiting.begin()
+        self._poke()
+        told, told_s = "", 0.0
+        until_s = self._clock.monotonic_s() + WITHIN_S
+        while doing := await self._look(waiting):
+            now_s = self._clock.monotonic_s()
+            if now_s > until_s:
+                raise _stalled(waiting, doing)
+            if doing != told or now_s - told_s >= TELL_AGAIN_S:
+                told, told_s = doing, now_s
+                await self._tell(operation_id, node_id, doing)
+
+    async def _look(self, waiting: "_Switch") -> str:
+        try:
+            return await waiting.look()
+        except CorralError as error:
+            if not error.retryable:
+                raise
+            log.warning("switch.not_looked_at", error=str(error))
+            return UNKNOWN
+
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        view = await self._shared.look(node_id)
+        here = [one for one in view.stopped.get(node_id, ()) if one.backend == backend]
+        unserved = [one for one in here if not is_served_again(one, view.models[one.model], digest="")]
+        return unserved[0].digest if unserved else None
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
+        restoring = await self._stores.load_jobs.restore(node_id, backend, digest=digest, ids=self._ids)
+        if restoring.jobs or restoring.ended:
+            self._poke()
+        if not restoring.jobs:
+            return Restored()
+        until_s = self._clock.monotonic_s() + RESTORED_WITHIN_S
+        while wait and self._clock.monotonic_s() < until_s:
+            view = await self._shared.look(node_id)
+            if not any(job in view.jobs for job in restoring.jobs):
+                return Restored("the old one, which was stopped first, was started again", was_stopped=True)
+        return Restored("the old one, which was stopped first, is being started again", was_stopped=True)
+
+
+def _stalled(waiting: "_Switch", doing: str) -> CorralError:
+    if doing == UNKNOWN or not waiting.problem:
+        return TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s ({doing})")
+    return SwitchStalled(f"replicas still run from the old version after {WITHIN_S:.0f} s: {waiting.problem}")
+
+
+class _Switch:
+    """One node's replicas of the versions that are to go, and the loads that take their places."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        shared: SharedLook,
+        poke: Callable[[], None],
+        node_id: NodeId,
+        keys: frozenset[str],
+        *,
+        backend: str,
+        digest: str,
+    ) -> None:
+        self._stores, self._shared, self._poke, self._node_id, self._keys = stores, shared, poke, node_id, keys
+        self._backend, self._digest = backend, digest
+        self._replaced: set[str] = set()
+        self._earlier: set[str] = set()
+        self.problem = ""
+        """What stands in the way, as far as the last look showed; empty while something goes on."""
+
+    async def begin(self) -> None:
+        """Loads begun before the version was changed: only where they fail with this very version does that say
+        anything. What failed beside a replica that still serves is tried anew in any case."""
+        view = await self._shared.look(self._node_id)
+        self._outdated(view)
+        jobs = self._jobs(view)
+        self._earlier = {job.id for job in jobs}
+        for job in jobs:
+            if not job.active and job.stops_first_on is None:
+                await self._try_anew(job)
+
+    async def look(self) -> str:
+        """What is being done; empty when nothing is left to do."""
+        view = await self._shared.look(self._node_id)
+        rows, jobs = self._outdated(view), self._jobs(view)
+        failed = [job for job in jobs if not job.active]
+        self.problem = _problem_of(jobs, rows)
+        for job in failed:
+            await self._judge(job, view)
+        if failed:
+            return f"the new version is tried again, as that failed: {brief_cause(failed[0].last_error)}"
+        if any(job.stops_first_on is not None for job in jobs):
+            return STOP_FIRST_REASON
+        if any(row.state is ReplicaState.READY for row in rows):
+            return "starting the new version beside the old one"
+        if rows:
+            return "waiting for open requests of the old version"
+        return await self._await_stopped(view)
+
+    async def _await_stopped(self, view: SwitchView) -> str:
+        """Replicas whose loads are gone, though they were stopped for them."""
+        here = [one for one in view.stopped.get(self._node_id, ()) if one.backend == self._backend]
+        settled = [one for one in here if is_served_again(one, view.models[one.model], digest=self._digest)]
+        if settled:
+            await self._stores.switches.settle([one.replica_id for one in settled])
+        for one in here:
+            if one not in settled:
+                self._check_start(one.model, one.revision, one.stopped_at_ms, view)
+                self.problem = f"{one.model} was stopped first, and nothing serves it on the node"
+                return "waiting for the new version to serve"
+        return ""
+
+    def _outdated(self, view: SwitchView) -> list[Replica]:
+        found = [
+            replica
+            for replica in view.replicas[self._node_id]
+            if replica.process_key in self._keys and replica.backend_digest not in ("", self._digest)
+        ]
+        self._replaced |= {replica.id for replica in found}
+        return found
+
+    def _jobs(self, view: SwitchView) -> list[LoadJob]:
+        replacing = [job for identity in sorted(self._replaced) for job in view.jobs_for.get(identity, ())]
+        stopping = [
+            job
+            for job in view.jobs_for.get(self._node_id, ())
+            if job.stops_first_on == self._node_id and job.stops_first_backend == self._backend
+        ]
+        return list({job.id: job for job in (*replacing, *stopping)}.values())
+
+    async def _judge(self, job: LoadJob, view: SwitchView) -> None:
+        """Of a load that failed. Only that this version did not start here speaks against it; what failed for another
+        reason is tried again when it is due, and at once where it failed with the version before."""
+        failed_at_ms = self._check_start(job.model, job.revision, job.created_at, view)
+        if job.id in self._earlier or (failed_at_ms is not None and failed_at_ms < job.created_at):
+            await self._try_anew(job)
+
+    async def _try_anew(self, job: LoadJob) -> None:
+        await self._stores.load_jobs.try_anew(job, node_id=self._node_id)
+        self._earlier.discard(job.id)
+        self._poke()
+
+    def _check_start(self, model: str, revision: str, since_ms: int, view: SwitchView) -> int | None:
+        """When the model failed on the node. Raises VersionFailed where it was this version, since then."""
+        own = view.setbacks.get((self._node_id, model, revision))
+        if own is None:
+            return None
+        if own.digest == self._digest and own.failed_at_ms >= since_ms:
+            raise VersionFailed(own.error)
+        return own.failed_at_ms
+
+
+def _problem_of(jobs: Sequence[LoadJob], rows: Sequence[Replica]) -> str:
+    """Of loads that have failed again and again, or wait for a place. What is being loaded or drains, or waits for its
+    turn, only takes its time."""
+    for job in jobs:
+        if not job.active or (job.last_error and (job.replica_id is None or job.attempts > 1)):
+            return brief_cause(job.last_error)
+        if job.replica_id is None and job.reason not in ("", OTHERS_FIRST_REASON):
+            return job.reason
+    if not jobs and any(row.state is ReplicaState.READY for row in rows):
+        return "no load of the new version was begun"
+    return ""

@@ -1,0 +1,1 @@
+"""Backends: galleries, operations, intents, policies, drift and upgrades, decided without touching anything."""

@@ -1,0 +1,1 @@
+"""Models: configurations, their schema, variants and revisions."""

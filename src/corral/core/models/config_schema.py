@@ -1,0 +1,233 @@
+"""What the fields of a model configuration must be, as LocalAI's typed configuration has them.
+
+Fields that are not in the table are kept as they are: a newer LocalAI may know them, and a backend may read them.
+Whoever writes one by hand is asked whether that was meant.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corral.core.errors import InvalidInput
+from corral.core.suggestions import near_names
+
+LARGEST_FLOAT = 3.4e38
+UNKNOWN_SHOWN = 5
+Read = Callable[[Any], Any]
+Table = Mapping[str, "Read | Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    field: str
+    wanted: str
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.field} must be {self.wanted}, not {_shown(self.found)}"
+
+
+class WrongValue(Exception):
+    """Says what was wanted; the caller knows where."""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a map"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return repr(value)[:80]
+
+
+def text(value: Any) -> str:
+    """Go reads a plain number or boolean as the text it was where a text belongs, and so do we."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise WrongValue("text")
+
+
+def whole(value: Any) -> int:
+    """Backends take 32 bits."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongValue("a whole number")
+    if not -(1 << 31) <= value < 1 << 31:
+        raise WrongValue("a whole number that fits into 32 bits")
+    return value
+
+
+def number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise WrongValue("a number")
+    if abs(value) > LARGEST_FLOAT:
+        raise WrongValue("a number that fits into 32 bits")
+    return float(value)
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise WrongValue("true or false")
+    return value
+
+
+def anything(value: Any) -> Any:
+    return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise WrongValue("a list of texts")
+    return tuple(text(item) for item in value)
+
+
+def numbers(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise WrongValue("a list of numbers")
+    return tuple(number(item) for item in value)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise WrongValue("a map")
+    return value
+
+
+def text_map(value: Any) -> Mapping[str, str]:
+    return {str(key): text(item) for key, item in mapping(value).items()}
+
+
+def _names(read: Read, names: str) -> dict[str, Read]:
+    return dict.fromkeys(names.split(), read)
+
+
+PARAMETERS: Table = {
+    **_names(text, "model negative_prompt tokenizer language response_format"),
+    **_names(whole, "top_k max_tokens seed repeat_last_n n_keep batch clip_skip n n_draft mirostat"),
+    **_names(whole, "top_logprobs max_completion_tokens pooling_half_life_tokens"),
+    **_names(text, "encoding_format pooling"),
+    **_names(number, "temperature top_p min_p repeat_penalty frequency_penalty presence_penalty typical_p tfz"),
+    **_names(number, "negative_prompt_scale rope_freq_base rope_freq_scale mirostat_eta mirostat_tau"),
+    **_names(flag, "ignore_eos translate echo"),
+    "logit_bias": mapping,
+    "logprobs": anything,
+    # Entries of LocalAI's gallery have these here, where nothing reads them.
+    **_names(anything, "voice context_size f16 mmap threads"),
+}
+
+TEMPLATE: Table = {
+    **_names(text, "chat chat_message completion edit function multimodal reply_prefix"),
+    **_names(text, "join_chat_messages_by_character image"),
+    "use_tokenizer_template": flag,
+}
+
+DOWNLOAD: Table = _names(text, "filename sha256 uri")
+
+FIELDS: Table = {
+    **_names(text, "name backend description usage alias main_gpu tensor_split system_prompt mmproj draft_model"),
+    **_names(text, "lora_adapter lora_base flash_attention cache_type_k cache_type_v quantization load_format dtype"),
+    **_names(text, "type rope_scaling prompt_cache_path reasoning_effort grammar"),
+    **_names(whole, "n_draft mirostat"),
+    **_names(number, "mirostat_eta mirostat_tau"),
+    **_names(whole, "context_size threads gpu_layers ngqa swap_space max_model_len tensor_parallel_size step"),
+    **_names(number, "rms_norm_eps lora_scale yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow"),
+    **_names(number, "gpu_memory_utilization cfg_scale"),
+    **_names(flag, "f16 mmap mmlock low_vram numa embeddings reranking no_mulmatq no_kv_offloading"),
+    **_names(flag, "trust_remote_code enforce_eager disable_log_stats cuda disabled pinned debug"),
+    **_names(flag, "prompt_cache_all prompt_cache_ro"),
+    **_names(texts, "aliases known_usecases stopwords cutstrings extract_regex trimspace trimsuffix options overrides"),
+    **_names(texts, "lora_adapters concurrency_groups known_input_modalities known_output_modalities"),
+    "lora_scales": numbers,
+    "roles": text_map,
+    **_names(mapping, "function reasoning chat_template_kwargs engine_args pipeline feature_flags"),
+    **_names(mapping, "compression mcp agent pii pii_detection router proxy mitm"),
+    **_names(anything, "download_files artifacts"),
+    "limit_mm_per_prompt": _names(whole, "image video audio"),
+    "parameters": PARAMETERS,
+    "template": TEMPLATE,
+    "limits": _names(whole, "max_concurrent retry_after_seconds"),
+    "grpc": _names(whole, "attempts attempts_sleep_time"),
+    "tts": {**_names(text, "voice audio_path"), "voice_cloning": flag},
+    "diffusers": {
+        **_names(text, "pipeline_type scheduler_type clip_model clip_subfolder control_net enable_parameters"),
+        **_names(flag, "cuda img2img"),
+        "clip_skip": whole,
+    },
+}
+
+
+def find_problems(document: Mapping[str, Any], table: Table, *, within: str = "") -> Iterator[Problem]:
+    """An empty value (`key:` with nothing behind it) means the field is not set, as in Go."""
+    for key, value in document.items():
+        kind = table.get(key)
+        if kind is None or value is None:
+            continue
+        where = f"{within}{key}"
+        if isinstance(kind, Mapping):
+            if isinstance(value, Mapping):
+                yield from find_problems(value, kind, within=f"{where}.")
+            else:
+                yield Problem(where, "a map", value)
+            continue
+        try:
+            kind(value)
+        except WrongValue as wrong:
+            yield Problem(where, str(wrong), value)
+
+
+def find_unknown(document: Mapping[str, Any], table: Table = FIELDS, *, within: str = "") -> Iterator[str]:
+    for key, value in document.items():
+        kind = table.get(key)
+        if kind is None:
+            yield f"{within}{key}"
+        elif isinstance(kind, Mapping) and isinstance(value, Mapping):
+            yield from find_unknown(value, kind, within=f"{within}{key}.")
+
+
+def suggest(unknown: str) -> list[str]:
+    """The fields that may have been meant: the same name elsewhere, or the nearest ones beside it."""
+    within, _, name = unknown.rpartition(".")
+    elsewhere = [path for path in _PATHS if path.rpartition(".")[2] == name]
+    beside = {path.rpartition(".")[2]: path for path in _PATHS if path.rpartition(".")[0] == within}
+    return elsewhere or [beside[near] for near in near_names(name, list(beside), most=1)]
+
+
+def _paths(table: Table, within: str = "") -> Iterator[str]:
+    for name, kind in table.items():
+        yield f"{within}{name}"
+        if isinstance(kind, Mapping):
+            yield from _paths(kind, f"{within}{name}.")
+
+
+_PATHS = tuple(_paths(FIELDS))
+
+
+def refuse_unknown(document: Mapping[str, Any], *, known: Mapping[str, Any] | None = None) -> None:
+    """A mistyped field would be kept and change nothing. `known`: a document whose own were let in before."""
+    before = set(find_unknown(known)) if known is not None else set()
+    unknown = [field for field in find_unknown(document) if field not in before]
+    if not unknown:
+        return
+    shown = []
+    for field in unknown[:UNKNOWN_SHOWN]:
+        near = suggest(field)
+        shown.append(f"{field[:80]} (did you mean {' or '.join(near)}?)" if near else field[:80])
+    if len(unknown) > UNKNOWN_SHOWN:
+        shown.append(f"{len(unknown) - UNKNOWN_SHOWN} more")
+    what = "an unknown field" if len(unknown) == 1 else f"{len(unknown)} unknown fields"
+    raise InvalidInput(
+        f"the model configuration has {what}: {', '.join(shown)}. Correct it; or, if a backend or a newer LocalAI reads"
+        " it, save it with --force (`force` in the API)"
+    )
+
+
+def check_fields(document: Mapping[str, Any]) -> None:
+    problems = [str(problem) for problem in find_problems(document, FIELDS)]
+    if problems:
+        raise InvalidInput(f"the model configuration has {_count(len(problems))}: {'; '.join(problems)}")
+
+
+def _count(problems: int) -> str:
+    return "a wrong field" if problems == 1 else f"{problems} wrong fields"

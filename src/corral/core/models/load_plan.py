@@ -1,0 +1,269 @@
+"""From a model's configuration to what a load needs: files, their names, and how the engine is started."""
+
+import hashlib
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from corral.core.errors import InvalidInput
+from corral.core.models.config import ConfigFile, ModelConfig, is_model_path
+from corral.core.models.config_schema import numbers, text, whole
+
+# One conversation must not keep all others waiting; the memory of four contexts is what that costs.
+DEFAULT_SLOTS = 4
+LAST_PART_MOST_BYTES = 200
+SLOT_OPTIONS = ("parallel", "slots")
+"""Names of one option that every engine has; the first that is set counts."""
+MISTYPED_CUTOFF = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsPlan:
+    files: tuple[ConfigFile, ...]
+    """Fetched by the worker itself."""
+    paths: tuple[str, ...]
+    """Names below the models directory that the engine will open."""
+    maybe: tuple[str, ...] = ()
+    """Names that may be files there too, or mean something to the engine alone."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.paths, *self.maybe)))
+
+    def is_fetched(self, name: str) -> bool:
+        """Whether it is a download, or within one."""
+        return any(_is_within(name, file.filename) for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStart:
+    model: str
+    model_name: str
+    context: int | None = None
+    slots: int | None = None
+    embeddings: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Those that the engine does not know are not for it: a configuration may have been written for another."""
+
+
+def backend_of(config: ModelConfig) -> str:
+    if config.backend:
+        return config.backend
+    if config.model.lower().endswith(".gguf"):
+        return "llama-cpp"
+    raise InvalidInput(f"the model {config.name!r} names no backend; add for example `backend: llama-cpp` to it")
+
+
+def plan_weights(config: ModelConfig) -> WeightsPlan:
+    """Downloads the configuration lists, and those that its fields name by address."""
+    by_address = [ConfigFile(local_name(config, name), name) for name in config.weight_names if is_address(name)]
+    paths = dict.fromkeys((*config.weight_paths, *(file.filename for file in by_address)))
+    maybe = dict.fromkeys(name for name in _hinted(config) if name not in paths)
+    return WeightsPlan(files=(*config.files, *by_address), paths=tuple(paths), maybe=tuple(maybe))
+
+
+def has_weights_of(before: ModelConfig, after: ModelConfig) -> bool:
+    """Whether a node that has all files of the one has those of the other."""
+    old, new = plan_weights(before), plan_weights(after)
+    if before.document.get("artifacts") != after.document.get("artifacts"):
+        return False
+    return {*new.files} <= {*old.files} and {*new.names} <= {*old.names}
+
+
+def uses_file(config: ModelConfig, file: str) -> bool:
+    """Whether the configuration names the file, a directory that it is in, or one that is in it."""
+    plan = plan_weights(config)
+    names = (*plan.names, *(one.filename for one in plan.files))
+    return any(_is_within(file, name) or _is_within(name, file) for name in names)
+
+
+def _is_within(path: str, other: str) -> bool:
+    inner, outer = posixpath.normpath(path), posixpath.normpath(other)
+    return inner == outer or inner.startswith(f"{outer}/")
+
+
+def _hinted(config: ModelConfig) -> Iterator[str]:
+    """As LocalAI looks for them: what an option names lies in the models directory, or beside the model."""
+    if config.model.endswith(".onnx"):
+        yield f"{config.model}.json"
+    beside = config.model.rpartition("/")[0]
+    for name in (*config.option_values, *config.companion_names):
+        if not is_address(name) and is_model_path(name) and name.strip("./"):
+            yield name
+            if beside:
+                yield f"{beside}/{name}"
+
+
+def by_configured_name(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """Paths on the node by what the configuration says: an address leads to the file that came from there."""
+    named = {name: found.get(local_name(config, name)) for name in config.weight_names if is_address(name)}
+    return {**found, **{name: path for name, path in named.items() if path is not None}}
+
+
+def is_address(name: str) -> bool:
+    return "://" in name
+
+
+def local_name(config: ModelConfig, name: str) -> str:
+    """Where a file named by address is kept: below the model's own directory."""
+    return f"{config.name}/{address_path(name)}" if is_address(name) else name
+
+
+def address_path(address: str) -> str:
+    """Of each address its own, so that nothing is taken for a namesake from elsewhere; the last part tells people and
+    backends what it is."""
+    scheme, _, place = address.partition("://")
+    if scheme.lower() in ("http", "https"):
+        place = place.partition("#")[0].partition("?")[0]
+    else:
+        place = place.partition("@")[0]
+    last = place.rstrip("/").rpartition("/")[2]
+    kept = last if last != "." and is_model_path(last) and len(last.encode()) <= LAST_PART_MOST_BYTES else "weights"
+    return f"{hashlib.sha256(address.encode()).hexdigest()[:16]}/{kept}"
+
+
+def borrowed_files(config: ModelConfig, others: Iterable[ModelConfig]) -> dict[str, tuple[ConfigFile, str]]:
+    """Downloads of other models that this one names without having them itself, by name, and whose they are. A name
+    that one model downloads is that download for all."""
+    plan = plan_weights(config)
+    plain = [name for name in plan.names if not plan.is_fetched(name)]
+    return {
+        name: (file, other.name)
+        for other in others
+        for file in plan_weights(other).files
+        for name in plain
+        if other.name != config.name and _is_within(name, file.filename)
+    }
+
+
+def find_clash(config: ModelConfig, others: Iterable[ModelConfig], before: ModelConfig | None = None) -> str:
+    """Why a download cannot have the name it is to be kept under; empty when all can. `before`: the configuration that
+    this one takes the place of."""
+    known = tuple(others)
+    return _clash_of_downloads(config, known) or _clash_with_plain_names(config, known, before)
+
+
+def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], before: ModelConfig | None) -> str:
+    """Whoever named the file first meant another one, which lies in a frontend's models directory or on a node."""
+    downloads = [file for one in (*others, *([before] if before else [])) for file in plan_weights(one).files]
+    there = {posixpath.normpath(file.filename) for file in downloads}
+    news = [file for file in plan_weights(config).files if posixpath.normpath(file.filename) not in there]
+    for other in others:
+        plan = plan_weights(other)
+        for file in news:
+            name = next((name for name in plan.names if _is_within(name, file.filename)), None)
+            if name is not None and not plan.is_fetched(name):
+                return (
+                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {other.name!r} names {name} as a file"
+                    " that it does not download: one would be served with the weights of the other. Give it another"
+                    f" filename; if both are the same file, add this download to {other.name!r} first"
+                )
+    return ""
+
+
+def _clash_of_downloads(config: ModelConfig, others: Sequence[ModelConfig]) -> str:
+    taken: dict[str, tuple[ConfigFile, str]] = {}
+    for one in (*others, config):
+        for file in plan_weights(one).files:
+            name = posixpath.normpath(file.filename)
+            before, owner = taken.setdefault(name, (file, one.name))
+            if one is config and not _is_same_source(file, before):
+                whose = "twice by itself" if owner == config.name else f"also by the model {owner!r}"
+                return (
+                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {before.uri} is kept under that name,"
+                    f" {whose}: one would be served with the weights of the other. Give it another filename; if both"
+                    " are the same file, give both its sha256"
+                )
+    return ""
+
+
+def _is_same_source(file: ConfigFile, other: ConfigFile) -> bool:
+    if file.sha256 and other.sha256:
+        return _hex(file.sha256) == _hex(other.sha256)
+    return file.uri == other.uri
+
+
+def _hex(sha256: str) -> str:
+    return sha256.lower().removeprefix("sha256:")
+
+
+def capacity_of(config: ModelConfig, slots: int | None) -> int | None:
+    """How many requests one replica works on at the same time: as many as its engine can, and as its configuration
+    allows (`limits.max_concurrent`, 0 for no limit); the others wait in line. None: nobody knows."""
+    known = [number for number in (slots, config.max_concurrent) if number]
+    return min(known) if known else None
+
+
+def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
+    """`found`: absolute paths on the node by the configuration's names. What is not found there is a name that the
+    engine knows itself."""
+    given = _options(config)
+    asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
+    slots = next(filter(None, asked), DEFAULT_SLOTS)
+    for name, file in (
+        ("mmproj", config.mmproj),
+        ("draft_model", config.draft_model),
+        ("tokenizer", text(config.parameters.get("tokenizer") or "")),
+    ):
+        if file:
+            given[name] = found.get(file, file)
+    given |= _adapters(config, found)
+    for name, value in (
+        ("threads", config.document.get("threads")),
+        ("gpu_layers", config.document.get("gpu_layers")),
+        ("batch", config.parameters.get("batch")),
+    ):
+        if value is not None and name not in given:
+            given[name] = str(whole(value))
+    if config.document.get("lora_scale") is not None:
+        given.setdefault("lora_scale", text(config.document["lora_scale"]))
+    context = config.context_size_or_default
+    return EngineStart(
+        model=found.get(config.model, config.model),
+        model_name=config.name,
+        context=context,
+        slots=slots,
+        embeddings=config.embeddings,
+        options=given,
+    )
+
+
+def _adapters(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """`lora_scale` is for all that have none of their own in `lora_scales`, which goes with `lora_adapters`."""
+    files = [found.get(file, file) for file in (config.lora_adapter, *config.lora_adapters) if file]
+    if not files:
+        return {}
+    plain = ",".join(files)
+    # Engines that were installed before know commas only.
+    given = {"lora_adapter": plain if plain.count(",") == len(files) - 1 else json.dumps(files, ensure_ascii=False)}
+    scale = config.document.get("lora_scale")
+    own = numbers(config.document.get("lora_scales") or ())
+    if own:
+        common = 1.0 if scale is None else float(scale)
+        scales = [*([common] if config.lora_adapter else []), *own]
+        given["lora_scales"] = ",".join(str(one) for one in (*scales, *(common for _ in files))[: len(files)])
+    return given
+
+
+def find_mistyped_options(config: ModelConfig, before: ModelConfig, taken: Iterable[str]) -> dict[str, str]:
+    """Options that were added, that the engine does not take, and that look like one it does: by name, what was
+    meant. Others may have been written for another engine."""
+    known = sorted({*taken, *SLOT_OPTIONS})
+    added = [name for name in _options(config) if name not in known and name not in _options(before)]
+    near = {name: get_close_matches(name, known, n=1, cutoff=MISTYPED_CUTOFF) for name in added}
+    return {name: found[0] for name, found in near.items() if found}
+
+
+def _options(config: ModelConfig) -> dict[str, str]:
+    """LocalAI writes `name:value`; a bare name is a switch."""
+    found = {}
+    for option in config.options:
+        name, colon, value = option.partition(":")
+        found[name.strip()] = value.strip() if colon else "true"
+    return found
+
+
+def _positive(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) > 0 else None

@@ -1,0 +1,43 @@
+"""When a changed configuration takes effect: at once, or when a replica of it has proven that it can be loaded."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from corral.core.errors import InvalidInput
+from corral.core.models.config import ModelConfig
+from corral.core.models.load_plan import backend_of, plan_engine, plan_weights
+from corral.core.models.localai_options import StagedModel, model_options
+
+
+def load_revision(config: ModelConfig) -> str:
+    """Of all that a process is started and loaded with. Configurations that agree in it are served by the same process:
+    the rest of them is applied to requests by frontends, or by the controllers."""
+    try:
+        backend = backend_of(config)
+    except InvalidInput:  # nothing can be started from it
+        backend = ""
+    names = (*config.weight_names, *config.companion_names)
+    staged = StagedModel(paths={name: name for name in names})
+    said: dict[str, Any] = {
+        "backend": backend,
+        "weights": asdict(plan_weights(config)),
+        "engine": asdict(plan_engine(config, {})),
+        "options": model_options(config, staged, backend=backend),
+        "artifacts": config.document.get("artifacts"),
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def is_same_load(before: ModelConfig, after: ModelConfig) -> bool:
+    """Whether a process that was started from one of them serves the other as well."""
+    if before.alias_of or after.alias_of:
+        return False
+    return load_revision(before) == load_revision(after)
+
+
+def must_be_proven(before: ModelConfig, after: ModelConfig) -> bool:
+    """While replicas of the one before serve. Whoever disables a model, or makes it a redirect, wants them gone."""
+    ends = any(config.alias_of or config.disabled for config in (before, after))
+    return not ends and not is_same_load(before, after)

@@ -1,0 +1,1 @@
+"""Nodes: membership, health, hardware, labels, and what a node reports."""

@@ -1,0 +1,114 @@
+"""What each machine did in the last hour, minute by minute."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from corral.core.nodes.node import Node
+from corral.core.nodes.presence import Presence
+
+MINUTE_S = 60.0
+MINUTES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShare:
+    """What was answered with one machine. Counters, so two of them add up and one may be taken off another."""
+
+    requests: int = 0
+    failed: int = 0
+    busy_s: float = 0.0
+    """The answers' lengths together: divided by the time they came in, how many were under way on average."""
+
+    def __add__(self, other: "NodeShare") -> "NodeShare":
+        return NodeShare(
+            requests=self.requests + other.requests,
+            failed=self.failed + other.failed,
+            busy_s=self.busy_s + other.busy_s,
+        )
+
+    def __sub__(self, other: "NodeShare") -> "NodeShare":
+        return self + NodeShare(requests=-other.requests, failed=-other.failed, busy_s=-other.busy_s)
+
+
+def shares_between(before: Mapping[str, NodeShare], after: Mapping[str, NodeShare]) -> dict[str, NodeShare]:
+    """What was added to each; those with nothing are left out."""
+    added = {node: share - before.get(node, NodeShare()) for node, share in after.items()}
+    return {node: share for node, share in added.items() if share.requests}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """None is unknown, which is not zero."""
+
+    ram_bytes: int | None = None
+    vram_bytes: int | None = None
+
+
+def memory_use(node: Node) -> MemoryUse:
+    """Of a machine that is away nothing is known: what it last said is not what it has."""
+    if node.presence in (Presence.GONE, Presence.LEFT):
+        return MemoryUse()
+    return MemoryUse(
+        ram_bytes=_used(node.total_ram, node.available_ram), vram_bytes=_used(node.total_vram, node.available_vram)
+    )
+
+
+def _used(total: int | None, available: int | None) -> int | None:
+    return None if total is None or available is None else max(0, total - available)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMinute:
+    length_s: float = MINUTE_S
+    """The minute that still runs is shorter."""
+    share: NodeShare = NodeShare()
+    memory: MemoryUse = MemoryUse()
+
+
+@dataclass(slots=True)
+class _Minute:
+    number: int
+    shares: dict[str, NodeShare] = field(default_factory=dict)
+    memory: dict[str, MemoryUse] = field(default_factory=dict)
+
+
+class NodeHistory:
+    """By node name, on a clock that never goes back. Nothing is kept of a quiet machine but its memory."""
+
+    def __init__(self, *, now_s: float) -> None:
+        self._minutes: deque[_Minute] = deque([_Minute(_number(now_s))])
+        self._began_s = now_s
+
+    def add(self, shares: Mapping[str, NodeShare], *, now_s: float) -> None:
+        minute = self._current(now_s)
+        for node, share in shares.items():
+            minute.shares[node] = minute.shares.get(node, NodeShare()) + share
+
+    def note_memory(self, uses: Mapping[str, MemoryUse], *, now_s: float) -> None:
+        self._current(now_s).memory.update(uses)
+
+    def read(self, node: str, *, now_s: float) -> list[NodeMinute]:
+        """Oldest first, without a gap; the last one still runs."""
+        current = self._current(now_s)
+        found = {
+            minute.number: NodeMinute(
+                share=minute.shares.get(node, NodeShare()), memory=minute.memory.get(node, MemoryUse())
+            )
+            for minute in self._minutes
+        }
+        shown = [found.get(number, NodeMinute()) for number in range(self._minutes[0].number, current.number + 1)]
+        began_s = max(self._began_s, current.number * MINUTE_S)
+        return [*shown[:-1], replace(shown[-1], length_s=now_s - began_s)]
+
+    def _current(self, now_s: float) -> _Minute:
+        number = _number(now_s)
+        if self._minutes[-1].number != number:
+            self._minutes.append(_Minute(number))
+        while self._minutes[0].number <= number - MINUTES:
+            self._minutes.popleft()
+        return self._minutes[-1]
+
+
+def _number(now_s: float) -> int:
+    return int(now_s // MINUTE_S)

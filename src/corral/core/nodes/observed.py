@@ -1,0 +1,91 @@
+"""What a node was last seen to have: told by the node itself, complete, never guessed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from corral.core.nodes.node import NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedBackend:
+    name: str
+    is_meta: bool = False
+    is_system: bool = False
+    concrete: str = ""
+    """Of a family: the backend that stands for it on this node."""
+    alias: str = ""
+    version: str = ""
+    digest: str = ""
+    uri: str = ""
+    gallery_url: str = ""
+    installed_at: str = ""
+    generation: int | None = None
+    """Of the last order carried out; None from a worker that knows no generations."""
+    versions: tuple[str, ...] = ()
+    """Digests on the node's disk, newest first."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedProcess:
+    process_key: str
+    model: str
+    replica: int
+    backend: str
+    digest: str
+    """Of the version it was started from; empty from a worker that does not tell."""
+    state: str
+    protocol: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTable:
+    """The newest complete table of a node's processes."""
+
+    epoch: int
+    processes: tuple[ObservedProcess, ...]
+
+    def find(self, process_key: str) -> ObservedProcess | None:
+        return next((process for process in self.processes if process.process_key == process_key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    node_id: NodeId
+    instance: str
+    epoch: int
+    sequence: int
+    backends: tuple[ObservedBackend, ...]
+    processes: tuple[ObservedProcess, ...]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """A later one of these replaces an earlier one, whole."""
+        return self.epoch, self.sequence
+
+
+def find_backend(backends: Iterable[ObservedBackend], *names: str) -> ObservedBackend | None:
+    return find_named({backend.name: backend for backend in backends}, *names)
+
+
+def find_named(by_name: Mapping[str, ObservedBackend], *names: str) -> ObservedBackend | None:
+    """The installed build behind any of these names: a directory, a family, or an alias, in this order."""
+    wanted = [name for name in names if name]
+    for name in wanted:
+        found = by_name.get(name)
+        if found is not None:
+            return by_name.get(found.concrete, found) if found.concrete else found
+    for name in wanted:
+        for backend in by_name.values():
+            if backend.alias == name:
+                return backend
+    return None
+
+
+def family_of(backends: Iterable[ObservedBackend], name: str) -> str:
+    """The family a build was installed for, or its own name."""
+    for backend in backends:
+        if backend.concrete == name and backend.name != name:
+            return backend.name
+    return name

@@ -1,0 +1,1 @@
+"""Processes on a node: their states, ports, restarts, leases and log lines."""

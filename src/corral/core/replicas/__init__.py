@@ -1,0 +1,1 @@
+"""Replicas: placement, scaling, load jobs, routing and load balancing."""

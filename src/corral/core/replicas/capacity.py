@@ -1,0 +1,65 @@
+"""How much room a node has for one more replica: what it reports, less reservations, within its budget."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from corral.core.errors import InvalidInput
+from corral.core.nodes.conditions import ConditionKind
+from corral.core.nodes.labels import effective_labels
+from corral.core.nodes.node import Node, NodeType
+from corral.core.replicas.placement import HeldReplica, NodeRoom
+from corral.core.sizes import parse_budget_bytes
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What a replica will take that the node's own figures do not show yet."""
+
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+
+
+def device_class(node: Node) -> str:
+    """Footprints are compared within one class: the same build on the same kind of hardware."""
+    return node.gpu_vendor if node.gpu_vendor and node.total_vram else CPU
+
+
+def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: Iterable[Reservation] = ()) -> NodeRoom:
+    kept = list(reservations)
+    memory, disk = free_memory(node), node.available_disk
+    if memory is not None:
+        memory -= sum(reservation.memory_bytes for reservation in kept)
+    if disk is not None:
+        disk -= sum(reservation.disk_bytes for reservation in kept)
+    return NodeRoom(
+        id=node.id,
+        name=node.name,
+        status=node.status,
+        labels=effective_labels(node),
+        capability=node.capability or "",
+        device=device_class(node),
+        slots_per_model=node.max_replicas_per_model,
+        free_memory=memory,
+        free_disk=disk,
+        replicas=tuple(replicas),
+        in_flight=sum(replica.in_flight for replica in replicas),
+        takes_backends=node.node_type is NodeType.BACKEND,
+        budget=node.vram_budget,
+        conditions=tuple(one.reason for one in node.conditions if one.kind != ConditionKind.DISK_PRESSURE),
+        low_disk=next((one.reason for one in node.conditions if one.kind == ConditionKind.DISK_PRESSURE), ""),
+    )
+
+
+def free_memory(node: Node) -> int | None:
+    """Of the GPUs, or of the machine where there are none. The budget is a ceiling on what is in use in all."""
+    on_gpu = device_class(node) != CPU
+    total, available = (node.total_vram, node.available_vram) if on_gpu else (node.total_ram, node.available_ram)
+    if available is None or not node.vram_budget or total is None:
+        return available
+    try:
+        ceiling = parse_budget_bytes(node.vram_budget, total_bytes=total)
+    except InvalidInput:
+        return available  # a budget that cannot be read was refused at the door; a worker's own may be odd
+    return min(available, ceiling - (total - available))

@@ -1,0 +1,40 @@
+"""Which of several replicas gets a request. Chance is an argument."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from corral.core.replicas.routing import RoutePolicy
+
+
+class Loaded(Protocol):
+    @property
+    def outstanding(self) -> int: ...
+
+    @property
+    def hash_key(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=Loaded)
+
+
+def pick_two(candidates: Sequence[T], draw: Callable[[], float]) -> tuple[T, T]:
+    """Two at random, the less busy one first: close to the best, and frontends do not all run to the same. One alone is
+    both."""
+    count = len(candidates)
+    if count == 1:
+        return candidates[0], candidates[0]
+    first = int(draw() * count)
+    second = int(draw() * (count - 1))
+    if second >= first:
+        second += 1
+    one, other = candidates[first], candidates[second]
+    return (other, one) if other.outstanding < one.outstanding else (one, other)
+
+
+def pick_by_hint(candidates: Sequence[T], hint: bytes, policy: RoutePolicy) -> T | None:
+    """The replica that every frontend agrees on for `hint`, or None when it is too busy for a favour."""
+    hinted = max(candidates, key=lambda candidate: zlib.crc32(hint + candidate.hash_key))
+    least = min(candidate.outstanding for candidate in candidates)
+    allowed = max(least + policy.balance_abs_threshold, int(least * policy.balance_rel_threshold))
+    return hinted if hinted.outstanding <= allowed else None

@@ -1,1 +1,0 @@
-"""The admin API: what people and their tools call, under `/api`."""

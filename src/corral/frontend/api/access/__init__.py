@@ -1,0 +1,1 @@
+"""API keys, principals and usage, routes and views."""

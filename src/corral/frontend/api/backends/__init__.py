@@ -1,0 +1,1 @@
+"""Backends on nodes, routes and views."""

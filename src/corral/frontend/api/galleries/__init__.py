@@ -1,0 +1,1 @@
+"""Galleries, routes and views."""

@@ -1,0 +1,217 @@
+"""What the galleries offer to these machines: per backend, which variant each kind of machine would get, and why."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from corral.artifacts import BackendEntry, Catalogue
+from corral.core.backends.variants import Chosen, Resolution, Unfit, index_by_name, is_meta, resolve_variant
+from corral.core.nodes.capability import reported_capability
+from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.observed import ObservedBackend
+from corral.core.sizes import read_size_bytes
+
+DEVELOPMENT = "-development"
+RESOLVED_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOffer:
+    node_id: str
+    node_name: str
+    node_status: str
+    capability: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantOffer:
+    """What a machine of this capability gets: a variant, or the reason why none fits."""
+
+    capability: str
+    variant: str | None
+    version: str
+    size_bytes: int | None
+    reason: str
+    nodes: int
+    """How many machines are of this capability."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOffer:
+    id: str
+    """`gallery@name`, as an install takes it; the name alone means the first gallery that has it."""
+    name: str
+    gallery: str
+    description: str
+    tags: list[str]
+    license: str
+    icon: str
+    urls: list[str]
+    alias: str
+    version: str
+    size_bytes: int | None
+    """Packed, as the gallery says it; null when it does not."""
+    is_meta: bool
+    """A family: each machine gets the variant that fits it."""
+    is_development: bool
+    installed_on: int
+    """On how many machines."""
+    variants: list[VariantOffer]
+
+
+def takes_backends(node: Node) -> bool:
+    return node.approved and node.node_type is NodeType.BACKEND
+
+
+def capability_of(node: Node) -> str:
+    return reported_capability(node.capability, gpu_vendor=node.gpu_vendor, vram_total_bytes=node.total_vram)
+
+
+def entry_id(entry: BackendEntry) -> str:
+    return f"{entry.gallery}@{entry.name}"
+
+
+def entry_bytes(entry: BackendEntry) -> int | None:
+    if entry.corral is not None and entry.corral.size_bytes:
+        return entry.corral.size_bytes
+    return read_size_bytes(entry.size) if entry.size else None
+
+
+def is_development(entry: BackendEntry) -> bool:
+    return entry.name.lower().endswith(DEVELOPMENT)
+
+
+class Families:
+    """The entries of every gallery, and what each comes to on each kind of machine. Worked out once per catalogue."""
+
+    def __init__(self, entries: tuple[BackendEntry, ...]) -> None:
+        self.entries = entries
+        galleries = dict.fromkeys(entry.gallery for entry in entries)
+        # A family stays within its gallery: `llama-cpp` of one must not mean a part of another's.
+        self._by_gallery = {
+            gallery: index_by_name(entry for entry in entries if entry.gallery == gallery) for gallery in galleries
+        }
+        self._parts = {
+            f"{entry.gallery}@{target}".lower()
+            for entry in entries
+            if is_meta(entry)
+            for target in entry.capabilities.values()
+            if target.lower() != entry.name.lower()
+        }
+        self._resolved: dict[tuple[str, str, str], Resolution] = {}
+
+    def is_part(self, entry: BackendEntry) -> bool:
+        """Some family brings it along."""
+        return entry_id(entry).lower() in self._parts
+
+    def resolve(self, entry: BackendEntry, capability: str) -> Resolution:
+        key = (entry.gallery, entry.name, capability)
+        if key not in self._resolved:
+            if len(self._resolved) > RESOLVED_MOST:
+                self._resolved.clear()
+            self._resolved[key] = resolve_variant(self._by_gallery[entry.gallery], entry.name, capability)
+        return self._resolved[key]
+
+    def entry_of(self, entry: BackendEntry, chosen: Chosen) -> BackendEntry:
+        return self._by_gallery[entry.gallery][chosen.name.lower()]
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What one catalogue holds for one herd."""
+
+    catalogue: Catalogue
+    families: Families
+    nodes: Sequence[Node]
+    installed: Mapping[NodeId, Sequence[ObservedBackend]]
+
+    @cached_property
+    def machines(self) -> list[Node]:
+        return [node for node in self.nodes if takes_backends(node)]
+
+    @cached_property
+    def capabilities(self) -> Counter[str]:
+        return Counter(capability_of(node) for node in self.machines)
+
+    @cached_property
+    def _holders(self) -> dict[str, set[NodeId]]:
+        """By lower-case name, family or alias: the nodes that have it."""
+        found: dict[str, set[NodeId]] = {}
+        for node in self.machines:
+            for backend in self.installed.get(node.id, ()):
+                for name in {backend.name, backend.alias} - {""}:
+                    found.setdefault(name.lower(), set()).add(node.id)
+        return found
+
+    def holders(self, name: str) -> set[NodeId]:
+        return self._holders.get(name.lower(), set())
+
+    def fits_anyone(self, entry: BackendEntry) -> bool:
+        """Without machines everything is on offer: there is nobody yet whom it does not fit."""
+        if not self.capabilities:
+            return True
+        return any(isinstance(self.families.resolve(entry, capability), Chosen) for capability in self.capabilities)
+
+    def variants(self, entry: BackendEntry) -> list[VariantOffer]:
+        return [self._variant(entry, capability, count) for capability, count in sorted(self.capabilities.items())]
+
+    def _variant(self, entry: BackendEntry, capability: str, count: int) -> VariantOffer:
+        resolution = self.families.resolve(entry, capability)
+        chosen = self.families.entry_of(entry, resolution) if isinstance(resolution, Chosen) else None
+        return VariantOffer(
+            capability=capability,
+            variant=chosen.name if chosen is not None else None,
+            version=chosen.version if chosen is not None else "",
+            size_bytes=entry_bytes(chosen) if chosen is not None else None,
+            reason=_told(resolution),
+            nodes=count,
+        )
+
+    def show(self, entry: BackendEntry) -> BackendOffer:
+        return BackendOffer(
+            id=entry_id(entry),
+            name=entry.name,
+            gallery=entry.gallery,
+            description=entry.description.strip(),
+            tags=entry.tags,
+            license=entry.license,
+            icon=entry.icon,
+            urls=entry.urls,
+            alias=entry.alias,
+            version=entry.version,
+            size_bytes=entry_bytes(entry),
+            is_meta=is_meta(entry),
+            is_development=is_development(entry),
+            installed_on=len(self.holders(entry.name)),
+            variants=self.variants(entry),
+        )
+
+    def show_nodes(self) -> list[NodeOffer]:
+        return [
+            NodeOffer(
+                node_id=node.id,
+                node_name=node.name,
+                node_status=node.localai_status.value,
+                capability=capability_of(node),
+            )
+            for node in self.machines
+        ]
+
+
+def _told(resolution: Resolution) -> str:
+    if isinstance(resolution, Unfit) and resolution.instead:
+        return f"{resolution.reason}: ask for {resolution.instead}"
+    return resolution.reason
+
+
+def matches(entry: BackendEntry, *, term: str, tag: str) -> bool:
+    if tag and tag.lower() not in {each.lower() for each in entry.tags}:
+        return False
+    words = term.lower().split()
+    text = " ".join((entry.name, entry.alias, entry.description, *entry.tags, entry.gallery)).lower()
+    return all(word in text for word in words)
+
+
+def all_tags(entries: Iterable[BackendEntry]) -> list[str]:
+    return sorted({tag for entry in entries for tag in entry.tags}, key=str.lower)

@@ -1,0 +1,1 @@
+"""LocalAI's own shapes of the admin API."""

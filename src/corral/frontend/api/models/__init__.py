@@ -1,0 +1,1 @@
+"""Models, routes and views."""

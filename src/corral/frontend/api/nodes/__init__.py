@@ -1,0 +1,1 @@
+"""Nodes, routes and views."""

@@ -1,0 +1,196 @@
+"""An operation as the API shows it: LocalAI's fields, camel case outside and snake case inside, and Corral's beside."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from corral.core.backends.intents import Verb
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState, say_under_way
+from corral.core.backends.progress import overlay
+from corral.core.nodes.node import NodeId
+from corral.core.sizes import format_bytes
+
+_TASKS = {
+    Verb.INSTALL: "Installation",
+    Verb.UPGRADE: "Installation",
+    Verb.ROLLBACK: "Installation",
+    Verb.DELETE: "deletion",
+}
+_ANSWERED = frozenset((NodeProgressStatus.SUCCESS, NodeProgressStatus.ERROR, NodeProgressStatus.RUNNING_ON_WORKER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationNodeView:
+    node_id: str
+    node_name: str
+    status: NodeProgressStatus
+    percentage: float
+    file_name: str
+    current: str
+    total: str
+    phase: str
+    error: str
+    bytes_done: int | None
+    bytes_total: int | None
+    rate_bytes_per_s: float | None
+    eta_s: float | None
+    attempts: int
+    next_attempt_at: datetime | None
+    variant: str
+    """The build chosen for this node."""
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationView:
+    id: str
+    fullName: str
+    name: str
+    jobID: str
+    progress: int
+    taskType: str
+    isDeletion: bool
+    isBackend: bool
+    isQueued: bool
+    cancellable: bool
+    message: str
+    nodeID: str | None
+    phase: str
+    currentBytes: int | None
+    totalBytes: int | None
+    error: str
+    nodes: list[OperationNodeView]
+    verb: Verb
+    state: OperationState
+    actor: str
+    cause: str
+    created_at: datetime
+    changed_at: datetime
+    """Of two answers about one operation the later one counts."""
+    finished_at: datetime | None
+    dismissed_at: datetime | None
+    retrying: bool
+    """All that is left of it has failed (`error` tells how) and is tried again by itself."""
+    next_attempt_at: datetime | None
+
+
+def time_of(at_ms: int | None) -> datetime | None:
+    return datetime.fromtimestamp(at_ms / 1000, UTC) if at_ms is not None else None
+
+
+def with_live(operation: Operation, live: Mapping[NodeId, NodeProgress]) -> Operation:
+    if not live or operation.finished_at is not None:
+        return operation
+    return replace(operation, nodes=tuple(overlay(node, live.get(node.node_id)) for node in operation.nodes))
+
+
+def view_operation(operation: Operation) -> OperationView:
+    nodes = operation.nodes
+    busy = [node for node in nodes if node.status is NodeProgressStatus.DOWNLOADING]
+    queued = bool(nodes) and all(node.status is NodeProgressStatus.QUEUED for node in nodes if _takes_part(node))
+    waiting = operation.state is OperationState.RUNNING and queued
+    return OperationView(
+        id=operation.element,
+        fullName=operation.element,
+        name=operation.element.rpartition("@")[2],
+        jobID=operation.id,
+        progress=round(operation.percentage),
+        taskType="Waiting" if waiting else _TASKS[operation.verb],
+        isDeletion=operation.verb is Verb.DELETE,
+        isBackend=True,
+        isQueued=waiting,
+        cancellable=operation.finished_at is None and not operation.cancel_wanted,
+        message=describe(operation),
+        nodeID=operation.node_id,
+        phase=busy[0].phase if busy else "queued" if waiting else "",
+        currentBytes=_sum(node.bytes_done for node in nodes),
+        totalBytes=_sum(node.bytes_total for node in nodes),
+        error=current_error(operation),
+        nodes=[_view_node(node) for node in nodes],
+        verb=operation.verb,
+        state=operation.state,
+        actor=operation.actor,
+        cause=operation.cause,
+        created_at=datetime.fromtimestamp(operation.created_at / 1000, UTC),
+        changed_at=datetime.fromtimestamp(operation.changed_at / 1000, UTC),
+        finished_at=time_of(operation.finished_at),
+        dismissed_at=time_of(operation.dismissed_at),
+        retrying=operation.is_retrying,
+        next_attempt_at=time_of(operation.next_attempt_at),
+    )
+
+
+def current_error(operation: Operation) -> str:
+    """Also while it is tried again: people see what is wrong before all attempts are spent."""
+    if operation.finished_at is not None:
+        return operation.error if operation.state is OperationState.FAILED else ""
+    failing = [node for node in operation.nodes if node.has_failed]
+    return "; ".join(f"{node.node_name}: {node.error}" for node in failing)
+
+
+def describe(operation: Operation) -> str:
+    if operation.finished_at is not None:
+        return operation.state.value if not operation.error else operation.error
+    if operation.cancel_wanted:
+        return "being cancelled"
+    counts = Counter(node.status for node in operation.nodes)
+    parts = [
+        f"{counts[status]} {_say(status, operation.verb)}"
+        for status in NodeProgressStatus
+        if counts[status] and status is not NodeProgressStatus.NOT_APPLICABLE
+    ]
+    return ", ".join(parts) or "waiting"
+
+
+def _say(status: NodeProgressStatus, verb: Verb) -> str:
+    return say_under_way(verb) if status is NodeProgressStatus.DOWNLOADING else status.value.replace("_", " ")
+
+
+def is_settled(operation: Operation) -> bool:
+    """For LocalAI's clients: nobody waits for a worker's answer at this moment. What is left waits for a machine, for
+    its next attempt, or for a worker that goes on by itself."""
+    if operation.finished_at is not None:
+        return True
+    statuses = {node.status for node in operation.nodes}
+    return NodeProgressStatus.DOWNLOADING not in statuses and not statuses.isdisjoint(_ANSWERED)
+
+
+def is_in_background(operation: Operation) -> bool:
+    """Some worker goes on by itself after its time-out, and nobody else is waited for."""
+    return is_settled(operation) and any(
+        node.status is NodeProgressStatus.RUNNING_ON_WORKER for node in operation.nodes
+    )
+
+
+def _takes_part(node: NodeProgress) -> bool:
+    return node.status is not NodeProgressStatus.NOT_APPLICABLE
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+@lru_cache(maxsize=8192)  # of a thousand nodes few have changed since somebody last looked
+def _view_node(node: NodeProgress) -> OperationNodeView:
+    return OperationNodeView(
+        node_id=node.node_id,
+        node_name=node.node_name,
+        status=node.status,
+        percentage=round(node.percentage, 1),
+        file_name=node.file_name,
+        current=format_bytes(node.bytes_done) if node.bytes_done is not None else "",
+        total=format_bytes(node.bytes_total) if node.bytes_total is not None else "",
+        phase=node.phase,
+        error=node.error,
+        bytes_done=node.bytes_done,
+        bytes_total=node.bytes_total,
+        rate_bytes_per_s=node.rate_bytes_per_s,
+        eta_s=node.eta_s,
+        attempts=node.attempts,
+        next_attempt_at=time_of(node.next_attempt_at),
+        variant=node.variant,
+        digest=node.digest,
+    )

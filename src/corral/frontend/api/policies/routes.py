@@ -1,0 +1,193 @@
+"""`/api/policies` and `/api/intents`: what holds, and every order that was ever given."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from corral.core.backends.intents import Intent, IntentState
+from corral.core.backends.policies import OnDrift, Policy
+from corral.core.backends.policy_exceptions import ExceptionCause, PolicyException
+from corral.core.backends.version_holds import VersionHold
+from corral.core.errors import InvalidInput
+from corral.frontend.api.access.principal import Actor
+from corral.frontend.api.backends.listing import Exceptions, FleetListing
+from corral.frontend.api.operations.view import time_of
+from corral.frontend.http.json_response import MsgspecJson
+from corral.store.stores import Stores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionView:
+    """A machine the policy is for and does not hold on."""
+
+    node_id: str
+    node_name: str
+    cause: ExceptionCause
+    backend: str
+    """As it was deleted or installed there: a family, or one build."""
+    verb: str
+    """Of the order that was called off."""
+    done: bool
+    """What was asked for was also carried out."""
+    by: str
+    at: datetime | None
+    operation_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldVersionView:
+    """What a rollback of the fleet has machines get that come later, until a newer version is asked for."""
+
+    variant: str
+    version: str
+    digest: str
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    id: str
+    backend: str
+    selector: Mapping[str, str]
+    ensure: str
+    on_drift: str
+    uri: str
+    generation: int
+    operation_id: str
+    created_by: str
+    created_at: datetime | None
+    exceptions: list[ExceptionView]
+    """The first hundred, by name."""
+    exception_count: int
+    rolled_back_to: list[HeldVersionView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentView:
+    id: str
+    node_id: str
+    backend: str
+    verb: str
+    state: str
+    generation: int
+    operation_id: str
+    variant: str
+    digest: str
+    attempts: int
+    error: str
+    due_at: datetime | None
+    finished_at: datetime | None
+    newest: bool
+
+
+class PolicyBody(BaseModel):
+    on_drift: OnDrift
+
+
+def policy_routes(stores: Stores, listing: FleetListing, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+    router = APIRouter(tags=["backends"])
+
+    async def show(*policies: Policy) -> list[PolicyView]:
+        excepted, holds = await listing.read_exceptions(), await stores.version_holds.read_all()
+        return [_policy(policy, excepted.get(policy.id, Exceptions()), holds) for policy in policies]
+
+    @router.get("/api/policies", response_model=list[PolicyView])
+    async def list_policies() -> Response:
+        """What must be on, or off, every node a selector fits, now and for machines that come later; and the machines
+        on which something else was asked for since."""
+        return MsgspecJson(await show(*await stores.policies.read_all()))
+
+    @router.patch("/api/policies/{policy_id}", response_model=PolicyView)
+    async def change_policy(policy_id: str, wanted: PolicyBody, actor: Actor) -> Response:
+        policy = await stores.policies.set_on_drift(policy_id, wanted.on_drift, actor=actor)
+        await hint("backends")
+        return MsgspecJson((await show(policy))[0])
+
+    @router.delete("/api/policies/{policy_id}")
+    async def end_policy(policy_id: str, actor: Actor) -> dict[str, str]:
+        """It holds no longer. Nothing is installed or deleted by this."""
+        await stores.policies.end(policy_id, actor=actor)
+        await hint("backends")
+        return {"message": "policy ended"}
+
+    @router.get("/api/intents", response_model=list[IntentView])
+    async def list_intents(
+        node_id: str | None = None,
+        backend: str | None = None,
+        state: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    ) -> Response:
+        """Orders, open and ended, newest first."""
+        if state is not None and state not in list(IntentState):
+            raise InvalidInput(f"no order has the state {state!r}; there are {', '.join(IntentState)}")
+        found = await stores.intents.read_some(node_id=node_id, backend=backend, state=state, limit=limit)
+        return MsgspecJson([_intent(intent) for intent in found])
+
+    return router
+
+
+def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) -> PolicyView:
+    return PolicyView(
+        id=policy.id,
+        backend=policy.backend,
+        selector=policy.selector,
+        ensure=policy.ensure.value,
+        on_drift=policy.on_drift.value,
+        uri=policy.wish.uri,
+        generation=policy.generation,
+        operation_id=policy.operation_id,
+        created_by=policy.created_by,
+        created_at=time_of(policy.created_at),
+        exceptions=[_exception(one, *excepted.askers.get(one.operation_id, ("", None))) for one in excepted.first],
+        exception_count=excepted.count,
+        rolled_back_to=[
+            HeldVersionView(
+                variant=hold.wish.name,
+                version=hold.wish.version,
+                digest=hold.wish.digest,
+                operation_id=hold.operation_id,
+            )
+            for hold in holds
+            if hold.backend == policy.backend and hold.selector in ({}, policy.selector)
+        ],
+    )
+
+
+def _exception(one: PolicyException, asked_by: str, asked_at: int | None) -> ExceptionView:
+    called_off = one.cause is ExceptionCause.CALLED_OFF
+    return ExceptionView(
+        node_id=one.node_id,
+        node_name=one.node_name,
+        cause=one.cause,
+        backend=one.backend,
+        verb=one.verb.value if one.verb is not None else "",
+        done=one.done,
+        by="" if called_off else asked_by,
+        at=time_of(one.ended_at if called_off else asked_at),
+        operation_id=one.operation_id,
+        reason=one.reason,
+    )
+
+
+def _intent(intent: Intent) -> IntentView:
+    return IntentView(
+        id=intent.id,
+        node_id=intent.node_id,
+        backend=intent.backend,
+        verb=intent.verb.value,
+        state=intent.state.value,
+        generation=intent.generation,
+        operation_id=intent.operation_id,
+        variant=intent.wish.name,
+        digest=intent.wish.digest,
+        attempts=intent.attempts,
+        error=intent.last_error,
+        due_at=time_of(intent.due_at) if intent.state.live else None,
+        finished_at=time_of(intent.finished_at),
+        newest=intent.newest,
+    )

@@ -1,0 +1,1 @@
+"""Replicas, routes and views."""

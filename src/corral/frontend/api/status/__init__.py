@@ -1,0 +1,1 @@
+"""Status, overview, metrics and explanations, routes and views."""

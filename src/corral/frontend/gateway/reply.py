@@ -1,0 +1,167 @@
+"""An answer on its way to the client: held while another replica could still give it, passed on, ended or broken off.
+
+Whole chunks of a stream do not come here: they are relayed as they came."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from corral.frontend.gateway.answers import STATUS_LINES
+from corral.frontend.gateway.token_usage import Said, cut_usage, stream_usage
+from corral.frontend.gateway.upstream.calls import ChunkRelay, Headers
+
+# JSON answers up to this size are held until they are whole: then a replica that dies in the middle costs nothing.
+HOLD_MOST_BYTES = 4 << 20
+_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
+_END = b"0\r\n\r\n"
+
+
+class Client(Protocol):
+    """The connection the request came on."""
+
+    write: Callable[[bytes], None]
+    is_known: bool
+    """It has shown a key that is good here."""
+
+    def done(self, *, keep: bool) -> None:
+        """The answer is complete; the next request may come."""
+        ...
+
+    def cut(self) -> None:
+        """The answer cannot be completed: the client must see the connection end."""
+        ...
+
+    @property
+    def is_slow(self) -> bool:
+        """It does not read what it was sent."""
+        ...
+
+    def address(self) -> str: ...
+
+
+class ReplyHead:
+    """What of a replica's head reaches clients."""
+
+    __slots__ = ("content_type", "length", "lines")
+
+    def __init__(self, status: int, headers: Headers) -> None:
+        self.content_type = b""
+        self.length: bytes | None = None
+        lines = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        for name, value in headers.items():
+            name = name.lower()
+            if name == b"content-type":
+                self.content_type = value
+            elif name == b"content-length":
+                self.length = value
+            elif name in _PASSED_ON:
+                lines += b"%b: %b\r\n" % (name, value)
+        self.lines = b"%bcontent-type: %b\r\n" % (lines, self.content_type)
+
+    @property
+    def is_json(self) -> bool:
+        return self.content_type.startswith(b"application/json")
+
+    @property
+    def is_events(self) -> bool:
+        return self.content_type.startswith(b"text/event-stream")
+
+
+class Reply:
+    _held: list[bytes] | None = None
+    _held_bytes = 0
+    relay: ChunkRelay | None = None
+    """Of a stream of events."""
+    _said = b""
+    """The part of a whole answer that tells its usage."""
+    opened = False
+    """Bytes have reached the client: no other replica can take over."""
+    is_chunked = False
+    _has_moved = False
+
+    def __init__(self, client: Client, head: ReplyHead, more: bytes, *, http11: bool, keep_alive: bool) -> None:
+        """`more`: further header lines."""
+        self._client = client
+        self._write = client.write
+        self._head = head.lines + more
+        self._http11 = http11
+        self.keep_alive = keep_alive
+        self.is_events = head.is_events
+        self._length = head.length
+        if head.is_json:
+            self._held = []
+
+    def put(self, data: bytes, *, last: bool) -> None:
+        if self._held is not None:
+            self._hold(self._held, data, last=last)
+            return
+        self._has_moved = True
+        if self.relay is not None:
+            self.relay.flush()
+        opening = b""
+        if not self.opened:
+            if last and (self._length is not None or not self.is_events):
+                self._length = b"%d" % len(data)
+            opening = self._open()
+        if data:
+            if self.is_chunked:
+                data = b"%x\r\n%b\r\n" % (len(data), data)
+            if self.relay is not None:
+                self.relay.keep(data)
+        if last and self.is_chunked:
+            data += _END
+        if data or opening:
+            self._write(opening + data)
+
+    def take_moved(self) -> bool:
+        """Whether something came since this was last asked."""
+        has_moved, self._has_moved = self._has_moved, False
+        return (self.relay is not None and self.relay.take_moved()) or has_moved
+
+    def _hold(self, held: list[bytes], data: bytes, *, last: bool) -> None:
+        if not last:
+            held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes > HOLD_MOST_BYTES:
+                self._held = None
+                self.put(b"".join(held), last=False)
+            return
+        if held:
+            held.append(data)
+            data = b"".join(held)
+        closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
+        self._write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
+        self._said = cut_usage(data)
+
+    def _open(self) -> bytes:
+        self.opened = True
+        if self._length is not None:
+            framing = b"content-length: %b\r\n" % self._length
+        elif self._http11:
+            self.is_chunked = True
+            framing = b"transfer-encoding: chunked\r\n"
+        else:
+            self.keep_alive = False
+            framing = b""
+        closing = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        if self.is_events:
+            self.relay = ChunkRelay(self._write)
+        return self._head + framing + closing
+
+    def break_off(self, event: bytes) -> bool:
+        """Ends a stream of events with this one. False: only the end of the connection can tell the client."""
+        if not self.is_events or (self._http11 and not self.is_chunked):
+            return False
+        if self.relay is not None:
+            self.relay.flush()
+        self._write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self.is_chunked else event)
+        return True
+
+    def drop(self) -> None:
+        """The client is gone."""
+        if self.relay is not None:
+            self.relay.drop()
+
+    def usage(self, *, whole: bool) -> Said:
+        if self.relay is None:
+            return self._said
+        return stream_usage(self.relay, chunked=self.is_chunked, whole=whole)

@@ -1,0 +1,1 @@
+"""HTTP connections from the gateway to replicas."""

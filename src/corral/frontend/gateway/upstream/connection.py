@@ -1,0 +1,361 @@
+"""One TCP connection to a replica, with one request at a time."""
+
+import asyncio
+import socket
+from functools import partial
+from typing import Protocol
+
+import httptools
+
+from corral.formats.http_chunks import are_whole_chunks
+from corral.formats.http_heads import RepeatedHead
+from corral.frontend.gateway.upstream.calls import EVENT, ChunkRelay, Failure, FailureKind, Headers, Sink
+from corral.frontend.gateway.upstream.outbox import Outbox
+
+# A connection that was idle for this long and ends without a word had been closed already: nobody read the request.
+STALE_AFTER_S = 0.5
+# A machine that vanished without a word is noticed within about ten seconds, however long its answer may take.
+KEEPALIVE = (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000))
+HEAD_MOST_BYTES = 64 * 1024
+RELAY_MOST_BYTES = 8192
+# A loop may read megabytes of one stream in one pass. More than this is written at once: only then does a client that
+# does not read slow its replica down.
+LATE_MOST_BYTES = 64 * 1024
+_END = b"0\r\n\r\n"
+
+
+def _size_lines() -> list[bytes]:
+    """The size line of a chunk, by the length of the whole chunk: what mostly comes is one whole chunk."""
+    # No data of a length that no chunk has begins with more bytes than that.
+    lines = [b"" for _ in range(RELAY_MOST_BYTES + 1)]
+    for size in range(1, RELAY_MOST_BYTES):
+        line = b"%x\r\n" % size
+        if len(line) + size + 2 <= RELAY_MOST_BYTES:
+            lines[len(line) + size + 2] = line
+    return [line or bytes(length + 1) for length, line in enumerate(lines)]
+
+
+_SIZE_LINES = _size_lines()
+_SIZE_SLICES = [slice(len(line)) for line in _SIZE_LINES]
+
+
+class HttpCall:
+    # As defaults of the class they cost nothing.
+    connection: "ReplicaConnection | None" = None
+    cancelled = False
+    paused = False
+
+    def __init__(self, request: bytes, sink: Sink) -> None:
+        self.request = request
+        self.sink = sink
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.abort()
+
+    def pause(self) -> None:
+        self.paused = True
+        if self.connection is not None:
+            self.connection.pause()
+
+    def resume(self) -> None:
+        self.paused = False
+        if self.connection is not None:
+            self.connection.resume()
+
+    def relay_chunks(self, relay: ChunkRelay) -> None:
+        if self.connection is not None:
+            self.connection.relay_chunks(relay)
+
+    def fail(self, kind: FailureKind, text: str) -> None:
+        self.connection = None
+        if not self.cancelled:
+            self.cancelled = True
+            self.sink.on_failure(Failure(kind, text))
+
+
+class ConnectionOwner(Protocol):
+    """The way to the replica that the connection belongs to."""
+
+    repeated: RepeatedHead[Headers]
+    outbox: Outbox
+
+    def give_back(self, connection: "ReplicaConnection", *, after_stream: bool = False) -> None: ...
+
+    def closes_after_streams(self) -> None: ...
+
+    def lost(self, connection: "ReplicaConnection") -> None: ...
+
+    def again(self, call: HttpCall) -> None: ...
+
+
+class _Hooks:
+    """What the parser calls. As much as can be is left to dict and list themselves: their calls cost no frame."""
+
+    __slots__ = (
+        "on_body", "on_chunk_complete", "on_chunk_header", "on_header", "on_headers_complete", "on_message_begin",
+        "on_message_complete",
+    )  # fmt: skip
+
+    def __init__(self, connection: "ReplicaConnection") -> None:
+        self.on_header = connection.headers.__setitem__
+        self.on_body = connection.parts.append
+        self.on_message_begin = connection.quiet.clear
+        self.on_headers_complete = connection.on_headers_complete
+        self.on_chunk_header = connection.between_chunks.clear
+        self.on_chunk_complete = connection.mark_between_chunks
+        self.on_message_complete = connection.on_message_complete
+
+
+class ReplicaConnection(asyncio.Protocol):
+    def __init__(self, link: ConnectionOwner) -> None:
+        self._link = link
+        self._post = link.outbox.post
+        self.headers: Headers = {}
+        self.parts: list[bytes] = []
+        self.quiet = [True]
+        """Emptied by the first byte of a message."""
+        self.in_head = True
+        self._head: Headers = {}
+        """The answer's headers. What comes behind its body, a trailer or another answer, is none of them."""
+        self.between_chunks: list[bool] = []
+        self.mark_between_chunks = partial(self.between_chunks.append, True)
+        """Filled by the end of a chunk, emptied by the size line of the next one."""
+        self._relay: ChunkRelay | None = None
+        """Set while every byte so far belongs to a whole chunk, so that the parser need not see the next one."""
+        self._relay_to: ChunkRelay | None = None
+        self._after_stream = False
+        self._parser = httptools.HttpResponseParser(_Hooks(self))
+        self._transport: asyncio.Transport | None = None
+        self._call: HttpCall | None = None
+        self._began_again_s: float | None = None
+        self.idle_since_s = 0.0
+        self._heard_bytes = 0
+        self._framing_bytes = 0
+        """What came since the head's first byte, or since the last byte of a body."""
+        self._told = False
+        self._complete = False
+        self._body = b""
+        self._status = 0
+        self._keeps = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        _keep_alive(transport.get_extra_info("socket"))
+
+    def begin(self, call: HttpCall) -> None:
+        assert self._transport is not None
+        self._call = call
+        call.connection = self
+        self._transport.write(call.request)
+        if call.paused:
+            self.pause()
+
+    def begin_again(self, call: HttpCall, now_s: float) -> bool:
+        """Another request on a connection that was idle. False when it is no longer good for one."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        self._call = call
+        call.connection = self
+        self._began_again_s = now_s
+        transport.write(call.request)
+        return True
+
+    def _forget(self) -> None:
+        """What was known of the answer that has ended."""
+        self._heard_bytes = self._framing_bytes = 0
+        self._told = self._complete = False
+        self._relay = self._relay_to = None
+        self.between_chunks.clear()
+        self._body = b""
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._relay = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def relay_chunks(self, relay: ChunkRelay) -> None:
+        self._relay_to = relay
+
+    def data_received(self, data: bytes) -> None:
+        relay = self._relay
+        if relay is not None:
+            length = len(data)
+            if (
+                length <= RELAY_MOST_BYTES
+                and data[_SIZE_SLICES[length]] == _SIZE_LINES[length]
+                and data[-2:] == b"\r\n"
+            ) or (data[-5:] != _END and are_whole_chunks(data)):
+                # Once for every chunk of every stream: no calls but those that do the work.
+                relay.events += data.count(EVENT)
+                relay.earlier = relay.before_last
+                relay.before_last = relay.last
+                relay.last = data
+                if relay.late:
+                    relay.late += data
+                    if len(relay.late) > LATE_MOST_BYTES:
+                        relay.flush()
+                else:
+                    relay.late = data
+                    self._post(relay)
+                return
+            self._relay = None
+        call = self._call
+        if call is None or call.cancelled:
+            # Speaks without being asked, or to nobody: what comes next on this connection could belong to anything.
+            self.abort()
+            return
+        if not self._heard_bytes:
+            repeated = self._link.repeated
+            body = repeated.body_of(data)
+            if body is not None and repeated.value is not None:
+                self._call = call.connection = None
+                self._after_stream = False
+                self._link.give_back(self)
+                call.cancelled = True
+                call.sink.on_answer(200, repeated.value, body, True)
+                return
+        self._heard_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # Behind a whole answer it may be what it will: nobody gets it.
+            if not self._complete:
+                self._break(f"it does not answer in HTTP ({error})")
+                return
+            self._keeps = False
+        if self._complete:
+            self._finish(call, data)
+        else:
+            self._pass_on(call, data)
+
+    def _pass_on(self, call: HttpCall, data: bytes) -> None:
+        """What has come of an answer that is not whole."""
+        parts = self.parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._framing_bytes = 0 if body else self._framing_bytes + len(data)
+        if self._framing_bytes > HEAD_MOST_BYTES:
+            self._break("its headers have no end")
+        elif self._told:
+            if body:
+                call.sink.on_data(body, False)
+            self._maybe_relay(data)
+        elif not self.in_head:
+            self._told = True
+            call.sink.on_answer(self._parser.get_status_code(), self._head, body, False)
+            self._maybe_relay(data)
+
+    def _maybe_relay(self, data: bytes) -> None:
+        # After a chunk's end only digits of the next size line may have come, and they do not end a line.
+        if self._relay_to is not None and self.between_chunks and data.endswith(b"\r\n"):
+            self._relay = self._relay_to
+
+    def on_headers_complete(self) -> None:
+        if not self._complete:
+            self.in_head = False
+            self._head = self.headers.copy()
+        self.headers.clear()
+
+    def on_message_complete(self) -> None:
+        if self._complete:
+            return  # a second answer, which nobody asked for
+        # Asked now: the parser forgets with the end of the message.
+        status = self._parser.get_status_code()
+        self.quiet.append(True)
+        self.in_head = True
+        if status < 200:
+            return
+        self._status = status
+        self._keeps = self._parser.should_keep_alive()
+        parts = self.parts
+        self._body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._complete = True
+
+    def _finish(self, call: HttpCall, data: bytes) -> None:
+        # Free before the sink is told: what it starts next may take this very connection.
+        self._call = call.connection = None
+        headers, body, told = self._head, self._body, self._told
+        keeps = self._keeps and bool(self.quiet)
+        self._after_stream = _is_event_stream(headers)
+        self._forget()
+        self.headers.clear()
+        self.parts.clear()
+        if not told and keeps and self._status == 200:
+            self._link.repeated.learn(data, headers)
+        # Anything behind the end of the answer makes the connection unfit for another one.
+        if keeps:
+            self._link.give_back(self, after_stream=self._after_stream)
+        else:
+            self.close()
+        call.cancelled = True
+        if told:
+            call.sink.on_data(body, True)
+        else:
+            call.sink.on_answer(self._status, headers, body, True)
+
+    def _break(self, text: str) -> None:
+        call, self._call = self._call, None
+        self.abort()
+        if call is not None:
+            call.fail(FailureKind.BROKEN, text)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._link.lost(self)
+        self._transport = self._relay = None
+        call, self._call = self._call, None
+        if call is None or call.cancelled:
+            return
+        call.connection = None
+        if self._told and not self._is_framed():
+            call.cancelled = True
+            call.sink.on_data(b"", True)
+        elif self._is_stale():
+            if self._after_stream:
+                self._link.closes_after_streams()
+            self._link.again(call)
+        else:
+            call.fail(FailureKind.BROKEN, why(error) if error else "it closed the connection")
+
+    def _is_framed(self) -> bool:
+        return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self._head)
+
+    def _is_stale(self) -> bool:
+        if self._began_again_s is None or self._heard_bytes:
+            return False
+        return self._after_stream or self._began_again_s - self.idle_since_s >= STALE_AFTER_S
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    kind = headers.get(b"Content-Type") or headers.get(b"content-type") or b""
+    return kind.startswith(b"text/event-stream")
+
+
+def _keep_alive(connection: socket.socket | None) -> None:
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def why(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,197 @@
+"""HTTP to replicas: lasting connections, bytes as they come, and an answer for every request, a failure included."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from corral.formats.http_heads import RepeatedHead
+from corral.frontend.gateway.upstream.calls import FailureKind, Headers, Sink
+from corral.frontend.gateway.upstream.connection import HttpCall, ReplicaConnection, why
+from corral.frontend.gateway.upstream.outbox import Outbox
+
+CONNECT_WITHIN_S = 2.0
+# Servers commonly close after 5 s: going first, we seldom write into a connection that is being closed.
+IDLE_MOST_S = 4.0
+SWEEP_EVERY_S = 1.0
+# A connection whose stream has ended rests for this long before it is used again, until it is known what this replica
+# does: some say that they keep the connection, and close it all the same.
+REST_S = 0.25
+# A process that was killed may take connections for as long as the kernel needs to close what it had open.
+KEPT_S = 0.5
+
+
+class HttpUpstream:
+    """Owns its connections and the tasks that open them: leaving the block ends all."""
+
+    def __init__(self) -> None:
+        self._links: set[HttpLink] = set()
+        self._outbox = Outbox()
+        self._tasks = asyncio.TaskGroup()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._sweeping = self._tasks.create_task(self._sweep(), name="upstream.sweep")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._sweeping is not None
+        self._sweeping.cancel()
+        for task in self._opening:
+            task.cancel()
+        for link in list(self._links):
+            link.end()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def open(self, address: str) -> "HttpLink":
+        host, _, port = address.rpartition(":")
+        link = HttpLink(host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard)
+        self._links.add(link)
+        return link
+
+    def _connect(self, link: "HttpLink", call: "HttpCall") -> None:
+        task = self._tasks.create_task(link.connect(call), name="upstream.connect")
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            for link in list(self._links):
+                link.close_idle(before_s=loop.time() - IDLE_MOST_S)
+
+
+class HttpLink:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        outbox: Outbox,
+        connect: "Callable[[HttpLink, HttpCall], None]",
+        on_done: "Callable[[HttpLink], None]",
+    ) -> None:
+        self._host = host
+        self._port = port
+        self.outbox = outbox
+        self._connect = connect
+        self._on_done = on_done
+        self._idle: list[ReplicaConnection] = []
+        self._resting: list[ReplicaConnection] = []
+        """Their streams have ended, and it is not known yet whether this replica keeps such connections."""
+        self.keeps_after_streams: bool | None = None
+        self._open: set[ReplicaConnection] = set()
+        self._closed = False
+        self.repeated: RepeatedHead[Headers] = RepeatedHead()
+        """The head of this replica's latest whole answer with status 200, on a connection that is kept."""
+        self._loop = asyncio.get_running_loop()
+        self._now_s = self._loop.time
+
+    def send(self, request: bytes, sink: Sink) -> "HttpCall":
+        call = HttpCall(request, sink)
+        idle = self._idle
+        while idle:
+            if idle.pop().begin_again(call, self._now_s()):
+                return call
+        self._connect(self, call)
+        return call
+
+    async def connect(self, call: "HttpCall") -> None:
+        try:
+            async with asyncio.timeout(CONNECT_WITHIN_S):
+                _, connection = await self._loop.create_connection(
+                    lambda: ReplicaConnection(self), self._host, self._port
+                )
+        except TimeoutError:
+            call.fail(FailureKind.UNREACHABLE, f"no connection within {CONNECT_WITHIN_S:g} s")
+        except OSError as error:
+            call.fail(FailureKind.UNREACHABLE, why(error))
+        else:
+            self._open.add(connection)
+            if call.cancelled:
+                self.give_back(connection)
+            else:
+                connection.begin(call)
+
+    async def probe(self, request: bytes, *, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                reader, writer = await asyncio.open_connection(self._host, self._port)
+                try:
+                    if not request:
+                        return await _is_kept(reader)
+                    writer.write(request)
+                    return (await reader.read(16)).startswith(b"HTTP/")
+                finally:
+                    writer.transport.abort()
+        except (OSError, TimeoutError):
+            return False
+
+    def again(self, call: "HttpCall") -> None:
+        if self._closed:
+            call.fail(FailureKind.BROKEN, "the connection was closed")
+        else:
+            self._connect(self, call)
+
+    def give_back(self, connection: "ReplicaConnection", *, after_stream: bool = False) -> None:
+        if self._closed or (after_stream and self.keeps_after_streams is False):
+            connection.close()
+            return
+        connection.idle_since_s = self._now_s()
+        if after_stream and self.keeps_after_streams is None:
+            self._resting.append(connection)
+            self._loop.call_later(REST_S, self._wake, connection)
+        else:
+            self._idle.append(connection)
+
+    def _wake(self, connection: "ReplicaConnection") -> None:
+        if connection in self._resting and not self._closed:
+            self._resting.remove(connection)
+            self._idle.append(connection)
+            if self.keeps_after_streams is None:
+                self.keeps_after_streams = True
+
+    def closes_after_streams(self) -> None:
+        self.keeps_after_streams = False
+
+    def lost(self, connection: "ReplicaConnection") -> None:
+        self._open.discard(connection)
+        if connection in self._resting:
+            self._resting.remove(connection)
+            if not self._closed:
+                self.closes_after_streams()
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._maybe_done()
+
+    def close_idle(self, *, before_s: float) -> None:
+        while self._idle and self._idle[0].idle_since_s < before_s:
+            self._idle.pop(0).close()
+
+    def close(self) -> None:
+        self._closed = True
+        self.close_idle(before_s=float("inf"))
+        for connection in self._resting:
+            connection.close()
+        self._maybe_done()
+
+    def end(self) -> None:
+        self.close()
+        for connection in list(self._open):
+            connection.abort()
+
+    def _maybe_done(self) -> None:
+        if self._closed and not self._open:
+            self._on_done(self)
+
+
+async def _is_kept(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(KEPT_S):
+            return bool(await reader.read(1))
+    except TimeoutError:
+        return True

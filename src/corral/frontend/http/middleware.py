@@ -1,0 +1,225 @@
+"""The edge every request passes: who calls, how large the body may be, and what a browser may do with the answer."""
+
+import asyncio
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge, Unavailable
+from corral.core.sizes import format_bytes
+from corral.frontend.auth.denial_log import Refusals
+from corral.frontend.auth.rules import Access, Gate, Principal, access_for
+from corral.frontend.http.errors import corral_error_response
+from corral.frontend.http.proxies import TrustedProxies
+from corral.system.http_clients import note_known
+
+log = structlog.get_logger()
+
+BODY_WITHIN_S = 30.0
+# Of routes that look at credentials themselves. All else is read for known callers only.
+OPEN_BODY_BYTES = {Access.PUBLIC: 16 << 10, Access.NODE: 256 << 10}
+BODIES_BYTES = 64 << 20
+"""Of all requests together."""
+DISCARD_MOST_BYTES = 32 << 20
+DISCARD_WITHIN_S = 5.0
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Edge:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        gate: Gate,
+        body_limit_bytes: int,
+        refusals: Refusals,
+        proxies: TrustedProxies,
+    ) -> None:
+        self._app = app
+        self._gate = gate
+        self._body_limit_bytes = body_limit_bytes
+        self._refusals = refusals
+        self._proxies = proxies
+        self._held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            self._find_client(scope)
+        if scope["type"] == "websocket":
+            await self._open_socket(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        method, path, address = scope["method"], scope["path"], client_address(scope)
+
+        access = access_for(method, path)
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *SAFE_HEADERS]
+                if access is Access.NODE and message["status"] < 300:
+                    note_known(scope)
+            await send(message)
+
+        try:
+            cookies = _read_cookies(headers.get("cookie", ""))
+            principal = await self._gate.admit(method, path, headers, cookies, address)
+            if principal is not None:
+                note_known(scope)
+            limit_bytes = min(self._body_limit_bytes, OPEN_BODY_BYTES.get(access, self._body_limit_bytes))
+            if access is Access.NODE:
+                receive = self._read_when_asked(headers, receive, limit_bytes)
+            elif method not in ("GET", "HEAD"):
+                receive = await self._read_body(headers, receive, limit_bytes)
+        except CorralError as error:
+            if isinstance(error, Forbidden):
+                refused = await self._gate.identify(headers, cookies, address)
+                await self._refusals.note(refused.actor if refused else "nobody", f"{method} {path}", error)
+            elif isinstance(error, RateLimited):
+                await self._refusals.note(f"address {address}", f"{method} {path}", error)
+            await corral_error_response(path, error)(scope, receive, send_safely)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        changes = path.startswith("/api/") and method not in ("GET", "HEAD")
+        told = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
+        await self._app(scope, receive, told)
+
+    def _find_client(self, scope: Scope) -> None:
+        """From here on, the client is who called the proxies we trust."""
+        peer = client_address(scope)
+        told: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            if name in (b"x-forwarded-for", b"forwarded"):
+                before = told.get(name.decode())
+                told[name.decode()] = f"{before},{value.decode('latin-1')}" if before else value.decode("latin-1")
+        client = self._proxies.client_of(peer, told)
+        if client != peer:
+            scope["client"] = (client, 0)
+
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Who opens one is known before it is open; afterwards nobody asks again."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            cookies = _read_cookies(headers.get("cookie", ""))
+            principal = await self._gate.admit("GET", scope["path"], headers, cookies, client_address(scope))
+            if principal is not None and principal.by_cookie and not _is_own_page(headers):
+                raise Forbidden("a browser session may be used by Corral's own pages only")
+        except CorralError as error:
+            await WebSocket(scope, receive, send).send_denial_response(corral_error_response(scope["path"], error))
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._app(scope, receive, send)
+
+    def _read_when_asked(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
+        """For routes that look at the caller's credential first."""
+        read: Receive | None = None
+
+        async def read_first() -> Message:
+            nonlocal read
+            if read is None:
+                read = await self._read_body(headers, receive, limit_bytes)
+            return await read()
+
+        return read_first
+
+    async def _read_body(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
+        """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > limit_bytes:
+            await _discard(receive)
+            raise _too_large(limit_bytes)
+        try:
+            async with asyncio.timeout(BODY_WITHIN_S):
+                body = await self._gather(receive, limit_bytes)
+        except TimeoutError:
+            raise InvalidInput(f"the body did not arrive within {BODY_WITHIN_S:.0f} s") from None
+        delivered = False
+
+        async def replay() -> Message:
+            nonlocal delivered
+            if not delivered:
+                delivered = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        return replay
+
+    async def _gather(self, receive: Receive, limit_bytes: int) -> bytes:
+        body = bytearray()
+        held_bytes = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise InvalidInput("the connection ended before the whole body had arrived")
+                body += message.get("body", b"")
+                if len(body) > limit_bytes:
+                    await _discard(receive)
+                    raise _too_large(limit_bytes)
+                if not message.get("more_body", False):
+                    return bytes(body)
+                self._held_bytes += len(body) - held_bytes
+                held_bytes = len(body)
+                if self._held_bytes > BODIES_BYTES:
+                    raise Unavailable("too many bodies of requests are being read; try again")
+        finally:
+            self._held_bytes -= held_bytes
+
+
+def _too_large(limit_bytes: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {format_bytes(limit_bytes)}, the most that is taken here")
+
+
+def _logged(send: Send, principal: Principal, what: str) -> Send:
+    """One line for everything people change, whichever route changes it."""
+
+    async def send_and_tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            log.info("api.change", actor=principal.actor, request=what, status=message["status"])
+        await send(message)
+
+    return send_and_tell
+
+
+def _is_own_page(headers: Mapping[str, str]) -> bool:
+    """A page of another port of this host is of the same site to a browser, which then sends our cookie along."""
+    return urlsplit(headers.get("origin", "")).netloc == headers.get("host", "")
+
+
+def client_address(scope: Scope) -> str:
+    """Of the connection itself, or of who called the proxies that an administrator trusts."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _discard(receive: Receive) -> None:
+    """Let the caller finish, within bounds: one that is cut off while it still sends never reads why."""
+    dropped = 0
+    try:
+        async with asyncio.timeout(DISCARD_WITHIN_S):
+            while dropped < DISCARD_MOST_BYTES:
+                message = await receive()
+                dropped += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
+
+
+def _read_cookies(header: str) -> dict[str, str]:
+    if not header:
+        return {}
+    try:
+        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
+    except CookieError:
+        return {}

@@ -1,1 +1,0 @@
-"""The node API: what workers call, under `/api/node`."""

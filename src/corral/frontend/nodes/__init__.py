@@ -1,0 +1,1 @@
+"""The node API under `/api/node`: what workers call."""

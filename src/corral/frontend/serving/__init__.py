@@ -1,1 +1,0 @@
-"""The warm path: OpenAI calls come in, bytes leave to the right replica. No database, no bus, no lock."""

@@ -1,0 +1,1 @@
+"""Wires a frontend."""

@@ -1,0 +1,134 @@
+"""What makes wishes true on a frontend, put together."""
+
+from collections.abc import Awaitable, Callable
+
+from corral.artifacts import Artifacts
+from corral.bus.client import Bus
+from corral.controller.backends.attempts import OrderLimits
+from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.fleet_builds import FleetBuilds
+from corral.controller.backends.intent_controller import IntentController
+from corral.controller.backends.peers import Peers
+from corral.controller.backends.policy_controller import DesiredState
+from corral.controller.backends.progress import LiveProgress
+from corral.controller.backends.resolve import Resolver
+from corral.controller.backends.upgrades import UpgradeCheck
+from corral.controller.nodes.refused_messages import RefusedMessages
+from corral.controller.nodes.reports import Reports
+from corral.controller.replicas.smoke_test import ReplicaSwitch
+from corral.core.backends.exhausted import patience_of
+from corral.core.backends.intents import RetryLimits
+from corral.frontend.api.galleries.service import Galleries
+from corral.frontend.api.status.routes import Self
+from corral.settings.roles import FrontendSettings
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+
+UPGRADES = "upgrades"
+
+
+def order_limits(settings: FrontendSettings) -> OrderLimits:
+    return OrderLimits(
+        install_s=settings.backend_install_timeout_s,
+        upgrade_s=settings.backend_upgrade_timeout_s,
+        at_once=settings.orders_at_once,
+        retry=RetryLimits(
+            attempts=settings.backend_attempts,
+            base_s=settings.backend_retry_first_s,
+            cap_s=settings.backend_retry_longest_s,
+        ),
+    )
+
+
+class FleetParts:
+    def __init__(
+        self,
+        me: Self,
+        stores: Stores,
+        bus: Bus,
+        artifacts: Artifacts,
+        galleries: Galleries,
+        reports: Reports,
+        replicas: ReplicaSwitch,
+        refused: RefusedMessages,
+        *,
+        hint: Callable[[str], Awaitable[None]],
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+
+        async def changed() -> None:
+            await hint("operations")
+
+        resolver = self.resolver = Resolver(galleries, artifacts, stores.kept_builds)
+        self.builds = FleetBuilds(resolver, stores.version_holds)
+        self.fleet = Fleet(
+            nodes=stores.nodes,
+            observed=stores.observed,
+            intents=stores.intents,
+            policies=stores.policies,
+            admissions=stores.admission,
+            resolver=resolver,
+            ids=ids,
+            on_change=changed,
+        )
+        self.peers = Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids)
+        self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
+        self.intents = IntentController(
+            orders=stores.intents,
+            bus=bus,
+            reports=reports,
+            progress=self.progress,
+            suspicion=stores.health,
+            replicas=replicas,
+            peers=self.peers,
+            limits=order_limits(me.settings),
+            ids=ids,
+            on_change=changed,
+        )
+        self.desired = DesiredState(
+            holder=me.id,
+            nodes=stores.nodes,
+            processes=stores.observed,
+            policies=stores.policies,
+            changes=stores.intents,
+            fleet=self.fleet,
+            resolver=resolver,
+            holds=stores.version_holds,
+            patience=patience_of(me.settings.backend_retry_exhausted_s),
+            admissions=stores.admission,
+            leases=stores.leases,
+            clock=clock,
+            ids=ids,
+            on_change=changed,
+        )
+
+        async def look_for_upgrades() -> None:
+            await hint(UPGRADES)
+
+        self.upgrades = UpgradeCheck(
+            fleet=self.fleet,
+            states=self.desired,
+            galleries=galleries,
+            every_s=me.settings.upgrade_check_interval_s,
+            tell=look_for_upgrades,
+        )
+
+        async def observed() -> None:
+            await hint("backends")
+
+        reports.on_change(observed)
+        reports.listen(self.intents.hear)
+
+    def poke(self, kind: str) -> None:
+        """Rows of this kind changed, here or on another frontend; or all are asked to look for upgrades."""
+        if kind == UPGRADES:
+            self.upgrades.poke()
+            return
+        self.intents.poke()
+        if kind in ("nodes", "backends"):
+            self.desired.poke()
+
+    async def release(self) -> None:
+        await self.intents.release()
+        await self.desired.release()

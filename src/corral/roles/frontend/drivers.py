@@ -1,0 +1,80 @@
+"""The driver for LocalAI's gRPC backends and what it needs of a frontend, put together."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from corral.bus.messages import NodeReport
+from corral.core.errors import Unavailable
+from corral.core.replicas.routing import RouteReplica
+from corral.frontend.gateway.drivers.localai_grpc import LocalAiGrpc
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
+from corral.system.resolve_host import check_reach
+from corral.system.worker_files import FileServer, WorkerFiles
+
+REMEMBER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    server: FileServer
+    until_s: float
+
+
+class GrpcParts:
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        ask_report: Callable[[str], Awaitable[NodeReport]],
+        registration_token: str,
+        changed: Callable[[], Awaitable[None]],
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        """`registration_token` opens backends and file servers of LocalAI's own workers: they have no others."""
+        self._stores = stores
+        self._ask_report = ask_report
+        self._registration_token = registration_token
+        self._changed = changed
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        self._wrong: asyncio.Queue[tuple[str, str]] = asyncio.Queue(maxsize=256)
+        self._files = WorkerFiles(self.find_server, ids=ids)
+        self.driver = LocalAiGrpc(
+            stores.models,
+            clock=clock,
+            ids=ids,
+            shared_token=registration_token,
+            files=self._files,
+            on_wrong_process=self._on_wrong_process,
+        )
+        self.loops = {"wrong processes": self._end_wrong}
+
+    async def close(self) -> None:
+        await self.driver.close()
+        await self._files.close()
+
+    async def find_server(self, node_id: str) -> FileServer:
+        known = self._known.get(node_id)
+        if known is not None and known.until_s > self._clock.monotonic_s():
+            return known.server
+        node = await self._stores.nodes.read_one(node_id)
+        if not node.http_address:
+            raise Unavailable(f"node {node.name} does not tell where its file server is")
+        await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
+        token = (await self._ask_report(node_id)).http_token or self._registration_token
+        server = FileServer(f"http://{node.http_address}", token)
+        self._known[node_id] = _Known(server, self._clock.monotonic_s() + REMEMBER_S)
+        return server
+
+    def _on_wrong_process(self, replica: RouteReplica, reason: str) -> None:
+        if not self._wrong.full():
+            self._wrong.put_nowait((replica.id, reason))
+
+    async def _end_wrong(self) -> None:
+        """Whoever is there, it is not the replica: it gets no request again, and is ended where it is ours."""
+        replica_id, reason = await self._wrong.get()
+        await self._stores.replicas.want_stopped([replica_id], why=reason)
+        await self._changed()

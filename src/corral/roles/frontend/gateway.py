@@ -1,0 +1,197 @@
+"""The lane of a frontend and all that feeds it, put together."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self as Itself
+
+from corral.bus.client import Bus, BusMessage
+from corral.bus.messages import OpenRequests, PulseBeat, decode, encode
+from corral.bus.request_trace import RequestNote, WhyRequest
+from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED, WHY_REQUEST
+from corral.core.errors import OutcomeUnknown, Unavailable
+from corral.core.nodes.history import memory_use
+from corral.frontend.api.status.routes import Self
+from corral.frontend.auth.rules import Gate
+from corral.frontend.gateway.drivers import Driver
+from corral.frontend.gateway.gateway import Lane
+from corral.frontend.gateway.in_flight import InFlight
+from corral.frontend.gateway.keys import StoredKeys
+from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.loads import Loads
+from corral.frontend.gateway.metrics import Meters
+from corral.frontend.gateway.ports import UsageSink
+from corral.frontend.gateway.traffic import FleetPulse
+from corral.frontend.gateway.upstream.upstream import HttpUpstream
+from corral.frontend.http.proxies import TrustedProxies
+from corral.roles.frontend.key_peers import KeyPeers
+from corral.roles.frontend.multi_process import Place
+from corral.settings.roles import FrontendSettings
+from corral.store.stores import Stores
+from corral.system import Clock, Disk, Ids
+from corral.telemetry.metrics import Metric, Registry, render
+from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_metrics, without_gauges
+
+METRICS_EVERY_S = 2.0
+MEMORY_EVERY_S = 30.0
+"""Often enough for every minute of a machine's history to have its figure."""
+REMEMBERED_WITHIN_S = 2.0
+
+
+def _limits(settings: FrontendSettings) -> LaneLimits:
+    return LaneLimits(
+        body_bytes=settings.request_limit_bytes,
+        per_replica=settings.requests_per_replica,
+        queue=settings.queue_limit,
+        queue_wait_s=settings.queue_wait_s,
+        load_wait_s=settings.model_load_wait_s,
+        silence_s=settings.response_timeout_s,
+        probe_after_s=settings.probe_after_s,
+        show_node=settings.expose_node_header,
+    )
+
+
+class ServingParts:
+    """Entered before it serves; leaving ends what still runs."""
+
+    def __init__(
+        self,
+        me: Self,
+        place: Place,
+        stores: Stores,
+        bus: Bus,
+        gate: Gate,
+        inflight: InFlight,
+        *,
+        disk: Disk,
+        loads: Loads,
+        drivers: Mapping[str, Driver],
+        usage: UsageSink,
+        registry: Registry,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._bus = bus
+        self._disk = disk
+        self._place = place
+        self._metrics_dir = me.settings.data_dir / "metrics"
+        self._counted_before = self._read_counts(place)
+        self._stores = stores
+        self._inflight = inflight
+        self._key_peers = KeyPeers(bus, stores.frontends, me.id)
+        self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth, peers=self._key_peers)
+        self._upstream = HttpUpstream()
+        self.registry = registry
+        self.lane = Lane(
+            keys=self._keys,
+            routes=stores.replicas,
+            upstream=self._upstream,
+            inflight=inflight,
+            meters=Meters(self.registry),
+            loads=loads,
+            drivers=drivers,
+            clock=clock,
+            draw=ids.draw,
+            limits=_limits(me.settings),
+            usage=usage,
+            proxies=TrustedProxies(me.settings.trusted_proxies),
+        )
+        self.pulse = FleetPulse(self.lane.meters, self.lane.ledger.fold, frontend=me.id, clock=clock)
+        self.loops = {
+            "routes": self.lane.table.follow,
+            "keys": self._keys.follow,
+            "in flight": self._tell,
+            "last used": self._touch,
+            "pulse": self._beat,
+            "memory": self._watch_memory,
+        }
+        if place.count > 1:
+            self.loops["metrics"] = self._keep_metrics
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Itself:
+        await self._opened.enter_async_context(self._upstream)
+        await self._opened.enter_async_context(self.lane)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)
+
+    async def start(self) -> None:
+        await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
+        await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
+        await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
+        await self._bus.serve(WHY_REQUEST, self._on_why, concurrency=8)
+        await self._key_peers.serve(self._keys.tell, drop=self._keys.drop)
+        await self.lane.table.catch_up()
+
+    def poke_keys(self) -> None:
+        """Some key changed, on this frontend or another."""
+        self._keys.poke()
+
+    def _read_counts(self, place: Place) -> list[Metric]:
+        return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []
+
+    def _collect(self) -> list[Metric]:
+        self.lane.ledger.fold()
+        return add_metrics([without_gauges(self._counted_before), self.registry.collect()])
+
+    def read_metrics(self) -> str:
+        """Of all processes of this frontend."""
+        return render(add_metrics([self._collect(), *(self._read_counts(place) for place in self._place.siblings())]))
+
+    async def _keep_metrics(self) -> None:
+        while True:
+            try:
+                content = encode_metrics(self._collect())
+                await asyncio.to_thread(self._disk.write, self._metrics_dir / self._place.name("frontend"), content)
+            except OSError as error:
+                raise Unavailable(f"cannot keep metrics in {self._metrics_dir}: {error.strerror}") from error
+            await asyncio.sleep(METRICS_EVERY_S)
+
+    async def _on_routes(self, _message: BusMessage) -> None:
+        self.lane.table.poke()
+
+    async def _on_open_requests(self, message: BusMessage) -> None:
+        self._inflight.hear(decode(message.data, OpenRequests))
+
+    async def _on_pulse(self, message: BusMessage) -> None:
+        self.pulse.hear(decode(message.data, PulseBeat))
+
+    async def _on_why(self, message: BusMessage) -> bytes | None:
+        note = self.lane.explain(decode(message.data, WhyRequest).id)
+        return encode(note) if note is not None else None
+
+    async def explain(self, request_id: str) -> RequestNote | None:
+        """Why a request went where it went, whichever frontend served it."""
+        note = self.lane.explain(request_id)
+        if note is not None:
+            return note
+        asked = encode(WhyRequest(request_id))
+        try:
+            return decode(await self._bus.request(WHY_REQUEST, asked, within_s=REMEMBERED_WITHIN_S), RequestNote)
+        except (OutcomeUnknown, Unavailable):  # who does not remember does not answer
+            return None
+
+    async def _beat(self) -> None:
+        async def publish(beat: PulseBeat) -> None:
+            await self._bus.publish(PULSE, encode(beat))
+
+        await self.pulse.keep_telling(publish)
+
+    async def _watch_memory(self) -> None:
+        while True:
+            self.pulse.note_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
+            await asyncio.sleep(MEMORY_EVERY_S)
+
+    async def _tell(self) -> None:
+        async def publish(message: OpenRequests) -> None:
+            await self._bus.publish(INFLIGHT, encode(message))
+
+        await self._inflight.keep_telling(publish)
+
+    async def _touch(self) -> None:
+        await self._inflight.keep_touching(self._stores.replicas)

@@ -1,0 +1,49 @@
+"""Which keys are in force, among frontends: whoever lost the store asks those that still read it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from corral.bus.client import Bus, BusMessage
+from corral.bus.messages import KeysInForce, KeysQuestion, decode, encode
+from corral.bus.subjects import KEYS_IN_FORCE
+from corral.store.nodes.frontends import FRONTEND_LIVE_WITHIN_S, FrontendStore
+
+ASK_WITHIN_S = 3.0
+KNOWS_NOTHING_AFTER_S = 1.0
+"""Who has lost the store itself answers later: the first answer counts."""
+
+
+class KeyPeers:
+    def __init__(self, bus: Bus, frontends: FrontendStore, me: str) -> None:
+        self._bus, self._frontends, self._me = bus, frontends, me
+
+    @property
+    def connected(self) -> bool:
+        return self._bus.connected
+
+    async def are_there(self) -> bool:
+        rows = await self._frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
+        return any(row.id != self._me for row in rows)
+
+    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+        question = encode(KeysQuestion(frontend=self._me, revoked=list(revoked)))
+        return decode(await self._bus.request(KEYS_IN_FORCE, question, within_s=ASK_WITHIN_S), KeysInForce)
+
+    async def serve(self, tell: Callable[[], Awaitable[KeysInForce]], *, drop: Callable[[Sequence[str]], None]) -> None:
+        """`drop`: forgets keys that another frontend knows to be revoked."""
+
+        async def answer(message: BusMessage) -> bytes | None:
+            question = decode(message.data, KeysQuestion)
+            if question.frontend == self._me:
+                return None
+            drop(question.revoked)
+            later = asyncio.ensure_future(asyncio.sleep(KNOWS_NOTHING_AFTER_S))
+            try:
+                told = await tell()
+                if not told.from_store:
+                    await later
+            finally:
+                later.cancel()
+            return encode(told)
+
+        await self._bus.serve(KEYS_IN_FORCE, answer, concurrency=8)

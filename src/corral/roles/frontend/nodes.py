@@ -1,0 +1,86 @@
+"""What a frontend knows of its nodes and how it judges them, put together."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from corral.bus.client import Bus
+from corral.controller.nodes.audit_retention import AuditKeeper
+from corral.controller.nodes.health import HealthController
+from corral.controller.nodes.refused_messages import RefusedMessages
+from corral.controller.nodes.reports import Reports
+from corral.core.nodes.presence import Limits
+from corral.core.processes.leases import lease_length_s
+from corral.frontend.api.status.routes import Self
+from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
+from corral.frontend.nodes.heartbeats import BeatBatcher
+from corral.frontend.nodes.process_leases import Grants
+from corral.settings.roles import FrontendSettings
+from corral.store.stores import Stores
+from corral.system import Clock
+
+
+class WatchParts:
+    def __init__(
+        self,
+        me: Self,
+        stores: Stores,
+        bus: Bus,
+        authority: BusAuthority,
+        refused: RefusedMessages,
+        *,
+        hint: Callable[[], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        settings = me.settings
+        self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
+        self.beats = BeatBatcher(stores.registration)
+        self.grants = Grants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
+        self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
+        self._health = HealthController(
+            holder=me.id,
+            verdicts=stores.health,
+            leases=stores.leases,
+            bus=bus,
+            limits=Limits(suspect_after_s=settings.suspect_after_s, offline_after_s=settings.offline_after_s),
+            every_s=settings.health_interval_s,
+            clock=clock,
+            on_change=hint,
+            also=self._enforce,
+        )
+        audit = AuditKeeper(
+            holder=me.id,
+            events=stores.events,
+            leases=stores.leases,
+            keep_s=settings.audit_keep_s,
+            most=settings.audit_entries,
+        )
+        self.loops: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "beats": self.beats.run,
+            "grants": self.grants.follow,
+            "health": self._health.run,
+            "audit": audit.run,
+            "observations": self.reports.run,
+            "silent nodes": self.reports.look,
+            "refused messages": refused.run,
+        }
+
+    async def start(self) -> None:
+        self._bus.on_reconnect(lambda: self._enforce(anew=True))
+        await self.reports.start()
+
+    def poke(self) -> None:
+        self._health.poke()
+        self.reports.poke()
+
+    async def release(self) -> None:
+        await self._health.release()
+
+    async def _enforce(self, *, anew: bool = False) -> None:
+        await enforce_quietly(self._authority, self._credentials, anew=anew)
+
+
+def _lease_s(settings: FrontendSettings) -> float:
+    return lease_length_s(
+        cut_off_after_s=settings.cut_off_after_s,
+        offline_after_s=settings.offline_after_s,
+        heartbeat_interval_s=settings.heartbeat_interval_s,
+    )

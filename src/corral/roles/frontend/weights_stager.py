@@ -1,0 +1,167 @@
+"""Weights that lie on this frontend's machine, brought to the machine that needs them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from corral.core.errors import Unavailable
+from corral.core.models.config import ConfigFile
+from corral.core.nodes.node import Node
+from corral.core.replicas.staging import Lot
+from corral.settings.roles import StorageSettings
+from corral.store.serving.bucket_weights import BucketWeightsStore
+from corral.system.buckets import BucketSettings, WeightsBucket
+from corral.system.file_upload import upload
+from corral.system.local_files import HashBook, LocalFile, list_files
+from corral.system.worker_files import FileServer
+
+FILES_AT_ONCE = 4
+AREA = "models/"
+NOTE_AGAIN_S = 0.5
+NOTE_TRIES = 120
+"""Together as long as a deletion's lease, if its owner has died."""
+CLOCKS_APART_MS = 3_600_000
+"""Between the store's clock and this machine's disk, and how long sending may take. What is looked at in vain is only
+hashed, once."""
+
+
+def bucket_settings(settings: StorageSettings) -> BucketSettings | None:
+    if settings.storage_url is None:
+        return None
+    access, secret = settings.storage_access_key, settings.storage_secret_key
+    return BucketSettings(
+        url=settings.storage_url,
+        bucket=settings.storage_bucket,
+        region=settings.storage_region,
+        access_key=access.get_secret_value() if access is not None else "",
+        secret_key=secret.get_secret_value() if secret is not None else "",
+    )
+
+
+_Send = Callable[[LocalFile, str, Callable[[int], None]], Awaitable[ConfigFile | None]]
+
+
+class NotedBucket:
+    """What is put there is known to the store first, with the model it is for."""
+
+    def __init__(self, bucket: WeightsBucket, notes: BucketWeightsStore) -> None:
+        self._bucket, self._notes = bucket, notes
+
+    async def put(self, model: str, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None]) -> str:
+        name = file.key.removeprefix(AREA)
+        for _ in range(NOTE_TRIES):
+            if await self._notes.note(self._bucket.place, sha256, model, name):
+                address = await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
+                # Its model may have been deleted or edited meanwhile, and what was noted forgotten.
+                if await self._notes.note(self._bucket.place, sha256, model, name):
+                    return address
+            await asyncio.sleep(NOTE_AGAIN_S)
+        raise Unavailable(
+            f"{file.path.name} is being deleted from the shared storage; it is put there again after that"
+        )
+
+
+class _Tally:
+    """What moved of several files that move at the same time."""
+
+    def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[Lot], None]) -> None:
+        self._names = {file.key: file.path.name for file in files}
+        self._there = {file.key: 0 for file in files}
+        self._ended: set[str] = set()
+        self._total_bytes = sum(file.size for file in files)
+        self._legs, self._on_progress = legs, on_progress
+        self._tell()
+
+    def add(self, file: LocalFile, count: int) -> None:
+        self._there[file.key] = min(file.size, self._there[file.key] + count)  # what is sent twice counts once
+        self._tell()
+
+    def end(self, file: LocalFile) -> None:
+        """Also of what was there before anything was sent."""
+        self._there[file.key] = file.size
+        self._ended.add(file.key)
+        self._tell()
+
+    def _tell(self) -> None:
+        moving = next((name for key, name in self._names.items() if key not in self._ended), "")
+        self._on_progress(
+            Lot(
+                file_index=min(len(self._ended) + 1, len(self._there)),
+                file_name=moving,
+                files=len(self._there),
+                bytes_there=sum(self._there.values()),
+                bytes_total=self._total_bytes,
+                legs=self._legs,
+            )
+        )
+
+
+class FrontendStager:
+    def __init__(
+        self,
+        models_dir: Path,
+        find: Callable[[str], Awaitable[FileServer]],
+        bucket: NotedBucket | None = None,
+    ) -> None:
+        self._models_dir, self._find, self._bucket = models_dir, find, bucket
+        self._hashes = HashBook()
+
+    async def stage(
+        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
+    ) -> Sequence[ConfigFile] | None:
+        """Through the shared storage where there is one and the node is ours; else to its file server. The answer: what
+        the node has to fetch by itself now."""
+        found = await asyncio.to_thread(self._list, names)
+        if not found:
+            return None
+        send, legs = await self._sender(model, node)
+        tally = _Tally(found, legs, on_progress)
+        limit = asyncio.Semaphore(FILES_AT_ONCE)
+
+        async def bring(file: LocalFile) -> ConfigFile | None:
+            async with limit:
+                left = await send(file, await self._hashes.sha256(file.path), partial(tally.add, file))
+            tally.end(file)
+            return left
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(bring(file)) for file in found]
+        except ExceptionGroup as several:  # whoever waits for the load is told one cause, the first
+            raise several.exceptions[0] from several
+        return [left for task in running if (left := task.result()) is not None]
+
+    async def sha256_of(self, name: str) -> str | None:
+        found = await asyncio.to_thread(self._list, [name])
+        if not found:
+            return None
+        alone = len(found) == 1 and found[0].path == self._models_dir / name
+        return await self._hashes.sha256(found[0].path) if alone else ""
+
+    async def changed_since(self, names: Sequence[str], at_ms: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._changed_since, names, at_ms - CLOCKS_APART_MS)
+
+    def _changed_since(self, names: Sequence[str], at_ms: int) -> list[str]:
+        return [name for name in names if any(file.changed_ms > at_ms for file in self._list([name]))]
+
+    async def _sender(self, model: str, node: Node) -> tuple[_Send, int]:
+        """And how often what it sends moves until it is there."""
+        bucket = self._bucket
+        if bucket is not None and node.key_hash is not None:
+
+            async def put(file: LocalFile, sha256: str, on_bytes: Callable[[int], None]) -> ConfigFile | None:
+                address = await bucket.put(model, file, sha256=sha256, on_bytes=on_bytes)
+                return ConfigFile(file.key.removeprefix(AREA), address, sha256)
+
+            return put, 2
+        server = await self._find(node.id)
+
+        async def send(file: LocalFile, sha256: str, on_bytes: Callable[[int], None]) -> ConfigFile | None:
+            await upload(server, file, sha256=sha256, on_bytes=on_bytes)
+            return None
+
+        return send, 1
+
+    def _list(self, names: Sequence[str]) -> list[LocalFile]:
+        return [file for name in names for file in list_files(self._models_dir, name, prefix=AREA)]

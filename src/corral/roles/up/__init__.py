@@ -1,0 +1,1 @@
+"""Wires `corral up`: a bus, a frontend and a worker on one machine."""

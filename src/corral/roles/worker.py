@@ -1,0 +1,360 @@
+"""Runs one worker: join, serve commands, beat, leave."""
+
+import asyncio
+import shlex
+from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
+
+import structlog
+
+from corral import __version__
+from corral.bus.client import Bus, BusOptions
+from corral.bus.subjects import node_inbox
+from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
+from corral.settings.roles import WorkerSettings
+from corral.settings.values import is_loopback_host, redact_url
+from corral.system.http_server import default_limits, serve_http
+from corral.system.listen import Listener, PortTaken, address_towards, bind_socket, host_name
+from corral.system.loops import keep_running
+from corral.worker.commands import serve_commands
+from corral.worker.commands.context import Workbench
+from corral.worker.files.temporary_files import sweep_temporaries
+from corral.worker.membership.description import read_machine
+from corral.worker.membership.frontend_client import FrontendClient
+from corral.worker.membership.heartbeats import Beats
+from corral.worker.membership.identity import read_identity, settle_identity
+from corral.worker.membership.membership import RENEW_RETRY_S, Addresses, Member, Membership
+from corral.worker.membership.reports import Reporting
+from corral.worker.ports import World
+from corral.worker.processes.isolation import Isolation
+from corral.worker.processes.orphans import tell_leftovers
+from corral.worker.replicas.launch import StartSettings
+from corral.worker.replicas.replicas import Replicas
+from corral.worker.runtime import Workshop, open_workshop
+from corral.worker.web.app import build_worker_app
+from corral.worker.web.auth import Keys
+
+log = structlog.get_logger()
+
+FIRST_PORT = 50050
+PORT_STEP = 100
+PORT_TRIES = 50
+HEARTBEAT_EVERY_S = 10.0
+BUS_AWAY_S = 3.0
+HTTP_CONNECTIONS = 4096
+"""Of frontends and other workers: few, and what this machine downloads and runs needs descriptors too."""
+
+
+class Stopped(Exception):
+    """Ends the worker's tasks in order."""
+
+
+class Rejoin(Exception):
+    pass
+
+
+def _listen(settings: WorkerSettings, host: str) -> tuple[Listener, int]:
+    if settings.port is not None:
+        return bind_socket(host, settings.port, setting="--port or --host"), settings.port
+    for port in range(FIRST_PORT, FIRST_PORT + PORT_STEP * PORT_TRIES, PORT_STEP):
+        try:
+            return bind_socket(host, port, setting=None), port
+        except PortTaken:
+            continue
+        except Unavailable as error:
+            raise Unavailable(f"{error}. Change --host.") from error
+    raise Unavailable(f"no free port from {FIRST_PORT} on; choose one with --port")
+
+
+def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
+    return settings.host or ("127.0.0.1" if is_loopback_host(frontend_host) else "0.0.0.0")
+
+
+async def run_worker(settings: WorkerSettings, world: World) -> None:
+    disk = world.disk
+    async with AsyncExitStack() as opened:
+        opened.enter_context(disk.hold(settings.data_dir, "worker"))
+        identity = settle_identity(
+            settings.data_dir,
+            read_identity(settings.data_dir, ids=world.ids, disk=disk),
+            join=settings.join,
+            name=settings.name,
+            token=settings.token.get_secret_value() if settings.token else None,
+            host_name=host_name(),
+            disk=disk,
+        )
+        assert identity.join is not None
+        assert identity.name is not None
+        frontend_at = urlsplit(identity.join)
+        frontend_host = frontend_at.hostname or ""
+        host = _bind_host(settings, frontend_host)
+        listener, port = _listen(settings, host)
+        opened.callback(listener.close)
+        advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
+        machine = await read_machine(settings, world)
+        log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
+        nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
+        tell_isolation(machine.isolation)
+        async with open_workshop(
+            settings, world, capability=machine.capability.token, nvml=nvml, isolation=machine.isolation
+        ) as workshop:
+            membership = Membership(
+                settings,
+                FrontendClient(identity.join, world.call_frontend),
+                machine,
+                Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
+                name=identity.name,
+                node_key=identity.node_key,
+                token=identity.token,
+                clock=world.clock,
+                ids=world.ids,
+                grants=workshop.leases,
+                conditions=workshop.conditions,
+            )
+            worker = Worker(settings, world, membership, workshop, listen_on=host, advertise=advertise)
+            await worker.run(listener)
+
+
+def tell_isolation(isolation: Isolation) -> None:
+    tell = log.info if isolation.level == "full" else log.warning
+    tell("worker.backend_isolation", level=isolation.level, reason=isolation.describe())
+
+
+UNKNOWN_THERE = "the fleet no longer knows this machine (it was removed, or the records were lost)"
+
+
+class Worker:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        world: World,
+        membership: Membership,
+        workshop: Workshop,
+        *,
+        listen_on: str,
+        advertise: str,
+    ) -> None:
+        self._settings = settings
+        self._membership = membership
+        self._workshop = workshop
+        self._disk = world.disk
+        self._clock = world.clock
+        self._connect_bus = world.connect_bus
+        self._listen_on, self._advertise = listen_on, advertise
+        self._bus: Bus | None = None
+        self._stop = asyncio.Event()
+        self._beats = Beats()
+        self._keys = Keys()
+
+    def not_ready(self) -> str:
+        if self._bus is None:
+            return f"waiting for {self._membership.waiting_for}"
+        return "" if self._bus.connected else "not connected to the message bus"
+
+    async def run(self, listener: Listener) -> None:
+        workshop = self._workshop
+        app = build_worker_app(
+            not_ready=self.not_ready,
+            keys=lambda: self._keys,
+            areas=workshop.files,
+            logs=workshop.supervisor.logs,
+            find_blob=workshop.artifacts.find_blob,
+        )
+        keep = self._settings.keep_backends
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                limits = default_limits(connections=HTTP_CONNECTIONS)
+                tasks.create_task(serve_http(app, listener, websockets=True, limits=limits), name="http")
+                tasks.create_task(self._work(), name="work")
+                leases = workshop.leases
+                tasks.create_task(
+                    keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
+                )
+                tasks.create_task(
+                    keep_running(
+                        "files",
+                        lambda: sweep_temporaries(workshop.files.staging, workshop.cache, clock=self._clock),
+                    ),
+                    name="files",
+                )
+        except* Stopped:
+            keep = False
+            log.info("worker.stopped", reason="asked to by an administrator")
+        except* Fenced:
+            keep = False  # another process speaks for this machine now, and what we run has been given to others
+            raise
+        finally:
+            if keep:
+                self._tell_backends_left()
+            else:
+                await workshop.supervisor.stop_all(reason="the worker stops")
+
+    def _tell_backends_left(self) -> None:
+        left = [view.key for view in self._workshop.supervisor.list() if view.pid is not None]
+        if left:
+            log.warning(
+                "worker.backends_left",
+                left=f"{tell_leftovers(left)} serve on, for the next worker of this data directory to take over",
+                to_end_them=f"corral worker stop-backends --data-dir {shlex.quote(str(self._settings.data_dir))}",
+            )
+
+    async def _work(self) -> None:
+        fenced = False
+        try:
+            while True:
+                await self._serve_as(await self._membership.join())
+                log.warning("worker.rejoining")
+        except* Fenced:
+            fenced = True
+            raise
+        finally:
+            if not fenced:
+                stay = self._settings.keep_backends and not self._stop.is_set()
+                await self._membership.leave(backends_stay=stay)
+            log.info("worker.left")
+
+    async def _serve_as(self, member: Member) -> None:
+        """Work under one identity until it has to be asked for anew. Everything else leaves as an exception."""
+        try:
+            async with self._connect_bus(self._bus_options(member)) as bus:
+                localai = not member.speaks_corral
+                who = self._reporting(member)
+                self._keys = self._keys_for(localai)
+                bench = self._bench(bus, who, localai)
+                await serve_commands(bus, bench, stop=self._stop.set, frontend_is_localai=localai)
+                self._bus = bus
+                log.info("worker.joined", node=member.node_id, epoch=member.epoch, status=member.status)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._beat_always(), name="heartbeat")
+                    if not localai:  # LocalAI's frontends neither listen to reports nor let us publish them
+                        tasks.create_task(
+                            keep_running("reports", lambda: self._report_always(bus, who)), name="reports"
+                        )
+                    tasks.create_task(self._keep_credential(bus), name="credential")
+                    tasks.create_task(self._end_when_asked(), name="stop")
+        except* Rejoin as left:
+            log.warning("worker.identity_ended", reason=str(left.exceptions[0]))
+        finally:
+            self._bus = None
+
+    def _reporting(self, member: Member) -> Reporting:
+        return Reporting(
+            node=member.node_id,
+            instance=self._membership.instance,
+            epoch=member.epoch,
+            advertise=self._advertise,
+            http_token=self._workshop.http_token,
+            blob_token=self._workshop.blob_token,
+        )
+
+    def _shared_token(self) -> str:
+        """LocalAI's registration token, given now or remembered; empty where its fleet has none."""
+        return self._membership.member.bearer
+
+    def _keys_for(self, localai: bool) -> Keys:
+        """The registration token is known to every machine of the fleet, so only a LocalAI frontend may use it."""
+        if localai:
+            return Keys(files=frozenset(filter(None, (self._shared_token(),))))
+        return Keys(files=frozenset((self._workshop.http_token,)), blobs=frozenset((self._workshop.blob_token,)))
+
+    def _bench(self, bus: Bus, who: Reporting, localai: bool) -> Workbench:
+        workshop = self._workshop
+        starting = StartSettings(
+            host=self._listen_on,
+            files=self._workshop.model_paths,
+            user=self._settings.backend_user,
+            shared_token=self._shared_token() if localai else None,
+        )
+        return Workbench(
+            bus=bus,
+            who=who,
+            epoch=None if localai else who.epoch,
+            backends=workshop.backends,
+            replicas=Replicas(workshop.backends, workshop.supervisor, starting, self._disk),
+            supervisor=workshop.supervisor,
+            reporter=workshop.reporter,
+            models=workshop.models,
+            storage=workshop.storage,
+            tell_room=self._beats.tell_now,
+        )
+
+    def _bus_options(self, member: Member) -> BusOptions:
+        servers = self._settings.bus or member.bus_url
+        if servers is None:
+            raise InvalidSetting("bus: the frontend did not tell where the message bus is; give its address with --bus")
+        if member.credentials is None and not (member.bus_anonymous and self._settings.insecure_anonymous_bus):
+            raise InvalidSetting(
+                "the frontend handed out no bus credentials. If its bus is open on purpose, start this worker with"
+                " --insecure-anonymous-bus; otherwise give the frontend its account seed."
+            )
+        if member.credentials is None:
+            log.warning("bus.anonymous", warning="THE MESSAGE BUS HAS NO CREDENTIALS", bus=redact_url(servers))
+        inbox = node_inbox(member.node_id)
+        return BusOptions(
+            servers=tuple(servers.split(",")),
+            name=f"corral-worker-{member.node_id}",
+            inbox=inbox,
+            inbox_for=lambda _subject: inbox,
+            credentials=self._membership.credentials,
+            ca_file=self._settings.bus_ca_file,
+        )
+
+    def _beat_every_s(self) -> float:
+        told_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
+        return told_s or HEARTBEAT_EVERY_S
+
+    async def _report_always(self, bus: Bus, who: Reporting) -> None:
+        await self._workshop.reporter.publish_always(bus, who, every_s=self._beat_every_s())
+
+    async def _beat_always(self) -> None:
+        """Ends when nobody knows us any more, or when a newer process speaks for this machine (Fenced)."""
+        told = ""
+        while True:
+            try:
+                with self._beats.beating():
+                    await self._membership.beat()
+                if told:
+                    log.info("worker.heartbeat_arrives_again")
+                told = ""
+            except Fenced:
+                raise
+            except NotFound:
+                raise Rejoin(UNKNOWN_THERE) from None
+            except CorralError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("worker.heartbeat_failed", error=told)
+            await self._beats.wait(within_s=self._beat_every_s())
+
+    async def _keep_credential(self, bus: Bus) -> None:
+        while True:
+            await self._wait_for_renewal(bus)
+            before = self._membership.member
+            try:
+                await self._membership.renew()
+                after = self._membership.member
+                if after.node_id != before.node_id:
+                    raise Rejoin(UNKNOWN_THERE)
+                if after.bus_url != before.bus_url:
+                    raise Rejoin("the message bus has moved")
+                await bus.renew()
+            except Unauthenticated:
+                raise
+            except CorralError as error:
+                log.warning("worker.credential_not_renewed", error=str(error))
+            await asyncio.sleep(RENEW_RETRY_S)
+
+    async def _wait_for_renewal(self, bus: Bus) -> None:
+        """Until the credential is due, or the bus has not taken it for a while (expired in a partition, revoked)."""
+        renew_after_s = self._membership.member.renew_after_s
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + renew_after_s if renew_after_s else float("inf")
+        connected_s = loop.time()
+        while loop.time() < due_s and loop.time() - connected_s < BUS_AWAY_S:
+            await asyncio.sleep(min(1.0, max(0.0, due_s - loop.time())))
+            if bus.connected:
+                connected_s = loop.time()
+
+    async def _end_when_asked(self) -> None:
+        await self._stop.wait()
+        raise Stopped

@@ -1,0 +1,1 @@
+"""Tables of API keys and audit events."""

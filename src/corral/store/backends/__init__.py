@@ -1,0 +1,1 @@
+"""Tables of operations, intents, policies and what nodes report as installed."""

@@ -1,0 +1,496 @@
+"""Claims and results of intents. A claim is a lease with a token and a fence: a late holder's results are void."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from corral.core.backends.conflicts import names_in
+from corral.core.backends.deletions import Deletes
+from corral.core.backends.intents import Intent, NextStep, Verb, Wish
+from corral.core.backends.operations import status_after
+from corral.core.backends.policies import Ensure, Policy
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedBackend
+from corral.core.nodes.presence import Presence
+from corral.store.backends.create_operation import next_generation
+from corral.store.backends.intent_rows import (
+    COLUMNS,
+    SELECT_INTENT,
+    decode_wish,
+    finish_operations,
+    lock_intents,
+    lock_operations,
+    read_intent_row,
+    touch_operations,
+)
+from corral.store.backends.observed import read_node_backends
+from corral.store.backends.operation_rows import read_asker_rows
+from corral.store.backends.prune import has_prunable, prune_intents
+from corral.store.engine.database import Database, Row, Tx
+from corral.store.engine.sql import in_list, places
+
+FINISH_AGAIN_MS = 2000
+UNDER_WAY_MS = 3000
+_HEALTHY = (
+    "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL AND nodes.approved"
+    " AND nodes.node_type = 'backend' AND nodes.presence = 'live' AND NOT nodes.drain_wanted"
+    " AND NOT nodes.worker_draining)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    intent: Intent
+    node_name: str
+    is_localai: bool
+    presence: Presence
+    epoch: int
+    """Of the node's worker: a higher one in a report is another process, which knows nothing of this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """An order that has ended, of which the worker may still have something running."""
+
+    intent_id: str
+    node_id: NodeId
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    intent: Intent
+    """As it was claimed."""
+    step: NextStep
+
+
+class IntentStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, token: str, *, lease_s: float, limit: int) -> list[Claim]:
+        """Due orders of healthy nodes, and those to be called off wherever their node is; oldest first."""
+
+        due = f"live AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_wanted OR {_HEALTHY})"
+
+        async def body(tx: Tx) -> list[Claim]:
+            first = await tx.fetch(
+                f"SELECT operation_id FROM intents WHERE {due} ORDER BY due_at, id LIMIT $1",  # noqa: S608
+                limit,
+            )
+            return await _take(tx, token, [row["operation_id"] for row in first], due, lease_s=lease_s, limit=limit)
+
+        return await self._database.write(body)
+
+    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[Claim]:
+        """Of these orders in the background, those that nobody holds, due or not: a report shows that the worker is
+        done. One that was just tried is left for a moment."""
+        ids = in_list(intent.id for intent in intents)
+        idle = (
+            f"state = 'in_background' AND lease_until <= now_ms() AND changed_at <= now_ms() - {FINISH_AGAIN_MS}"
+            f" AND NOT cancel_wanted AND {_HEALTHY} AND id IN ({places(len(ids), first=2)})"
+        )
+
+        async def body(tx: Tx) -> list[Claim]:
+            operations = [intent.operation_id for intent in intents]
+            return await _take(tx, token, operations, idle, *ids, lease_s=lease_s, limit=len(ids))
+
+        return await self._database.write(body)
+
+    async def renew(self, token: str, ids: Iterable[str], *, lease_s: float) -> set[str]:
+        """Keeps these claims; answers which of them are still ours."""
+        ordered = in_list(ids)
+        if not ordered:
+            return set()
+
+        async def body(tx: Tx) -> set[str]:
+            await lock_intents(tx, ordered)
+            rows = await tx.fetch(
+                "UPDATE intents SET lease_until = now_ms() + $2"  # noqa: S608
+                f" WHERE claim_token = $1 AND live AND id IN ({places(len(ordered), first=3)}) RETURNING id",
+                token,
+                int(lease_s * 1000),
+                *ordered,
+            )
+            return {row["id"] for row in rows}
+
+        return await self._database.write(body)
+
+    async def release(self, token: str) -> None:
+        """Whoever is next need not wait until these claims have run out."""
+
+        async def body(tx: Tx) -> None:
+            rows = await tx.fetch("SELECT id FROM intents WHERE claim_token = $1 AND live", token)
+            await lock_intents(tx, [row["id"] for row in rows])
+            await tx.execute("UPDATE intents SET lease_until = 0 WHERE claim_token = $1 AND live", token)
+
+        await self._database.write(body)
+
+    async def read_stops(self) -> list[Stop]:
+        """What workers have yet to be told to stop; of those that are there."""
+
+        async def body(tx: Tx) -> list[Stop]:
+            rows = await tx.fetch(
+                "SELECT intents.id, intents.node_id, intents.operation_id FROM intents"
+                " JOIN nodes ON nodes.id = intents.node_id WHERE intents.stop_wanted AND NOT intents.live"
+                " AND nodes.removed_at IS NULL AND nodes.presence = 'live' AND nodes.key_hash IS NOT NULL"
+            )
+            return [
+                Stop(intent_id=row["id"], node_id=NodeId(row["node_id"]), operation_id=row["operation_id"])
+                for row in rows
+            ]
+
+        return await self._database.read(body)
+
+    async def note_stopped(self, intent_id: str) -> None:
+        """The worker says that it has nothing of it running; an order that was under way to it when it ended has
+        arrived by then."""
+
+        async def body(tx: Tx) -> None:
+            await tx.execute(
+                "UPDATE intents SET stop_wanted = false WHERE id = $1 AND NOT live AND finished_at <= now_ms() - $2",
+                intent_id,
+                UNDER_WAY_MS,
+            )
+
+        await self._database.write(body)
+
+    async def read_held(self, token: str) -> dict[str, bool]:
+        """What this token still holds, and whether it is to be called off."""
+
+        async def body(tx: Tx) -> dict[str, bool]:
+            rows = await tx.fetch("SELECT id, cancel_wanted FROM intents WHERE claim_token = $1 AND live", token)
+            return {row["id"]: bool(row["cancel_wanted"]) for row in rows}
+
+        return await self._database.read(body)
+
+    async def record(self, results: Sequence[Result]) -> set[str]:
+        """Writes what came of claims that are still held, all at once; answers the ids of those that were."""
+        by_id = {result.intent.id: result for result in results}
+
+        async def body(tx: Tx) -> set[str]:
+            higher = {
+                result.intent.id: await next_generation(tx) for result in results if result.step.higher_generation
+            }
+            await lock_operations(tx, [result.intent.operation_id for result in results])
+            ids = in_list(by_id)
+            held = await tx.fetch(
+                "SELECT id, claim_token, fence FROM intents"  # noqa: S608
+                f" WHERE live AND id IN ({places(len(ids))}) ORDER BY id FOR UPDATE",
+                *ids,
+            )
+            valid = [by_id[row["id"]] for row in held if _is_held(row, by_id[row["id"]].intent)]
+            await _write_results(tx, valid, higher)
+            operations = [result.intent.operation_id for result in valid]
+            await touch_operations(tx, operations)
+            await finish_operations(tx, operations)
+            return {result.intent.id for result in valid}
+
+        return await self._database.write(body)
+
+    async def read_background(self) -> list[tuple[Intent, list[ObservedBackend]]]:
+        """Orders somebody may be carrying out, with what their nodes have, for those that have told."""
+
+        async def body(tx: Tx) -> list[tuple[Intent, list[ObservedBackend]]]:
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE state = 'in_background' AND lease_until <= now_ms()")
+            intents = [read_intent_row(row) for row in rows]
+            observed = await read_node_backends(tx, [intent.node_id for intent in intents])
+            return [(intent, observed[intent.node_id]) for intent in intents if intent.node_id in observed]
+
+        return await self._database.read(body)
+
+    async def read_newest(self, ids: Iterable[NodeId] | None = None) -> list[Intent]:
+        """The last wish for every backend, open or ended, on every node or on these."""
+        chosen = None if ids is None else in_list(ids)
+        where = "" if chosen is None else f" AND node_id IN ({places(len(chosen))})"
+
+        async def body(tx: Tx) -> list[Intent]:
+            if chosen == []:
+                return []
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest{where}", *(chosen or ()))
+            return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]:
+        """For last orders that were cancelled: the one before, which was to have something and holds again. A
+        correction by desired state that was cancelled stays so: somebody did not want it."""
+        if not cancelled:
+            return []
+        ids = in_list(intent.id for intent in cancelled)
+        before = (
+            "SELECT (SELECT older.id FROM intents older JOIN operations ON operations.id = older.operation_id"  # noqa: S608
+            " WHERE older.node_id = last.node_id AND older.backend = last.backend"
+            " AND NOT (older.state = 'cancelled' AND operations.cause = 'request')"
+            " ORDER BY older.generation DESC LIMIT 1)"
+            f" FROM intents last WHERE last.id IN ({places(len(ids))})"
+        )
+
+        async def body(tx: Tx) -> list[Intent]:
+            rows = await tx.fetch(
+                f"{SELECT_INTENT} WHERE id IN ({before}) AND verb <> 'delete' AND state <> 'cancelled'",
+                *ids,
+            )
+            return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_deletes(self, policies: Sequence[Policy]) -> Deletes:
+        """Against the policies that hold."""
+        absent = in_list({policy.backend for policy in policies if policy.ensure is Ensure.ABSENT})
+        also = f" OR backend IN ({places(len(absent))})" if absent else ""
+
+        async def body(tx: Tx) -> Deletes:
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND (verb = 'delete'{also})", *absent)
+            intents = [read_intent_row(row) for row in rows]
+            intents += await _read_asked_since(tx, intents, policies)
+            askers = await read_asker_rows(tx, {one.operation_id for one in intents if one.verb is Verb.DELETE})
+            return Deletes(policies=policies, intents=intents, askers=askers)
+
+        return await self._database.read(body)
+
+    async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
+        """The store's time; nodes that changed since, in themselves, in what they have or in what is wanted of them;
+        and whether a policy did."""
+
+        async def body(tx: Tx) -> tuple[int, set[NodeId], bool]:
+            rows = await tx.fetch(
+                "SELECT id AS node_id FROM nodes WHERE changed_at >= $1"
+                " UNION SELECT node_id FROM observed_nodes WHERE changed_at >= $1"
+                " UNION SELECT node_id FROM intents WHERE changed_at >= $1",
+                since_ms,
+            )
+            policy = await tx.fetch_one("SELECT max(changed_at) AS at, now_ms() AS now FROM backend_policies")
+            assert policy is not None
+            return policy["now"], {NodeId(row["node_id"]) for row in rows}, (policy["at"] or 0) >= since_ms
+
+        return await self._database.read(body)
+
+    async def read_mark(self) -> tuple[int, ...]:
+        """Differs when nodes, what they have or what is wanted of them has changed."""
+
+        async def body(tx: Tx) -> tuple[int, ...]:
+            row = await tx.fetch_one(
+                "SELECT (SELECT max(changed_at) FROM nodes) AS nodes,"
+                " (SELECT max(changed_at) FROM observed_nodes) AS observed,"
+                " (SELECT max(changed_at) FROM intents) AS intents,"
+                " (SELECT max(changed_at) FROM backend_policies) AS policies"
+            )
+            assert row is not None
+            return tuple(at or 0 for at in row)
+
+        return await self._database.read(body)
+
+    async def read_some(
+        self, *, node_id: str | None, backend: str | None, state: str | None, limit: int
+    ) -> list[Intent]:
+        """Open and ended ones that fit, newest first."""
+        wanted = {"node_id": node_id, "backend": backend, "state": state}
+        given = [(column, value) for column, value in wanted.items() if value is not None]
+        where = " AND ".join(f"{column} = ${position}" for position, (column, _) in enumerate(given, 2)) or "true"
+
+        async def body(tx: Tx) -> list[Intent]:
+            rows = await tx.fetch(
+                f"{SELECT_INTENT} WHERE {where} ORDER BY generation DESC, id LIMIT $1",
+                limit,
+                *(value for _, value in given),
+            )
+            return [read_intent_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def find_wishes(self, backend: str) -> dict[str, Wish]:
+        """By digest: how each version of it that some node got was last asked for."""
+
+        async def body(tx: Tx) -> dict[str, Wish]:
+            rows = await tx.fetch(
+                "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
+                " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
+                backend,
+            )
+            return {row["digest"]: decode_wish(row["wish"]) for row in rows}
+
+        return await self._database.read(body)
+
+    async def finish_idle(self) -> list[str]:
+        """Ends orders for nodes that have gone, and operations that somebody left open without an open order."""
+
+        async def find(tx: Tx) -> tuple[bool, list[str]]:
+            rows = await tx.fetch(
+                "SELECT id FROM operations WHERE finished_at IS NULL AND NOT EXISTS"
+                " (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live) LIMIT 100"
+            )
+            return await has_prunable(tx), [row["id"] for row in rows]
+
+        prunable, idle = await self._database.read(find)
+        if not prunable and not idle:
+            return []
+
+        async def body(tx: Tx) -> list[str]:
+            if prunable:
+                await prune_intents(tx, also=idle)
+            else:
+                await lock_operations(tx, idle)
+            return await finish_operations(tx, idle)
+
+        return await self._database.write(body)
+
+
+def _is_held(row: Row, intent: Intent) -> bool:
+    return bool(row["claim_token"] == intent.claim_token and row["fence"] == intent.fence)
+
+
+async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequence[Policy]) -> list[Intent]:
+    """Orders to have something that may go by a name that was deleted. A few too many do no harm."""
+    deletes = [intent for intent in intents if intent.verb is Verb.DELETE]
+    absent = [policy for policy in policies if policy.ensure is Ensure.ABSENT]
+    names = {name for intent in deletes for name in names_in(intent.backend, intent.wish)}
+    names |= {name for policy in absent for name in names_in(policy.backend, policy.wish)}
+    if not names:
+        return []
+    known = {intent.id for intent in intents}
+    keys = sorted(names)
+    speaks = " OR ".join(f"wish LIKE ${position}" for position in range(2 + len(keys), 2 + 2 * len(keys)))
+    rows = await tx.fetch(
+        f"{SELECT_INTENT} WHERE newest AND verb <> 'delete' AND generation > $1"
+        f" AND (backend IN ({places(len(keys), first=2)}) OR {speaks})",
+        min([intent.generation for intent in deletes] + [policy.generation for policy in absent]),
+        *keys,
+        *(f"%{msgspec.json.encode(name).decode()}%" for name in keys),
+    )
+    return [intent for intent in map(read_intent_row, rows) if intent.id not in known]
+
+
+async def _take(
+    tx: Tx, token: str, operations: Sequence[str], which: str, *args: object, lease_s: float, limit: int
+) -> list[Claim]:
+    """Claims intents of these operations. `which` of them is a condition with `args` from $2 on."""
+    if not operations:
+        return []
+    await lock_operations(tx, operations)
+    within = in_list(operations)
+    free = await tx.fetch(
+        f"SELECT id FROM intents WHERE {which} AND operation_id IN ({places(len(within), first=2 + len(args))})"  # noqa: S608
+        " ORDER BY due_at, id LIMIT $1 FOR UPDATE SKIP LOCKED",
+        limit,
+        *args,
+        *within,
+    )
+    if not free:
+        return []
+    ids = in_list(row["id"] for row in free)
+    rows = await tx.fetch(
+        "UPDATE intents SET state = CASE WHEN state = 'pending' THEN 'running' ELSE state END,"  # noqa: S608
+        " claim_token = $1, fence = fence + 1, lease_until = now_ms() + $2, changed_at = now_ms()"
+        f" WHERE live AND id IN ({places(len(ids), first=3)}) RETURNING {', '.join(COLUMNS)}",
+        token,
+        int(lease_s * 1000),
+        *ids,
+    )
+    intents = [read_intent_row(row) for row in rows]
+    await _show_started(tx, intents)
+    return await _with_nodes(tx, intents)
+
+
+async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
+    """A new attempt begins from nothing; one that is taken over, or asked for again, goes on where it was."""
+    started: dict[str, list[str]] = {}
+    for intent in intents:
+        if not intent.cancel_wanted:
+            started.setdefault(intent.operation_id, []).append(intent.node_id)
+    for operation_id, nodes in started.items():
+        ids = in_list(nodes)
+        await tx.execute(
+            "UPDATE operation_nodes SET sequence = 0, phase = '', file_name = '', bytes_done = NULL,"  # noqa: S608
+            " bytes_total = NULL, percentage = 0, rate_bytes_per_s = NULL, eta_s = NULL"
+            " WHERE status NOT IN ('downloading', 'running_on_worker') AND operation_id = $1"
+            f" AND node_id IN ({places(len(ids), first=2)})",
+            operation_id,
+            *ids,
+        )
+        await tx.execute(
+            "UPDATE operation_nodes SET sequence = 0, next_attempt_at = NULL, changed_at = now_ms(),"  # noqa: S608
+            " status = CASE WHEN status = 'running_on_worker' THEN status ELSE 'downloading' END"
+            f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=2)})",
+            operation_id,
+            *ids,
+        )
+    await touch_operations(tx, [intent.operation_id for intent in intents])
+
+
+async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[Claim]:
+    ids = in_list(intent.node_id for intent in intents)
+    rows = await tx.fetch(
+        f"SELECT id, name, key_hash, presence, epoch FROM nodes WHERE id IN ({places(len(ids))})",  # noqa: S608
+        *ids,
+    )
+    nodes = {row["id"]: row for row in rows}
+    return [
+        Claim(
+            intent=intent,
+            node_name=nodes[intent.node_id]["name"],
+            is_localai=nodes[intent.node_id]["key_hash"] is None,
+            presence=Presence(nodes[intent.node_id]["presence"]),
+            epoch=nodes[intent.node_id]["epoch"],
+        )
+        for intent in intents
+    ]
+
+
+async def _write_results(tx: Tx, results: Sequence[Result], higher: Mapping[str, int]) -> None:
+    for result in results:
+        if result.step.higher_generation:
+            generation = higher[result.intent.id]
+            await tx.execute("UPDATE intents SET generation = $2 WHERE id = $1", result.intent.id, generation)
+    # A thousand nodes that did as they were told cost no more than one.
+    alike: dict[tuple[NextStep, str], list[Intent]] = {}
+    for result in results:
+        alike.setdefault((result.step, result.intent.operation_id), []).append(result.intent)
+    for (step, operation_id), intents in alike.items():
+        await _write_step(tx, step, [intent.id for intent in intents])
+        last_phase = "ready" if intents[0].verb.wants_presence else ""
+        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents], last_phase)
+
+
+async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
+    ids = in_list(intents)
+    await tx.execute(
+        "UPDATE intents SET state = $1, live = $2, attempts = $3, due_at = now_ms() + $4, last_error = $5,"  # noqa: S608
+        " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
+        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
+        " conditions_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " THEN (SELECT conditions FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_wanted = $7, final = $8"
+        f" WHERE id IN ({places(len(ids), first=9)})",
+        step.state.value,
+        step.state.live,
+        step.attempts,
+        int(step.due_in_s * 1000),
+        step.error,
+        step.digest,
+        step.stop_wanted,
+        step.final,
+        *ids,
+    )
+
+
+async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str], last_phase: str) -> None:
+    ids = in_list(nodes)
+    await tx.execute(
+        "UPDATE operation_nodes SET status = $2, error = $3, attempts = $4,"  # noqa: S608
+        " next_attempt_at = CASE WHEN $5 > 0 THEN now_ms() + $5 ELSE NULL END,"
+        " percentage = CASE WHEN $2 = 'success' THEN 100 ELSE percentage END,"
+        " phase = CASE WHEN $2 = 'success' THEN $7 ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, changed_at = now_ms()"
+        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=8)})",
+        operation_id,
+        status_after(step).value,
+        step.error,
+        step.attempts,
+        int(step.due_in_s * 1000) if step.state.live else 0,
+        step.digest,
+        last_phase,
+        *ids,
+    )

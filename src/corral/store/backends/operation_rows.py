@@ -1,0 +1,75 @@
+"""Operation rows and their per-node rows: between the tables and the values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from corral.core.backends.intents import Verb
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.nodes.targets import Target
+from corral.store.engine.database import Row, Tx
+from corral.store.engine.sql import in_list, places
+
+PROGRESS_COLUMNS = tuple(field.name for field in fields(NodeProgress))
+_COLUMNS = tuple(field.name for field in fields(Operation) if field.name != "nodes")
+SELECT_OPERATION = f"SELECT {', '.join(_COLUMNS)} FROM operations"  # noqa: S608  column names are ours
+_decode_target = msgspec.json.Decoder(Target).decode
+
+
+def encode_target(target: Target) -> str:
+    return msgspec.json.encode(target).decode()
+
+
+_STATUS = {status.value: status for status in NodeProgressStatus}
+
+
+def read_progress_row(row: Row) -> NodeProgress:
+    """Of a row of exactly these columns and others behind them."""
+    return _progress_of(tuple(row)[: len(PROGRESS_COLUMNS)])
+
+
+@lru_cache(maxsize=8192)  # An operation on a thousand nodes is read many times a second while people watch it.
+def _progress_of(row: tuple[Any, ...]) -> NodeProgress:
+    values = dict(zip(PROGRESS_COLUMNS, row, strict=True))
+    values["status"] = _STATUS[values["status"]]
+    return NodeProgress(**values)
+
+
+async def read_progress_rows(tx: Tx, ids: Iterable[str]) -> Mapping[str, tuple[NodeProgress, ...]]:
+    """By operation, its nodes in the order of their names."""
+    ordered = sorted(set(ids))
+    if not ordered:
+        return {}
+    rows = await tx.fetch(
+        f"SELECT {', '.join(PROGRESS_COLUMNS)}, operation_id FROM operation_nodes"  # noqa: S608
+        f" WHERE operation_id IN ({places(len(ordered))}) ORDER BY node_name, node_id",
+        *ordered,
+    )
+    found: dict[str, list[NodeProgress]] = {}
+    for row in rows:
+        found.setdefault(row["operation_id"], []).append(read_progress_row(row))
+    return {operation_id: tuple(nodes) for operation_id, nodes in found.items()}
+
+
+async def read_asker_rows(tx: Tx, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """By operation: who asked for it, and when."""
+    ordered = in_list(ids)
+    if not ordered:
+        return {}
+    rows = await tx.fetch(
+        f"SELECT id, actor, created_at FROM operations WHERE id IN ({places(len(ordered))})",  # noqa: S608
+        *ordered,
+    )
+    return {row["id"]: (row["actor"], row["created_at"]) for row in rows}
+
+
+def read_operation_row(row: Row, nodes: tuple[NodeProgress, ...] = ()) -> Operation:
+    values = {column: row[column] for column in _COLUMNS}
+    values["verb"] = Verb(values["verb"])
+    values["state"] = OperationState(values["state"])
+    values["target"] = _decode_target(values["target"])
+    values["cancel_wanted"] = bool(values["cancel_wanted"])
+    return Operation(**values, nodes=nodes)

@@ -1,0 +1,377 @@
+"""Operations as people see and steer them."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corral.core.backends.intents import Intent, IntentState, Verb, with_last_error
+from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, Order
+from corral.core.errors import Conflict, InvalidInput, NotFound
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.targets import Target
+from corral.store.access.audit_events import append_event, tell_nodes
+from corral.store.backends.create_operation import find_rivals
+from corral.store.backends.intent_rows import (
+    SELECT_INTENT,
+    finish_operations,
+    lock_operations,
+    read_intent_row,
+    show_ended,
+    touch_operations,
+)
+from corral.store.backends.operation_rows import (
+    SELECT_OPERATION,
+    encode_target,
+    read_asker_rows,
+    read_operation_row,
+    read_progress_rows,
+)
+from corral.store.backends.policies import bring_policy_back, take_policy_back
+from corral.store.backends.version_holds import bring_holds_back, take_holds_back
+from corral.store.engine.database import Database, Tx
+from corral.store.engine.sql import places
+
+HISTORY_MOST = 50
+NAMES_MOST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    names: tuple[str, ...] = ()
+    """The first few, by name."""
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    operation: Operation
+    running: tuple[tuple[NodeId, str], ...]
+    """Nodes whose workers may be at it, and must be told; with the backend's name."""
+    was_over: bool = False
+    """It had ended before; nothing was done."""
+
+
+def _unknown(operation_id: str) -> NotFound:
+    return NotFound(f"there is no operation {operation_id!r}; `corral ops list` shows the ones there are")
+
+
+def _tell(operation: Operation, intents: Iterable[Intent]) -> dict[str, Any]:
+    """For the audit log: what was called off or tried again, and on which machines, by their names."""
+    chosen = {intent.node_id for intent in intents}
+    ids = [node.node_id for node in operation.nodes if node.node_id in chosen]
+    return {"verb": operation.verb.value, "backend": operation.backend, **tell_nodes(ids)}
+
+
+class OperationStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_one(self, operation_id: str) -> Operation:
+        async def body(tx: Tx) -> Operation:
+            return await _read_one(tx, operation_id)
+
+        return await self._database.read(body)
+
+    async def read_open(self) -> list[Operation]:
+        """Those that run, and those that failed and that nobody has dismissed."""
+
+        async def body(tx: Tx) -> list[Operation]:
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE finished_at IS NULL"  # noqa: S608
+                " UNION ALL"
+                f" SELECT * FROM ({SELECT_OPERATION} WHERE finished_at IS NOT NULL AND state = 'failed'"
+                " AND dismissed_at IS NULL AND cleared_at IS NULL ORDER BY created_at DESC LIMIT 100) AS failed"
+            )
+            progress = await read_progress_rows(tx, [row["id"] for row in rows])
+            return [read_operation_row(row, progress.get(row["id"], ())) for row in rows]
+
+        return await self._database.read(body)
+
+    async def note_install(
+        self, operation_id: str, *, backend: str, node_id: str, node_name: str, variant: str, digest: str, cause: str
+    ) -> None:
+        """An install that nobody asked for and a load needed. It is done, so it only joins the history. Once for each
+        id."""
+
+        async def body(tx: Tx) -> None:
+            if await tx.fetch_one("SELECT id FROM operations WHERE id = $1", operation_id) is not None:
+                return
+            await tx.execute(
+                "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
+                " request_hash, state, cancel_wanted, error, created_at, changed_at, finished_at)"
+                " VALUES ($1, $2, $3, $3, $4, $5, 0, 'corral', $6, '', '', 'completed', false, '', now_ms(), now_ms(),"
+                " now_ms())",
+                operation_id,
+                Verb.INSTALL.value,
+                backend,
+                node_id,
+                encode_target(Target(nodes=(node_id,))),
+                cause,
+            )
+            await tx.execute(
+                "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
+                " file_name, percentage, sequence, attempts, changed_at)"
+                " VALUES ($1, $2, $3, 'success', '', $4, $5, '', '', 100, 0, 0, now_ms())",
+                operation_id,
+                node_id,
+                node_name,
+                variant,
+                digest,
+            )
+
+        await self._database.write(body)
+
+    async def read_history(self, *, limit: int = HISTORY_MOST) -> list[Operation]:
+        """Ended ones, newest first, without their nodes."""
+
+        async def body(tx: Tx) -> list[Operation]:
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE finished_at IS NOT NULL AND cleared_at IS NULL"
+                " ORDER BY finished_at DESC LIMIT $1",
+                limit,
+            )
+            return [read_operation_row(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_places(self, ids: Iterable[str]) -> dict[str, Places]:
+        """By operation, where it took place. Of a thousand machines nobody reads more than a few names."""
+        ordered = sorted(set(ids))
+
+        async def body(tx: Tx) -> dict[str, Places]:
+            if not ordered:
+                return {}
+            rows = await tx.fetch(
+                "SELECT operation_id, node_name, total FROM (SELECT operation_id, node_name,"  # noqa: S608
+                " COUNT(*) OVER (PARTITION BY operation_id) AS total,"
+                " ROW_NUMBER() OVER (PARTITION BY operation_id ORDER BY node_name) AS place FROM operation_nodes"
+                f" WHERE operation_id IN ({places(len(ordered))}) AND status <> 'not_applicable') AS ranked"
+                f" WHERE place <= {NAMES_MOST} ORDER BY operation_id, place",
+                *ordered,
+            )
+            found: dict[str, Places] = {}
+            for row in rows:
+                before = found.get(row["operation_id"], Places())
+                found[row["operation_id"]] = Places((*before.names, row["node_name"]), row["total"])
+            return found
+
+        return await self._database.read(body)
+
+    async def read_askers(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """By operation: who asked for it, and when."""
+        wanted = set(ids)
+
+        async def body(tx: Tx) -> dict[str, tuple[str, int]]:
+            return await read_asker_rows(tx, wanted)
+
+        return await self._database.read(body)
+
+    async def read_changes(self, since_ms: int) -> tuple[int, list[Operation]]:
+        """The store's time now, and operations changed since, whole."""
+
+        async def body(tx: Tx) -> tuple[int, list[Operation]]:
+            rows = await tx.fetch(
+                f"{SELECT_OPERATION} WHERE changed_at >= $1 ORDER BY changed_at DESC LIMIT 500", since_ms
+            )
+            progress = await read_progress_rows(tx, [row["id"] for row in rows])
+            now = await tx.fetch_one("SELECT now_ms() AS now")
+            assert now is not None
+            return now["now"], [read_operation_row(row, progress.get(row["id"], ())) for row in rows]
+
+        return await self._database.read(body)
+
+    async def clear_history(self, *, actor: str) -> int:
+        """They are not shown any more; the audit log keeps what happened."""
+
+        async def body(tx: Tx) -> int:
+            count = await tx.execute(
+                "UPDATE operations SET cleared_at = now_ms(), changed_at = now_ms()"
+                " WHERE finished_at IS NOT NULL AND cleared_at IS NULL"
+            )
+            await append_event(
+                tx, actor=actor, action="operations.cleared", subject="history", detail={"operations": count}
+            )
+            return count
+
+        return await self._database.write(body)
+
+    async def dismiss(self, operation_id: str, *, actor: str) -> Operation:
+        async def body(tx: Tx) -> Operation:
+            operation = await _read_one(tx, operation_id)
+            if operation.is_retrying:
+                raise Conflict(
+                    f"operation {operation_id} has failed but is not over: it is tried again by itself;"
+                    " cancel it to give it up"
+                )
+            if operation.finished_at is None:
+                raise Conflict(f"operation {operation_id} is still running; cancel it instead")
+            await tx.execute(
+                "UPDATE operations SET dismissed_at = now_ms(), changed_at = now_ms() WHERE id = $1", operation_id
+            )
+            detail = {"verb": operation.verb.value, "backend": operation.backend}
+            await append_event(tx, actor=actor, action="operation.dismissed", subject=operation_id, detail=detail)
+            return operation
+
+        return await self._database.write(body)
+
+    async def cancel(self, operation_id: str, *, actor: str) -> Cancelled:
+        """Orders nobody has begun end here and now; the others are to be called off by whoever holds them.
+
+        A policy this operation set goes with it, and those it replaced hold again."""
+
+        async def body(tx: Tx) -> Cancelled:
+            await lock_operations(tx, [operation_id])
+            operation = await _read_one(tx, operation_id)
+            if operation.finished_at is not None:
+                return Cancelled(operation=operation, running=(), was_over=True)
+            rows = await tx.fetch(
+                f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id
+            )
+            intents = [read_intent_row(row) for row in rows]
+            waiting = [intent for intent in intents if intent.state is IntentState.PENDING]
+            begun = [intent for intent in intents if intent.state is not IntentState.PENDING]
+            why = f"cancelled by {actor}"
+            await tx.execute_many(
+                "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
+                " changed_at = now_ms() WHERE id = $1",
+                [(intent.id, with_last_error(why, intent)) for intent in waiting],
+            )
+            await tx.execute_many(
+                "UPDATE intents SET cancel_wanted = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+                [(intent.id,) for intent in begun],
+            )
+            for text in sorted({with_last_error(why, intent) for intent in waiting}):
+                ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
+                await show_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
+            await tx.execute(
+                "UPDATE operations SET cancel_wanted = true, changed_at = now_ms() WHERE id = $1", operation_id
+            )
+            await take_policy_back(tx, operation_id, because=why)
+            await take_holds_back(tx, operation_id)
+            detail = _tell(operation, intents)
+            await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
+            await finish_operations(tx, [operation_id])
+            return Cancelled(
+                operation=await _read_one(tx, operation_id),
+                running=tuple((intent.node_id, intent.backend) for intent in begun),
+            )
+
+        return await self._database.write(body)
+
+    async def retry(self, operation_id: str, *, node_id: str | None, actor: str) -> Operation:
+        """Failed orders, of one node or of all, are due now, with all their attempts before them; those that a newer
+        one has replaced are left. A policy that went with a cancel holds again, unless somebody has decided otherwise
+        since."""
+
+        async def body(tx: Tx) -> Operation:
+            await lock_operations(tx, [operation_id])
+            operation = await _read_one(tx, operation_id)
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 ORDER BY id FOR UPDATE", operation_id)
+            intents = [read_intent_row(row) for row in rows]
+            chosen = _retryable(operation, intents, node_id)
+            chosen = await _without_excluded(tx, operation, chosen)
+            await tx.execute_many(
+                "UPDATE intents SET state = 'pending', live = true, attempts = 0, due_at = now_ms(), last_error = '',"
+                " cancel_wanted = false, stop_wanted = false, final = false, finished_at = NULL, changed_at = now_ms()"
+                " WHERE id = $1",
+                [(intent.id,) for intent in chosen],
+            )
+            await tx.execute_many(
+                "UPDATE operation_nodes SET status = 'queued', error = '', attempts = 0, next_attempt_at = NULL,"
+                " phase = '', file_name = '', bytes_done = NULL, bytes_total = NULL, percentage = 0, sequence = 0,"
+                " changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
+                [(operation_id, intent.node_id) for intent in chosen],
+            )
+            await tx.execute(
+                "UPDATE operations SET state = 'running', error = '', cancel_wanted = false, finished_at = NULL,"
+                " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
+                operation_id,
+            )
+            await bring_policy_back(tx, operation_id)
+            await bring_holds_back(tx, operation, intents)
+            detail = _tell(operation, chosen)
+            await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
+            return await _read_one(tx, operation_id)
+
+        return await self._database.write(body)
+
+    async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None:
+        """How far open orders are; never over something newer, never over an end."""
+        rows: Sequence[tuple[object, ...]] = [
+            (
+                operation_id,
+                node.node_id,
+                node.sequence,
+                node.phase,
+                node.file_name,
+                node.bytes_done,
+                node.bytes_total,
+                node.percentage,
+                node.rate_bytes_per_s,
+                node.eta_s,
+            )
+            for operation_id, node in progress
+        ]
+        if not rows:
+            return
+
+        async def body(tx: Tx) -> None:
+            await lock_operations(tx, [str(row[0]) for row in rows])
+            await tx.execute_many(
+                "UPDATE operation_nodes SET sequence = $3, phase = $4, file_name = $5, bytes_done = $6,"
+                " bytes_total = $7, percentage = $8, rate_bytes_per_s = $9, eta_s = $10, changed_at = now_ms()"
+                " WHERE operation_id = $1 AND node_id = $2 AND sequence < $3"
+                " AND status IN ('downloading', 'running_on_worker')",
+                rows,
+            )
+            await touch_operations(tx, [str(row[0]) for row in rows])
+
+        await self._database.write(body)
+
+
+async def _read_one(tx: Tx, operation_id: str) -> Operation:
+    row = await tx.fetch_one(f"{SELECT_OPERATION} WHERE id = $1", operation_id)
+    if row is None:
+        raise _unknown(operation_id)
+    return read_operation_row(row, (await read_progress_rows(tx, [operation_id])).get(operation_id, ()))
+
+
+def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | None) -> list[Intent]:
+    chosen = [intent for intent in intents if node_id is None or intent.node_id == node_id]
+    if node_id is not None and not chosen:
+        raise NotFound(f"operation {operation.id} has no order for node {node_id}")
+    failed = [
+        intent
+        for intent in chosen
+        if intent.state in (IntentState.DEAD_LETTERED, IntentState.CANCELLED)
+        or (intent.state is IntentState.PENDING and intent.attempts > 0)
+    ]
+    if not failed:
+        raise InvalidInput(f"nothing of operation {operation.id} has failed, so there is nothing to try again")
+    wanted = [intent for intent in failed if intent.newest]
+    if not wanted:
+        outdated = {intent.node_id for intent in failed}
+        raise _replaced(operation, outdated)
+    return wanted
+
+
+async def _without_excluded(tx: Tx, operation: Operation, chosen: Sequence[Intent]) -> list[Intent]:
+    """Without those that a newer operation excludes under another name, as a delete of the family does a build."""
+    orders = {
+        Order(node_id=intent.node_id, node_name="", backend=intent.backend, wish=intent.wish): intent
+        for intent in chosen
+    }
+    rivals = await find_rivals(tx, operation.verb, list(orders), "newest")
+    wanted = [
+        intent
+        for order, intent in orders.items()
+        if all(row["generation"] < intent.generation for row in rivals.get(order, ()))
+    ]
+    if not wanted:
+        raise _replaced(operation, {intent.node_id for intent in chosen})
+    return wanted
+
+
+def _replaced(operation: Operation, nodes: Collection[NodeId]) -> Conflict:
+    names = ", ".join(node.node_name for node in operation.nodes if node.node_id in nodes)
+    return Conflict(f"a newer operation has replaced what operation {operation.id} wanted of {names}; ask anew instead")

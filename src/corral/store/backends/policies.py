@@ -1,0 +1,139 @@
+"""Policies: what holds on every node a selector fits."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from corral.core.backends.intents import Wish
+from corral.core.backends.policies import Ensure, OnDrift, Policy
+from corral.core.errors import NotFound
+from corral.store.access.audit_events import append_event
+from corral.store.engine.database import Database, Row, Tx
+
+_decode_selector = msgspec.json.Decoder(dict[str, str]).decode
+_decode_wish = msgspec.json.Decoder(Wish).decode
+
+
+def encode_selector(selector: Mapping[str, str]) -> str:
+    """The same selector has the same text."""
+    return msgspec.json.encode(dict(selector), order="sorted").decode()
+
+
+async def replace_policies(tx: Tx, backend: str, selector: str, *, operation_id: str) -> None:
+    """A wish for all nodes replaces every wish for some; one for some stands beside the one for all."""
+    await tx.execute(
+        "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $4"
+        " WHERE backend = $1 AND ended_at IS NULL AND ($2 = $3 OR selector = $2)",
+        backend,
+        selector,
+        encode_selector({}),
+        _replaced_by(operation_id),
+    )
+
+
+async def take_policy_back(tx: Tx, operation_id: str, *, because: str) -> None:
+    """Of an operation that is called off: what it had replaced holds again, unless that was asked for anew since."""
+    gone = await tx.execute(
+        "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
+        " WHERE operation_id = $1 AND ended_at IS NULL",
+        operation_id,
+        because,
+    )
+    if gone:
+        await tx.execute(
+            "UPDATE backend_policies SET ended_at = NULL, changed_at = now_ms(), ended_because = ''"
+            " WHERE ended_because = $1 AND NOT EXISTS (SELECT 1 FROM backend_policies AS other WHERE other.ended_at IS"
+            " NULL AND other.backend = backend_policies.backend AND other.selector = backend_policies.selector)",
+            _replaced_by(operation_id),
+        )
+
+
+async def bring_policy_back(tx: Tx, operation_id: str) -> None:
+    """Of an operation that was called off and is wanted after all, unless somebody has decided otherwise since."""
+    row = await tx.fetch_one(
+        "SELECT id, backend, selector FROM backend_policies"
+        " WHERE operation_id = $1 AND ended_because LIKE 'cancelled by %' AND NOT EXISTS (SELECT 1"
+        " FROM backend_policies AS newer WHERE newer.backend = backend_policies.backend"
+        " AND newer.generation > backend_policies.generation)",
+        operation_id,
+    )
+    if row is None:
+        return
+    await replace_policies(tx, row["backend"], row["selector"], operation_id=operation_id)
+    await tx.execute(
+        "UPDATE backend_policies SET ended_at = NULL, changed_at = now_ms(), ended_because = '' WHERE id = $1",
+        row["id"],
+    )
+
+
+def _replaced_by(operation_id: str) -> str:
+    return f"replaced by operation {operation_id}"
+
+
+def _policy(row: Row) -> Policy:
+    return Policy(
+        id=row["id"],
+        backend=row["backend"],
+        selector=_decode_selector(row["selector"]),
+        ensure=Ensure(row["ensure"]),
+        wish=_decode_wish(row["wish"]),
+        on_drift=OnDrift(row["on_drift"]),
+        generation=row["generation"],
+        operation_id=row["operation_id"],
+        created_by=row["created_by"],
+        created_at=row["created_at"],
+        changed_at=row["changed_at"],
+    )
+
+
+class PolicyStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_all(self) -> list[Policy]:
+        """Those that hold."""
+
+        async def body(tx: Tx) -> list[Policy]:
+            rows = await tx.fetch("SELECT * FROM backend_policies WHERE ended_at IS NULL ORDER BY backend, generation")
+            return [_policy(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def set_on_drift(self, policy_id: str, on_drift: OnDrift, *, actor: str) -> Policy:
+        async def body(tx: Tx) -> Policy:
+            policy = await _lock(tx, policy_id)
+            await tx.execute(
+                "UPDATE backend_policies SET on_drift = $2, changed_at = now_ms() WHERE id = $1",
+                policy_id,
+                on_drift.value,
+            )
+            detail = {"on_drift": on_drift.value, "was": policy.on_drift.value, "selector": dict(policy.selector)}
+            await append_event(tx, actor=actor, action="policy.changed", subject=policy.backend, detail=detail)
+            return await _lock(tx, policy_id)
+
+        return await self._database.write(body)
+
+    async def end(self, policy_id: str, *, actor: str) -> Policy:
+        """It holds no longer; nothing is installed or deleted by this."""
+
+        async def body(tx: Tx) -> Policy:
+            policy = await _lock(tx, policy_id)
+            await tx.execute(
+                "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
+                " WHERE id = $1",
+                policy_id,
+                f"ended by {actor}",
+            )
+            await append_event(
+                tx, actor=actor, action="policy.ended", subject=policy.backend, detail={"ensure": policy.ensure.value}
+            )
+            return policy
+
+        return await self._database.write(body)
+
+
+async def _lock(tx: Tx, policy_id: str) -> Policy:
+    row = await tx.fetch_one("SELECT * FROM backend_policies WHERE id = $1 AND ended_at IS NULL FOR UPDATE", policy_id)
+    if row is None:
+        raise NotFound(f"there is no policy {policy_id!r}; `corral backends policies` shows the ones there are")
+    return _policy(row)

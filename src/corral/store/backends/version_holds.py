@@ -1,0 +1,129 @@
+"""What the fleet was rolled back to: machines that come later get that, until somebody asks for something newer."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from corral.core.backends.intents import Intent, Verb, Wish
+from corral.core.backends.operations import Admission, Operation, Order
+from corral.core.backends.version_holds import VersionHold
+from corral.store.backends.intent_rows import encode_wish
+from corral.store.backends.policies import encode_selector
+from corral.store.engine.database import Database, Row, Tx
+from corral.store.engine.sql import in_list, places
+from corral.system import Ids
+
+_decode_selector = msgspec.json.Decoder(dict[str, str]).decode
+_decode_wish = msgspec.json.Decoder(Wish).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Which holds an operation is about: those for all nodes it is for, or for just the same ones."""
+
+    backends: Sequence[str]
+    selector: str
+    before: int
+    """The operation's generation: what was decided later stays."""
+    variants: Sequence[str] | None = None
+
+
+async def change_holds(tx: Tx, admission: Admission, orders: Iterable[Order], generation: int, *, ids: Ids) -> None:
+    """Of an operation for more than named nodes that a person asked for."""
+    await _end(tx, _scope_of(admission, orders, {hold.name for hold in admission.holds}, generation), admission.id)
+    if admission.verb is Verb.ROLLBACK:
+        await tx.execute_many(
+            "INSERT INTO version_holds (id, backend, selector, variant, wish, generation, operation_id, created_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())",
+            [
+                (
+                    ids.uuid(),
+                    hold.element,
+                    encode_selector(admission.target.selector),
+                    hold.name,
+                    encode_wish(hold),
+                    generation,
+                    admission.id,
+                )
+                for hold in admission.holds
+            ],
+        )
+
+
+def _scope_of(
+    operation: Admission | Operation, orders: Iterable[Order | Intent], held: Iterable[str], generation: int
+) -> _Scope:
+    orders = list(orders)
+    variants = {
+        Verb.INSTALL: None,
+        Verb.DELETE: None,
+        Verb.UPGRADE: in_list({order.wish.name for order in orders}),
+        Verb.ROLLBACK: in_list(held),
+    }
+    return _Scope(
+        backends=in_list({operation.backend, *(order.backend for order in orders)}),
+        selector=encode_selector(operation.target.selector),
+        before=generation,
+        variants=variants[operation.verb],
+    )
+
+
+async def _end(tx: Tx, scope: _Scope, operation_id: str) -> None:
+    if scope.variants == []:
+        return
+    first = 5 + len(scope.backends)
+    which = "" if scope.variants is None else f" AND variant IN ({places(len(scope.variants), first=first)})"
+    await tx.execute(
+        "UPDATE version_holds SET ended_by = $1 WHERE ended_by IS NULL AND ($2 = $3 OR selector = $2)"  # noqa: S608
+        f" AND generation < $4 AND backend IN ({places(len(scope.backends), first=5)}){which}",
+        operation_id,
+        scope.selector,
+        encode_selector({}),
+        scope.before,
+        *scope.backends,
+        *(scope.variants or ()),
+    )
+
+
+async def take_holds_back(tx: Tx, operation_id: str) -> None:
+    """Of an operation that is cancelled: what it had ended holds again, and what it set does not."""
+    await tx.execute(
+        "UPDATE version_holds SET ended_by = CASE WHEN operation_id = $1 THEN $1 ELSE NULL END"
+        " WHERE (operation_id = $1 AND ended_by IS NULL) OR (ended_by = $1 AND operation_id <> $1)",
+        operation_id,
+    )
+
+
+async def bring_holds_back(tx: Tx, operation: Operation, intents: Sequence[Intent]) -> None:
+    """Of an operation that is wanted after all: what it set holds, and what it had ended does not."""
+    if operation.cause != "request" or not operation.target.is_lasting:
+        return
+    own = await tx.fetch("SELECT variant FROM version_holds WHERE operation_id = $1", operation.id)
+    scope = _scope_of(operation, intents, {row["variant"] for row in own}, operation.generation)
+    await _end(tx, scope, operation.id)
+    await tx.execute("UPDATE version_holds SET ended_by = NULL WHERE operation_id = $1 AND ended_by = $1", operation.id)
+
+
+def _hold(row: Row) -> VersionHold:
+    return VersionHold(
+        backend=row["backend"],
+        selector=_decode_selector(row["selector"]),
+        wish=_decode_wish(row["wish"]),
+        generation=row["generation"],
+        operation_id=row["operation_id"],
+    )
+
+
+class VersionHoldStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_all(self) -> list[VersionHold]:
+        """Those that hold."""
+
+        async def body(tx: Tx) -> list[VersionHold]:
+            rows = await tx.fetch("SELECT * FROM version_holds WHERE ended_by IS NULL ORDER BY generation, variant")
+            return [_hold(row) for row in rows]
+
+        return await self._database.read(body)

@@ -1,0 +1,1 @@
+"""Databases: transactions, migrations, leases and change counters, for SQLite and PostgreSQL alike."""

@@ -1,0 +1,61 @@
+"""The store for work that must not end because the store is away for a while: it waits, and goes on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
+from corral.store.engine.database import AfterMigration, Body, Database, StoreConflict
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 1.0
+MOST_CONFLICTS = 10
+"""Rows that others keep changing are waited for as well, but not for ever: it may be a mistake of ours."""
+
+
+class PatientDatabase:
+    """What was definitely not done is tried again until it is. A write whose outcome is unknown is told to the caller,
+    who alone knows whether it may be repeated."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def dialect(self) -> str:
+        return self._database.dialect
+
+    @property
+    def location(self) -> str:
+        return self._database.location
+
+    async def read(self, body: Body[T]) -> T:
+        return await self._until_done(lambda: self._database.read(body), (Unavailable, OutcomeUnknown))
+
+    async def write(self, body: Body[T]) -> T:
+        return await self._until_done(lambda: self._database.write(body), (Unavailable,))
+
+    async def migrate(self, then: AfterMigration | None = None) -> None:
+        await self._database.migrate(then)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _until_done(self, work: Callable[[], Awaitable[T]], away: tuple[type[CorralError], ...]) -> T:
+        conflicts, wait_s = 0, FIRST_WAIT_S
+        while True:
+            try:
+                return await work()
+            except StoreConflict:
+                conflicts += 1
+                if conflicts == MOST_CONFLICTS:
+                    raise
+            except away as error:
+                if wait_s == FIRST_WAIT_S:
+                    log.warning("store.waited_for", error=str(error))
+            await asyncio.sleep(wait_s)
+            wait_s = min(LONGEST_WAIT_S, wait_s * 2)

@@ -1,0 +1,267 @@
+"""PostgreSQL over asyncpg: a bounded pool, read-committed transactions with explicit row locks."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import asyncpg
+import structlog
+
+from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
+from corral.store.engine.database import CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict, conflict_delay_s
+from corral.store.engine.migrations import apply_migrations
+from corral.system import Clock, Ids
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+ACQUIRE_WITHIN_S = 5.0
+STATEMENT_WITHIN_S = 10.0
+# The server ends a slow statement itself; only one that does not even do that is given up on.
+GRACE_S = 2.0
+# A frontend that is frozen inside a transaction must not keep its row locks from the others.
+IDLE_IN_TRANSACTION_S = 5.0
+HELD_LONG_S = 1.0
+MIGRATION_LOCK = 0x0C0_22A1
+
+_CONFLICTS = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    # Two transactions inserted the same key at once, or one deleted what the other refers to; the second try sees it.
+    asyncpg.IntegrityConstraintViolationError,
+)
+# Our SQL or its use is wrong; the server is fine.
+_MISTAKES = (asyncpg.SyntaxOrAccessError, asyncpg.InFailedSQLTransactionError)
+
+
+class _DriverFailed(Exception):
+    """The driver itself stumbled, mostly over a connection that went while it was in use. The server said nothing."""
+
+
+# All that a call of the driver can raise, see `_ask`.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, _DriverFailed)
+# What a connection says that died while it lay in the pool.
+_DIED = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    _DriverFailed,
+)
+
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE = "BEGIN"
+_NOW_MS = (
+    "CREATE OR REPLACE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE AS"
+    " $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$"
+)
+
+
+async def _leave_as_it_is(_connection: object) -> None:
+    """Nothing outlives a transaction here, no setting, lock or cursor: asking the server to undo it all would be one
+    more round trip for each. What was left open, by an error, is rolled back before (`_abandon`)."""
+
+
+async def _ask(answer: Awaitable[T]) -> T:
+    """Every call of the driver goes through here, so that nothing it raises is unknown to us. A connection that is lost
+    in the middle of a call shows as `InternalClientError`, as uvloop's RuntimeError of a closed transport, as an
+    AttributeError of the driver's own; which one depends on the state it was in."""
+    try:
+        return await answer
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # TimeoutError is an OSError
+        raise
+    except Exception as error:
+        raise _DriverFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _is_mistake(error: BaseException) -> bool:
+    return isinstance(error, _MISTAKES) and not isinstance(error, asyncpg.InsufficientPrivilegeError)
+
+
+class _PostgresTx:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
+        rows: Sequence[Row] = await _ask(self._connection.fetch(sql, *args))
+        return rows
+
+    async def fetch_one(self, sql: str, *args: Any) -> Row | None:
+        row: Row | None = await _ask(self._connection.fetchrow(sql, *args))
+        return row
+
+    async def execute(self, sql: str, *args: Any) -> int:
+        tag: str = await _ask(self._connection.execute(sql, *args))
+        count = tag.rpartition(" ")[2]
+        return int(count) if count.isdigit() else 0
+
+    async def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        await _ask(self._connection.executemany(sql, list(rows)))
+
+
+class PostgresDatabase:
+    dialect = "postgresql"
+
+    def __init__(self, pool: Any, location: str, *, clock: Clock, ids: Ids, acquire_within_s: float) -> None:
+        self._pool = pool
+        self.location = location
+        self._clock = clock
+        self._ids = ids
+        self._acquire_within_s = acquire_within_s
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        location: str,
+        *,
+        connections: int,
+        clock: Clock,
+        ids: Ids,
+        acquire_within_s: float = ACQUIRE_WITHIN_S,
+        statement_within_s: float = STATEMENT_WITHIN_S,
+    ) -> "PostgresDatabase":
+        try:
+            pool = await _ask(
+                asyncpg.create_pool(
+                    url,
+                    min_size=1,
+                    max_size=connections,
+                    command_timeout=statement_within_s + GRACE_S,
+                    timeout=acquire_within_s,
+                    reset=_leave_as_it_is,
+                    server_settings={
+                        "application_name": "corral",
+                        "statement_timeout": str(int(statement_within_s * 1000)),
+                        "idle_in_transaction_session_timeout": str(int(IDLE_IN_TRANSACTION_S * 1000)),
+                    },
+                )
+            )
+        except (*_FAILURES, ValueError) as error:
+            raise Unavailable(
+                f"cannot reach the store {location}: {str(error) or type(error).__name__}."
+                " Check that PostgreSQL runs there, and the name and password in the setting `store`."
+            ) from error
+        return cls(pool, location, clock=clock, ids=ids, acquire_within_s=acquire_within_s)
+
+    async def read(self, body: Body[T]) -> T:
+        return await self._run_once(_BEGIN_READ, body)
+
+    async def write(self, body: Body[T]) -> T:
+        last: Exception | None = None
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                return await self._run_once(_BEGIN_WRITE, body)
+            except _CONFLICTS as error:
+                last = error
+                await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
+        raise StoreConflict(f"others kept changing the same rows of {self.location}; try again ({last})") from last
+
+    async def _run_once(self, begin: str, body: Body[T]) -> T:
+        committing = False
+        try:
+            connection = await self._begin(begin)
+            began = self._clock.monotonic_s()
+            try:
+                result = await body(_PostgresTx(connection))
+                committing = begin == _BEGIN_WRITE
+                ended = await _ask(connection.execute("COMMIT"))
+            except BaseException as error:
+                await self._abandon(connection, error)
+                raise
+            finally:
+                await self._give_back(connection)
+            held_s = self._clock.monotonic_s() - began
+        except asyncpg.DataError as error:
+            raise InvalidInput(f"a value does not fit into the store: {error}") from error
+        except _CONFLICTS as error:
+            if begin == _BEGIN_WRITE:
+                raise  # the server has taken it back, also when it says so at the commit
+            raise self._unreachable(error) from error
+        except _FAILURES as error:
+            if _is_mistake(error):
+                raise
+            if committing:
+                raise OutcomeUnknown(
+                    f"the connection to {self.location} was lost during a commit; it may or may not have happened"
+                ) from error
+            raise self._unreachable(error) from error
+        if ended != "COMMIT":
+            # PostgreSQL answers the commit of a transaction in which a statement failed with a rollback, not an error.
+            raise RuntimeError("a transaction went on after one of its statements had failed; nothing was written")
+        if held_s > HELD_LONG_S:
+            log.warning("store.held_long", held_s=round(held_s, 3))
+        return result
+
+    async def _begin(self, how: str) -> Any:
+        """A connection with a transaction open on it.
+
+        Connections that died in the pool (the server was restarted) are replaced, all at once and only once: nothing
+        was asked of them yet, so there is nothing that might have been done."""
+        try:
+            return await self._begin_on_any(how)
+        except TimeoutError:
+            raise
+        except _DIED:
+            await self._pool.expire_connections()
+            return await self._begin_on_any(how)
+
+    async def _begin_on_any(self, how: str) -> Any:
+        try:
+            connection = await _ask(self._pool.acquire(timeout=self._acquire_within_s))
+        except TimeoutError:
+            raise TimeoutError(f"no connection to it became free within {self._acquire_within_s:g} s") from None
+        try:
+            await _ask(connection.execute(how))
+        except BaseException as error:
+            await self._abandon(connection, error)
+            await self._give_back(connection)
+            raise
+        return connection
+
+    async def _abandon(self, connection: Any, error: BaseException) -> None:
+        """Roll back. The error that brought us here is the one to tell."""
+        if isinstance(error, (TimeoutError, _DriverFailed)):
+            # Nobody answers there: asking for a rollback would be one more wait.
+            connection.terminate()
+            return
+        try:
+            if connection.is_in_transaction():
+                await _ask(connection.execute("ROLLBACK"))
+        except _FAILURES as failed:
+            # A connection that is gone has rolled back by itself.
+            log.info("store.connection_lost", store=self.location, error=str(failed) or type(failed).__name__)
+            connection.terminate()
+
+    async def _give_back(self, connection: Any) -> None:
+        """What was done is done, whatever becomes of the connection: the pool replaces one that it cannot take back."""
+        try:
+            await _ask(self._pool.release(connection))
+        except _FAILURES as failed:
+            log.info("store.connection_lost", store=self.location, error=str(failed) or type(failed).__name__)
+
+    def _unreachable(self, error: Exception) -> Unavailable:
+        what = str(error) or type(error).__name__
+        return Unavailable(f"the store {self.location} does not answer: {what}. Nothing was changed.")
+
+    async def migrate(self, then: AfterMigration | None = None) -> None:
+        async def body(tx: Any) -> list[str]:
+            # Held to the end of this transaction: of several frontends that start at once, one migrates.
+            await tx.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            # Looked up as a statement would: a function of that name elsewhere in the database is not ours.
+            if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
+                await tx.execute(_NOW_MS)
+            applied = await apply_migrations(tx, self.dialect)
+            if then is not None:
+                await then(tx)
+            return [migration.name for migration in applied]
+
+        applied = await self.write(body)
+        if applied:
+            log.info("store.migrated", store=self.location, applied=applied)
+
+    async def close(self) -> None:
+        with suppress(*_FAILURES):
+            await _ask(asyncio.wait_for(self._pool.close(), timeout=5.0))

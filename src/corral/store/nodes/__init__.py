@@ -1,0 +1,1 @@
+"""Tables of nodes, their registration, health, credentials, and of frontends."""

@@ -1,0 +1,1 @@
+"""Tables of models, replicas, load jobs, scheduling and usage."""

@@ -1,0 +1,333 @@
+"""Load jobs: asked for once by however many, read, called off."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from corral.core.backends.rollout import StoppedFirst, is_served_again
+from corral.core.replicas.on_demand import ColdPlan, plan_cold
+from corral.core.replicas.replica import ReplicaState
+from corral.core.replicas.scaling import Add, Scheduling
+from corral.store.engine.counters import ROUTES, bump_version
+from corral.store.engine.database import Database, Tx
+from corral.store.engine.leases import Lease, check_held
+from corral.store.engine.sql import in_list, places
+from corral.store.serving.load_backoff import clear_setbacks, wake_loads
+from corral.store.serving.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
+from corral.store.serving.models import find_model, lock_model
+from corral.store.serving.pending_models import forgive_pending
+from corral.store.serving.replica_rows import read_replicas, set_states
+from corral.store.serving.replicas import read_surroundings
+from corral.store.serving.scheduling import clear_unsatisfiable, find_scheduling
+from corral.store.serving.version_switches import read_stopped, read_stopped_models
+from corral.system import Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Nothing is loaded: why waiting is enough."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring:
+    jobs: tuple[str, ...]
+    """Loads that bring back what was stopped."""
+    ended: int
+    """Loads of the version that was meant."""
+
+
+_TRY_NOW = "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(), changed_at = now_ms()"
+
+
+class LoadJobStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | Patience:
+        """One load for all who ask: the one under way, or a new one. A failed one is answered until it is due again.
+        None is made where a replica is there, or no more may be."""
+
+        async def body(tx: Tx) -> LoadJob | Patience:
+            await lock_model(tx, model)
+            jobs = await read_jobs(tx, "WHERE model = $1", model)
+            for job in jobs:
+                if job.active:
+                    return job
+            for job in jobs:
+                if not await _is_due(tx, job) and job.revision == revision:
+                    return job
+            record = await find_scheduling(tx, model)
+            wanted = record.scheduling if record is not None else Scheduling(model=model)
+            rows = await read_replicas(tx, "WHERE model = $1", model)
+            plan = plan_cold(revision, rows, wanted, await read_surroundings(tx)) if rows else ColdPlan()
+            if plan.wait:
+                return Patience(plan.wait)
+            add = Add(why=cause, replaces=plan.replaces)
+            return await put_job(tx, model, revision, add, {job.ordinal: job for job in jobs}, ids)
+
+        return await self._database.write(body)
+
+    async def ask_more(
+        self,
+        model: str,
+        revision: str,
+        adds: Sequence[Add],
+        *,
+        ids: Ids,
+        known: Collection[str] | None = None,
+        lease: Lease | None = None,
+    ) -> list[LoadJob]:
+        """Each beside those under way, unless one of them is for the same node or takes the same one's place. `known`:
+        the loads that were counted; one that somebody asked for since is one of those that were missing."""
+
+        async def body(tx: Tx) -> list[LoadJob]:
+            await check_held(tx, lease)
+            await lock_model(tx, model)
+            jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", model)}
+            news = sum(job.active and job.id not in known for job in jobs.values()) if known is not None else 0
+            made = []
+            for add in adds:
+                if any(_same(job, add) for job in jobs.values()):
+                    continue
+                if news and add.replaces is None and add.node_id is None:
+                    news -= 1
+                    continue
+                job = await put_job(tx, model, revision, add, jobs, ids)
+                jobs[job.ordinal] = job
+                made.append(job)
+            return made
+
+        return await self._database.write(body)
+
+    async def read_all(self) -> list[LoadJob]:
+        async def body(tx: Tx) -> list[LoadJob]:
+            return await read_jobs(tx)
+
+        return await self._database.read(body)
+
+    async def read_of_model(self, model: str) -> list[LoadJob]:
+        async def body(tx: Tx) -> list[LoadJob]:
+            return await read_jobs(tx, "WHERE model = $1", model)
+
+        return await self._database.read(body)
+
+    async def cancel(self, model: str, *, why: str) -> None:
+        """Of an unload: no load of the model goes on, and what failed is forgotten."""
+
+        async def body(tx: Tx) -> None:
+            await end_jobs(tx, model, why)
+            await clear_setbacks(tx, model)
+
+        await self._database.write(body)
+
+    async def is_there(self, identity: str) -> bool:
+        """Also when it has failed, or is another's."""
+
+        async def body(tx: Tx) -> bool:
+            return await tx.fetch_one("SELECT id FROM load_jobs WHERE id = $1", identity) is not None
+
+        return await self._database.read(body)
+
+    async def forgive(self, model: str, *, node_id: str | None = None) -> None:
+        """Somebody wants it tried now, on one node or wherever it finds a place: what failed is forgotten."""
+
+        async def body(tx: Tx) -> None:
+            await lock_model(tx, model)
+            await forget_failed(tx, model, node_id=node_id)
+            await clear_setbacks(tx, model, node_id=node_id)
+            await forgive_pending(tx, model)
+
+        await self._database.write(body)
+
+    async def try_anew(self, job: LoadJob, *, node_id: str) -> None:
+        """What failed says nothing of the version the node has now: it is tried at once. One for which a replica was
+        stopped goes on itself, as nothing else knows of that."""
+
+        async def body(tx: Tx) -> None:
+            await lock_model(tx, job.model)
+            await tx.execute(
+                "DELETE FROM load_jobs WHERE id = $1 AND state = 'failed' AND stops_first_on IS NULL", job.id
+            )
+            await tx.execute(f"{_TRY_NOW} WHERE id = $1 AND state = 'failed'", job.id)
+            await clear_setbacks(tx, job.model, node_id=node_id)
+
+        await self._database.write(body)
+
+    async def restore(self, node_id: str, backend: str, *, digest: str, ids: Ids) -> Restoring:
+        """Another version of the backend than was meant is current on the node, and stays so. What was stopped for the
+        one that was meant is loaded again at once with this one. Replicas that serve from it need no successors: those
+        end."""
+
+        async def body(tx: Tx) -> Restoring:
+            found = await _find_changed(tx, node_id, backend, digest)
+            for model in sorted(found.models):
+                await lock_model(tx, model)
+                await clear_setbacks(tx, model, node_id=node_id)
+            found = await _find_changed(tx, node_id, backend, digest)  # one may have become ready until then
+            await _end_successors(tx, found.unneeded)
+            again = list(found.again)
+            await tx.execute_many(f"{_TRY_NOW} WHERE id = $1 AND owner = ''", [(job.id,) for job in again])
+            # Whoever loads the version that is gone may wait for it for long: the load begins anew, in the same place.
+            await tx.execute_many(
+                "UPDATE load_jobs SET owner = '', fence = fence + 1, lease_until = 0, due_at = now_ms(),"
+                " changed_at = now_ms() WHERE id = $1 AND owner <> ''",
+                [(job.id,) for job in again],
+            )
+            lost = [one for one in found.stopped if one.replica_id not in {job.replaces for job in again}]
+            again += await _load_lost(tx, lost, digest, ids)
+            return Restoring(jobs=tuple(job.id for job in again), ended=len(found.unneeded))
+
+        return await self._database.write(body)
+
+    async def forget(self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None) -> None:
+        """They are not wanted any more. One that has got a place or lost one since the look at the replicas goes on: it
+        was judged by what is no longer so."""
+
+        async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
+            await lock_model(tx, model)
+            await tx.execute_many(
+                "DELETE FROM load_jobs WHERE id = $1 AND changed_at < $2"
+                " AND (replica_id IS NULL OR replica_id NOT IN (SELECT id FROM replicas))",
+                [(job, seen_at) for job in jobs],
+            )
+            if not await read_jobs(tx, "WHERE model = $1 AND state = 'pending'", model):
+                await clear_unsatisfiable(tx, model)
+
+        await self._database.write(body)
+
+    async def wake(self) -> None:
+        """There is new capacity."""
+
+        async def body(tx: Tx) -> None:
+            await wake_loads(tx)
+            await clear_unsatisfiable(tx)
+
+        await self._database.write(body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changed:
+    stopped: Sequence[StoppedFirst]
+    again: Sequence[LoadJob]
+    """For which a replica was stopped."""
+    unneeded: Sequence[LoadJob]
+    """That take the places of replicas which may stay."""
+
+    @property
+    def models(self) -> set[str]:
+        return {one.model for one in self.stopped} | {job.model for job in (*self.again, *self.unneeded)}
+
+
+async def _find_changed(tx: Tx, node_id: str, backend: str, digest: str) -> _Changed:
+    serving = await read_replicas(
+        tx,
+        "WHERE node_id = $1 AND backend = $2 AND backend_digest = $3 AND state = 'ready'",
+        node_id,
+        backend,
+        digest,
+    )
+    revisions = {row.id: row.revision for row in serving}
+    ids = in_list(revisions)
+    successors = await read_jobs(tx, f"WHERE replaces IN ({places(len(ids))})", *ids) if ids else []
+    stopping = await read_jobs(tx, "WHERE stops_first_on = $1 AND stops_first_backend = $2", node_id, backend)
+    # Another revision is an edit, whatever the version of the backend.
+    unneeded = [job for job in successors if job.replaces is not None and job.revision == revisions[job.replaces]]
+    return _Changed(
+        stopped=await read_stopped(tx, node_id, backend),
+        again=[job for job in stopping if job.id not in {one.id for one in unneeded}],
+        unneeded=unneeded,
+    )
+
+
+async def _end_successors(tx: Tx, jobs: Sequence[LoadJob]) -> None:
+    """Whoever works on one finds itself fenced, and stops what it began."""
+    places_taken = [job.replica_id for job in jobs if job.replica_id is not None]
+    if places_taken:
+        await set_states(tx, places_taken, ReplicaState.STOPPING, "the version it was to serve from was taken back")
+        await bump_version(tx, ROUTES)
+    await tx.execute_many("DELETE FROM load_jobs WHERE id = $1", [(job.id,) for job in jobs])
+
+
+async def _load_lost(tx: Tx, lost: Sequence[StoppedFirst], digest: str, ids: Ids) -> list[LoadJob]:
+    """The loads for which these were stopped are gone: others bring them back, where nothing else serves instead."""
+    models = await read_stopped_models(tx, lost)
+    made = []
+    for one in lost:
+        model = await find_model(tx, one.model)
+        if model is None or is_served_again(one, models[one.model], digest=digest):
+            await tx.execute("DELETE FROM stopped_first WHERE replica_id = $1", one.replica_id)
+            continue
+        jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", one.model)}
+        if any(job.active and job.replaces is None for job in jobs.values()):
+            continue  # it is being brought back already
+        add = Add(why="it was stopped for a version that was taken back", replaces=one.replica_id)
+        job = await put_job(tx, one.model, model.revision, add, jobs, ids)
+        await tx.execute(
+            "UPDATE load_jobs SET stops_first_on = $2, stops_first_backend = $3 WHERE id = $1",
+            job.id,
+            one.node_id,
+            one.backend,
+        )
+        made.append(job)
+    return made
+
+
+async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int, LoadJob], ids: Ids) -> LoadJob:
+    """A failed job that is due again is the first to be taken up, so that its attempts are not forgotten. One for which
+    a replica was stopped stays that replica's successor, and is not taken up for another's place or node."""
+    for ordinal, job in sorted(jobs.items(), key=lambda one: (one[1].replaces != add.replaces, one[0])):
+        if not job.active and _may_become(job, add) and await _is_due(tx, job):
+            attempts = job.attempts if job.revision == revision else 0
+            row = await tx.fetch_one(
+                "UPDATE load_jobs SET state = 'pending', revision = $2, cause = $3, target_node = $4, replaces = $5,"
+                " attempts = $6, replica_id = NULL, node_name = '', slot = NULL, reason = '',"
+                " bytes_sent = 0, total_bytes = 0, file_index = 0, total_files = 0, eta_ms = NULL, owner = '',"
+                " lease_until = 0, due_at = now_ms(), changed_at = now_ms() WHERE id = $1"
+                " RETURNING *",
+                job.id,
+                revision,
+                add.why,
+                add.node_id,
+                add.replaces if job.stops_first_on is None else job.replaces,
+                attempts,
+            )
+            assert row is not None
+            return replace(job_of(row), ordinal=ordinal)
+    ordinal = next(number for number in range(len(jobs) + 1) if number not in jobs)
+    row = await tx.fetch_one(
+        "INSERT INTO load_jobs (id, model, ordinal, revision, state, cause, target_node, replaces, node_name, owner,"
+        " fence, lease_until, due_at, attempts, reason, last_error, bytes_sent, total_bytes, file_index,"
+        " total_files, created_at, changed_at) VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, '', '', 0, 0,"
+        " now_ms(), 0, '', '', 0, 0, 0, 0, now_ms(), now_ms()) RETURNING *",
+        ids.uuid(),
+        model,
+        ordinal,
+        revision,
+        add.why,
+        add.node_id,
+        add.replaces,
+    )
+    assert row is not None
+    return job_of(row)
+
+
+def _may_become(job: LoadJob, add: Add) -> bool:
+    if job.stops_first_on is None:
+        return True
+    if add.replaces is not None:
+        return add.replaces == job.replaces
+    return add.node_id in (None, job.stops_first_on)
+
+
+async def _is_due(tx: Tx, job: LoadJob) -> bool:
+    return await tx.fetch_one("SELECT 1 AS due WHERE now_ms() >= CAST($1 AS BIGINT)", job.due_at) is not None
+
+
+def _same(job: LoadJob, add: Add) -> bool:
+    if not job.active:
+        return False
+    if add.replaces is not None:
+        return job.replaces == add.replaces
+    return add.node_id is not None and job.target_node == add.node_id

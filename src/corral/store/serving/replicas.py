@@ -1,0 +1,388 @@
+"""Replicas: what requests may be routed to, what is being ended, what a node's silence or word means for its rows."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from corral.core.nodes.node import Node, NodeStatus
+from corral.core.nodes.targets import pick_serving
+from corral.core.processes.leases import NodeShare
+from corral.core.replicas.availability import Stands, Surroundings, is_another, pick_routed
+from corral.core.replicas.placement import NodeRoom
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
+from corral.core.replicas.scaling import Scheduling
+from corral.store.access.audit_events import append_event
+from corral.store.backends.observed import read_tables
+from corral.store.engine.counters import ROUTES, bump_version, read_version
+from corral.store.engine.database import Database, Tx
+from corral.store.engine.leases import Lease, check_held
+from corral.store.nodes.node_rows import SELECT_NODE, read_node_row, store_now_ms
+from corral.store.serving.load_backoff import wake_loads
+from corral.store.serving.models import StoredModel, read_served_models
+from corral.store.serving.replica_rows import (
+    InFlight,
+    lock_replicas,
+    read_groups,
+    read_pinned,
+    read_replicas,
+    room_of,
+    set_states,
+)
+from corral.store.serving.revoked_processes import note_given_away, read_shares
+from corral.store.serving.scheduling import read_all_scheduling
+
+STOP_LEASE_MS = 45_000
+
+
+async def read_nodes(tx: Tx) -> list[Node]:
+    return [read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL ORDER BY name")]
+
+
+async def read_surroundings(tx: Tx) -> Surroundings:
+    nodes: dict[str, Node] = {node.id: node for node in await read_nodes(tx)}
+    return Surroundings(nodes=nodes, tables=await read_tables(tx), now_ms=await store_now_ms(tx))
+
+
+@dataclass(frozen=True, slots=True)
+class StandingReplica:
+    """A row, and where it stands if it is ready."""
+
+    row: Replica
+    stands: Stands | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetView:
+    """Nodes, replicas and wishes on one snapshot."""
+
+    now_ms: int
+    nodes: tuple[Node, ...]
+    replicas: tuple[Replica, ...]
+    scheduling: Mapping[str, Scheduling]
+    groups: Mapping[str, frozenset[str]]
+    pinned: frozenset[str]
+    in_flight: InFlight
+
+    @cached_property
+    def nodes_by_id(self) -> Mapping[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def away_nodes(self) -> frozenset[str]:
+        """Ids of nodes that cannot be reached at the moment."""
+        away = (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
+        return frozenset(node.id for node in self.nodes if node.status in away)
+
+    def pick_serving(self, selector: Mapping[str, str]) -> tuple[str, ...]:
+        """Ids of nodes that may run replicas with this selector. Most models share one: each is looked at once."""
+        key = frozenset(selector.items())
+        if key not in self._serving:
+            self._serving[key] = tuple(node.id for node in pick_serving(self.nodes, selector))
+        return self._serving[key]
+
+    @cached_property
+    def _serving(self) -> dict[frozenset[tuple[str, str]], tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def rooms(self) -> tuple[NodeRoom, ...]:
+        """Only for who places something: most looks do not."""
+        healthy = {node.id for node in self.nodes if node.status is NodeStatus.HEALTHY}
+        ready = Counter(
+            replica.model
+            for replica in self.replicas
+            if replica.state is ReplicaState.READY and replica.node_id in healthy
+        )
+
+        def spare(replica: Replica) -> int:
+            wanted = self.scheduling.get(replica.model) or Scheduling(model=replica.model)
+            must_stay = wanted.spread_all or replica.model in self.pinned
+            return 0 if must_stay else ready[replica.model] - wanted.min_replicas
+
+        by_node: dict[str, list[Replica]] = {}
+        for replica in self.replicas:
+            by_node.setdefault(replica.node_id, []).append(replica)
+        return tuple(
+            room_of(
+                node,
+                by_node.get(node.id, ()),
+                now_ms=self.now_ms,
+                in_flight=self.in_flight,
+                groups=self.groups,
+                spare=spare,
+            )
+            for node in self.nodes
+        )
+
+
+async def read_fleet(tx: Tx, in_flight: InFlight) -> FleetView:
+    nodes, replicas = await read_nodes(tx), await read_replicas(tx)
+    scheduling = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
+    return FleetView(
+        now_ms=await store_now_ms(tx),
+        nodes=tuple(nodes),
+        replicas=tuple(replicas),
+        scheduling=scheduling,
+        groups=await read_groups(tx),
+        pinned=await read_pinned(tx),
+        in_flight=in_flight,
+    )
+
+
+class ReplicaStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Routes
+
+    async def read_version(self) -> int:
+        async def body(tx: Tx) -> int:
+            return await read_version(tx, ROUTES)
+
+        return await self._database.read(body)
+
+    async def read_routes(self) -> RouteSnapshot:
+        async def body(tx: Tx) -> RouteSnapshot:
+            version = await read_version(tx, ROUTES)
+            models = await read_served_models(tx)
+            around = await read_surroundings(tx)
+            records = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
+            by_model: dict[str, list[Replica]] = {}
+            for replica in await read_replicas(tx, "WHERE state = 'ready'"):
+                by_model.setdefault(replica.model, []).append(replica)
+            routes = tuple(
+                _route(model, by_model.get(model.name, []), around, records.get(model.name)) for model in models
+            )
+            return RouteSnapshot(version=version, routes=routes)
+
+        return await self._database.read(body)
+
+    async def read_shares(self) -> tuple[int, Mapping[str, NodeShare]]:
+        """By node, with the version of the routes they belong to."""
+
+        async def body(tx: Tx) -> tuple[int, Mapping[str, NodeShare]]:
+            return await read_version(tx, ROUTES), await read_shares(tx)
+
+        return await self._database.read(body)
+
+    # Reading
+
+    async def read_all(self) -> list[Replica]:
+        async def body(tx: Tx) -> list[Replica]:
+            return await read_replicas(tx)
+
+        return await self._database.read(body)
+
+    async def read_of_node(self, node_id: str) -> list[Replica]:
+        async def body(tx: Tx) -> list[Replica]:
+            return await read_replicas(tx, "WHERE node_id = $1", node_id)
+
+        return await self._database.read(body)
+
+    async def read_of_model(self, model: str) -> list[Replica]:
+        async def body(tx: Tx) -> list[Replica]:
+            return await read_replicas(tx, "WHERE model = $1", model)
+
+        return await self._database.read(body)
+
+    async def read_standing(self) -> list[StandingReplica]:
+        """All of them, ordered by model and node."""
+
+        async def body(tx: Tx) -> list[StandingReplica]:
+            around = await read_surroundings(tx)
+            return [
+                StandingReplica(row, around.judge(row) if row.state is ReplicaState.READY else None)
+                for row in await read_replicas(tx)
+            ]
+
+        return await self._database.read(body)
+
+    async def read_unlearned(self) -> list[str]:
+        """Nodes that run a ready replica's process again, or under a worker that was started again."""
+
+        async def body(tx: Tx) -> list[str]:
+            tables = await read_tables(tx)
+            found = set()
+            for row in await read_replicas(tx, "WHERE state = 'ready'"):
+                table = tables.get(row.node_id)
+                process = table.find(row.process_key) if table is not None and table.epoch else None
+                if table is None or process is None or process.state != "ready":
+                    continue
+                if is_another(row, process) or row.epoch != table.epoch:
+                    found.add(row.node_id)
+            return sorted(found)
+
+        return await self._database.read(body)
+
+    async def read_fleet(self, in_flight: InFlight) -> FleetView:
+        async def body(tx: Tx) -> FleetView:
+            return await read_fleet(tx, in_flight)
+
+        return await self._database.read(body)
+
+    async def touch(self, ages_ms: Mapping[ReplicaId, int]) -> None:
+        async def body(tx: Tx) -> None:
+            now = await store_now_ms(tx)
+            await tx.execute_many(
+                "UPDATE replicas SET last_used = $2 WHERE id = $1 AND last_used < $2",
+                [(identity, now - age_ms) for identity, age_ms in sorted(ages_ms.items())],
+            )
+
+        if ages_ms:
+            await self._database.write(body)
+
+    # Ending
+
+    async def drain(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> None:
+        """They get nothing new from the next look at the routes on. `lease`, here and below: only while it is held."""
+
+        async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
+            ready = [row.id for row in await lock_replicas(tx, ids) if row.state is ReplicaState.READY]
+            if ready:
+                await set_states(tx, ready, ReplicaState.DRAINING, why)
+                await bump_version(tx, ROUTES)
+
+        await self._database.write(body)
+
+    async def want_stopped(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
+        """A durable order: whoever is there carries it out, again and again until the node says it is gone."""
+
+        async def body(tx: Tx) -> list[Replica]:
+            await check_held(tx, lease)
+            rows = [row for row in await lock_replicas(tx, ids) if row.state is not ReplicaState.STOPPING]
+            if rows:
+                await set_states(tx, [row.id for row in rows], ReplicaState.STOPPING, why)
+                await bump_version(tx, ROUTES)
+            return rows
+
+        return await self._database.write(body)
+
+    async def claim_stops(self, *, most: int = 64) -> list[Replica]:
+        """Due ones, for us alone for a while."""
+
+        async def body(tx: Tx) -> list[Replica]:
+            rows = await tx.fetch(
+                "SELECT id FROM replicas WHERE state = 'stopping' AND stop_due_at <= now_ms()"
+                " ORDER BY stop_due_at, id LIMIT $1 FOR UPDATE",
+                most,
+            )
+            ids = [row["id"] for row in rows]
+            await tx.execute_many(
+                "UPDATE replicas SET stop_due_at = now_ms() + $2 WHERE id = $1",
+                [(identity, STOP_LEASE_MS) for identity in ids],
+            )
+            return await lock_replicas(tx, ids)
+
+        return await self._database.write(body)
+
+    async def stopped(self, replica: Replica) -> None:
+        """The node says that the process is gone: only now the place is free."""
+
+        async def body(tx: Tx) -> None:
+            gone = await tx.execute("DELETE FROM replicas WHERE id = $1 AND state = 'stopping'", replica.id)
+            if gone:
+                await wake_loads(tx, freed_by=replica.model)
+                await bump_version(tx, ROUTES)
+
+        await self._database.write(body)
+
+    async def stop_failed(self, replica: Replica, error: str, *, again_in_ms: int) -> None:
+        async def body(tx: Tx) -> None:
+            await tx.execute(
+                "UPDATE replicas SET stop_attempts = stop_attempts + 1, stop_error = $2, changed_at = now_ms(),"
+                " stop_due_at = now_ms() + $3 WHERE id = $1 AND state = 'stopping'",
+                replica.id,
+                error[:2000],
+                again_in_ms,
+            )
+
+        await self._database.write(body)
+
+    async def drop(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
+        """Rows whose process cannot serve any more: the node is dead, or says so itself. One that was only away is told
+        with its next heartbeat."""
+
+        async def body(tx: Tx) -> list[Replica]:
+            await check_held(tx, lease)
+            rows = await lock_replicas(tx, ids)
+            for row in rows:
+                detail = {"node": row.node_id, "slot": row.slot, "why": why}
+                await append_event(tx, actor="corral", action="replica.lost", subject=row.model, detail=detail)
+            if rows:
+                await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in rows])
+                await note_given_away(tx, rows)
+                await wake_loads(tx)
+                await bump_version(tx, ROUTES)
+            return rows
+
+        return await self._database.write(body)
+
+    async def note_missed(self, ids: Iterable[str], *, lease: Lease | None = None) -> None:
+        async def body(tx: Tx) -> None:
+            await check_held(tx, lease)
+            await tx.execute_many("UPDATE replicas SET missed = missed + 1 WHERE id = $1", [(one,) for one in ids])
+
+        await self._database.write(body)
+
+    async def note_seen(self, replica_id: str, *, epoch: int, pid: int | None, address: str, token: str | None) -> None:
+        """It was started again, or its worker was: what leads to it may have changed."""
+
+        async def body(tx: Tx) -> None:
+            rows = await lock_replicas(tx, [replica_id])
+            if not rows:
+                return
+            row = rows[0]
+            moved = row.address != address or (token is not None and row.token != token)
+            await tx.execute(
+                "UPDATE replicas SET missed = 0, epoch = $2, address = $3, token = $4, pid = $5 WHERE id = $1",
+                replica_id,
+                epoch,
+                address,
+                row.token if token is None else token,
+                pid,
+            )
+            if moved or row.pid != pid:
+                version = await bump_version(tx, ROUTES)
+                await tx.execute("UPDATE replicas SET generation = $2 WHERE id = $1", replica_id, version)
+
+        await self._database.write(body)
+
+
+def _route(model: StoredModel, replicas: list[Replica], around: Surroundings, wanted: Scheduling | None) -> ModelRoute:
+    selector = wanted.selector if wanted is not None else {}
+    return ModelRoute(
+        model=model.name,
+        aliases=model.aliases,
+        revision=model.revision,
+        created_at_ms=model.changed_at,
+        replicas=tuple(
+            RouteReplica(
+                id=ReplicaId(replica.id),
+                node_id=replica.node_id,
+                node_name=around.nodes[replica.node_id].name,
+                slot=replica.slot,
+                address=replica.address,
+                protocol=replica.protocol,
+                token=replica.token,
+                generation=replica.generation,
+                capacity=replica.capacity,
+                revision=replica.revision,
+            )
+            for replica in pick_routed(replicas, selector, around, wanted=wanted.kept if wanted is not None else 1)
+        ),
+        policy=_policy(wanted),
+    )
+
+
+def _policy(wanted: Scheduling | None) -> RoutePolicy:
+    if wanted is None:
+        return RoutePolicy()
+    plain = RoutePolicy()
+    return RoutePolicy(
+        prefix_affinity=wanted.route_policy == "prefix_cache",
+        balance_abs_threshold=wanted.balance_abs_threshold or plain.balance_abs_threshold,
+        balance_rel_threshold=wanted.balance_rel_threshold or plain.balance_rel_threshold,
+    )

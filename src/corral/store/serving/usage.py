@@ -1,0 +1,105 @@
+"""What was used: requests and tokens by day, key, model and node. Never what was said."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from corral.store.engine.database import Database, Tx
+
+KEPT_DAYS = 400
+WRITER_KEPT_MS = 2 * 86_400_000
+DIMENSIONS = ("day", "key_id", "model", "node_id")
+
+
+class UsageKey(NamedTuple):
+    key_id: str
+    """Empty where no key is asked for."""
+    model: str
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def __add__(self, other: "Used") -> "Used":
+        return Used(
+            self.requests + other.requests, self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """Summed over the dimensions that are None."""
+
+    day: int | None = None
+    """Days since 1970, by the store's clock."""
+    key_id: str | None = None
+    model: str | None = None
+    node_id: str | None = None
+    used: Used
+
+
+class UsageStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, writer: str, batch: int, counts: Mapping[UsageKey, Used]) -> None:
+        """One writer numbers its batches; one that was written already is not counted again, so that a writer may
+        repeat what it does not know the outcome of."""
+
+        async def body(tx: Tx) -> None:
+            fresh = await tx.execute(
+                "INSERT INTO usage_writers (id, batch, at) VALUES ($1, $2, now_ms())"
+                " ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at"
+                " WHERE usage_writers.batch < excluded.batch",
+                writer,
+                batch,
+            )
+            if not fresh:
+                return
+            # In one order, so that two frontends that write at once cannot block each other.
+            await tx.execute_many(
+                "INSERT INTO usage (day, key_id, model, node_id, requests, tokens_in, tokens_out)"
+                " VALUES (now_ms() / 86400000, $1, $2, $3, $4, $5, $6)"
+                " ON CONFLICT (day, key_id, model, node_id) DO UPDATE SET"
+                " requests = usage.requests + excluded.requests,"
+                " tokens_in = usage.tokens_in + excluded.tokens_in,"
+                " tokens_out = usage.tokens_out + excluded.tokens_out",
+                [(*key, counts[key].requests, counts[key].tokens_in, counts[key].tokens_out) for key in sorted(counts)],
+            )
+
+        await self._database.write(body)
+
+    async def read(self, *, days: int, by: Sequence[str]) -> list[UsageRow]:
+        """Of the last `days` days, today included; `by` some of DIMENSIONS."""
+        chosen = [name for name in DIMENSIONS if name in by]
+        columns = "".join(f"{name}, " for name in chosen)
+        ending = f" GROUP BY {', '.join(chosen)} ORDER BY {', '.join(chosen)}" if chosen else ""
+
+        async def body(tx: Tx) -> list[UsageRow]:
+            rows = await tx.fetch(
+                f"SELECT {columns}CAST(sum(requests) AS BIGINT) AS requests,"  # noqa: S608  names of our own list
+                " CAST(sum(tokens_in) AS BIGINT) AS tokens_in, CAST(sum(tokens_out) AS BIGINT) AS tokens_out"
+                f" FROM usage WHERE day > now_ms() / 86400000 - $1{ending}",
+                days,
+            )
+            return [
+                UsageRow(
+                    **{name: row[name] for name in chosen},
+                    used=Used(row["requests"], row["tokens_in"], row["tokens_out"]),
+                )
+                for row in rows
+                if row["requests"] is not None
+            ]
+
+        return await self._database.read(body)
+
+    async def prune(self) -> None:
+        async def body(tx: Tx) -> None:
+            await tx.execute("DELETE FROM usage WHERE day < now_ms() / 86400000 - $1", KEPT_DAYS)
+            await tx.execute("DELETE FROM usage_writers WHERE at < now_ms() - $1", WRITER_KEPT_MS)
+
+        await self._database.write(body)

@@ -1,0 +1,1 @@
+"""Backends on this node: install, upgrade, roll back, delete."""

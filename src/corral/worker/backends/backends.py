@@ -1,0 +1,395 @@
+"""What is installed here and what changes it: install, upgrade, roll back, delete.
+
+One lock for each backend, shared by all that change it; different backends go on side by side. The table of what is
+installed is kept in memory, so that a process that runs already is found without a look at the disk.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
+from corral.artifacts.errors import NotInstalled
+from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
+from corral.core.errors import InvalidInput
+from corral.core.processes.process import ProcessKey, ProcessView
+from corral.worker.backends.applied_generations import Ledger
+from corral.worker.backends.jobs import Jobs, Listener, Result, Work, unless_cancelled
+from corral.worker.backends.requests import RequestReader, plain_name
+from corral.worker.backends.system_backends import SystemBackend, is_system
+from corral.worker.named_locks import NamedLocks
+from corral.worker.ports import Fetch
+from corral.worker.processes.localai_grpc import free_model
+from corral.worker.processes.supervisor import Supervisor
+
+log = structlog.get_logger()
+
+LIST_WITHIN_S = 1.0
+ROLLING = "rolling"
+
+
+@dataclass(slots=True)
+class Stopped:
+    """Keys of the processes that were ended on the way, told also when the rest failed."""
+
+    keys: list[str] = field(default_factory=list)
+
+
+class Backends:
+    def __init__(
+        self,
+        artifacts: Fetch,
+        supervisor: Supervisor,
+        ledger: Ledger,
+        jobs: Jobs,
+        reader: RequestReader,
+        *,
+        changed: Callable[[], None],
+        tidy: Callable[[], None],
+        read_system: Callable[[], dict[str, InstalledBackend]],
+    ) -> None:
+        """`read_system` blocks, and tells which backends came with the machine. `tidy` asks for the disk to be given
+        back."""
+        self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
+        self._changes: Counter[str] = Counter()
+        """By operation: deletes and rollbacks under way."""
+        self._reader, self._changed, self._tidy, self._read_system = reader, changed, tidy, read_system
+        self._table: dict[str, InstalledBackend] = {}
+        self._locks = NamedLocks()
+        self._ended: dict[bytes, Stopped] = {}
+
+    # What is there
+
+    async def refresh(self) -> None:
+        table = await asyncio.to_thread(self._read_system)
+        table |= {backend.name: backend for backend in await self._artifacts.list_backends()}
+        if table != self._table:
+            self._table = table
+            self._changed()
+
+    def find(self, name: str) -> InstalledBackend | None:
+        """By directory, by the name or alias in its metadata, or by the family it was installed for. From memory."""
+        plain = plain_name(name)
+        if not plain:
+            return None
+        flat = plain.replace("/", "__")
+        found = self._table.get(flat) or self._table.get(self._ledger.concrete(plain) or "")
+        if found is not None:
+            return found
+        for backend in self._table.values():
+            metadata = backend.current.metadata if backend.current is not None else None
+            if metadata is not None and plain in (metadata.name, metadata.alias):
+                return backend
+        return None
+
+    def current(self, name: str) -> InstalledVersion | None:
+        backend = self.find(name)
+        return backend.current if backend is not None else None
+
+    def generation(self, name: str) -> int | None:
+        return self._ledger.applied(name, *self._ledger.families(name))
+
+    async def read_list(self) -> list[ListedBackend]:
+        """From the disk, where LocalAI's tools may have been at work; from memory when the disk is slow to answer."""
+        try:
+            async with asyncio.timeout(LIST_WITHIN_S):
+                await self.refresh()
+        except TimeoutError:
+            log.warning("backends.listed_from_memory")
+        return self.listed()
+
+    def listed(self) -> list[ListedBackend]:
+        rows = []
+        for backend in self._table.values():
+            if backend.current is None and not backend.problem:
+                continue  # a version that never became the current one: as good as not there
+            rows.append(_listed(backend, self.generation(backend.name)))
+            rows += [
+                _family_row(family, backend, self._ledger.applied(family))
+                for family in self._ledger.families(backend.name)
+            ]
+        return rows
+
+    def applied(self) -> dict[str, int]:
+        """By the name in the order; deleted ones too, for whoever waits for a delete to be done."""
+        return self._ledger.all_applied()
+
+    def version_text(self, name: str, digest: str) -> str:
+        """What a version calls itself; empty when it is not here any more."""
+        backend = self._table.get(name)
+        versions = backend.versions if backend is not None else ()
+        return next((version.metadata.version for version in versions if version.digest == digest), "")
+
+    # What changes it
+
+    async def accept(self, request: InstallRequest) -> None:
+        """Raises OutdatedCommand for an order that a newer one has overtaken."""
+        await self._ledger.accept(plain_name(request.backend), generation_of(request))
+
+    async def note_applied(self, request: InstallRequest) -> None:
+        await self._note_applied(request.backend, generation_of(request))
+
+    async def _note_applied(self, backend: str, generation: int | None) -> None:
+        if await self._ledger.note_applied(plain_name(backend), generation):
+            self._changed()
+
+    async def install(
+        self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
+    ) -> InstalledVersion:
+        """At once when it is here already. Identical requests share one download."""
+        await self.accept(request)
+        if not request.force and not self._is_changing(request) and (present := self._satisfied(request)) is not None:
+            await self.note_applied(request)
+            return present
+
+        async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
+            async with self._turn(request.backend or request.name, cancel):
+                await self.accept(request)  # a newer order may have come while we waited
+                if not request.force and (present := self._satisfied(request)) is not None:
+                    await self.note_applied(request)
+                    return present  # whoever had the lock before us installed it
+                if request.force:
+                    await self._stop_users(request.backend, stopped, reason="it is being reinstalled")
+                return await self._fetch(request, cancel, report)
+
+        return await self._join("install", request, work, listener)
+
+    async def upgrade(
+        self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
+    ) -> InstalledVersion:
+        extras = request.corral or CommandExtras()
+        if extras.strategy not in (None, ROLLING):
+            raise InvalidInput(f"there is no way to upgrade called {extras.strategy!r}; there is {ROLLING!r}")
+        self._refuse_system(self.find(request.backend or request.name))
+        await self.accept(request)
+        key = _job_key("upgrade", request)
+        # One list for all who join: each tells what was ended, also when the rest fails.
+        stopped.keys = self._ended.setdefault(key, stopped).keys
+
+        async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
+            try:
+                async with self._turn(request.backend or request.name, cancel):
+                    await self.accept(request)
+                    if extras.strategy != ROLLING:
+                        await self._stop_users(request.backend, stopped, reason="its backend is being upgraded")
+                    return await self._fetch(request, cancel, report)
+            finally:
+                del self._ended[key]
+
+        return await self._join("upgrade", request, work, listener)
+
+    async def rollback(self, request: RollbackRequest) -> InstalledVersion:
+        """A switch of the pointer. What runs goes on until it is told otherwise."""
+        with self._changing(request.op_id):
+            return await self._roll_back(request)
+
+    async def _roll_back(self, request: RollbackRequest) -> InstalledVersion:
+        await self._ledger.accept(plain_name(request.backend), request.generation)
+        async with self.held(request.build or request.backend):
+            await self._ledger.accept(plain_name(request.backend), request.generation)
+            name = self._installed_name(request.backend, request.build)
+            version = await self._artifacts.rollback(name, to=request.to)
+            await self.refresh()
+            if request.undo:
+                await self._ledger.note_undone(plain_name(request.backend), request.generation)
+                self._changed()
+            else:
+                await self._note_applied(request.backend, request.generation)
+            return version
+
+    async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
+        """Deleting what is not there is done already."""
+        extras = request.corral or CommandExtras()
+        with self._changing(extras.op_id):
+            await self._delete(request, extras, stopped)
+
+    async def _delete(self, request: DeleteRequest, extras: CommandExtras, stopped: Stopped) -> None:
+        ordered = plain_name(request.backend)
+        await self._ledger.accept(ordered, extras.generation)
+        for name in dict.fromkeys((extras.build or request.backend, request.backend)):
+            self._jobs.cancel(backend=self._lock_name(name))
+            async with self.held(name):
+                await self._ledger.accept(ordered, extras.generation)
+                await self._delete_named(name, stopped)
+                if name == request.backend:
+                    await self._note_applied(ordered, extras.generation)
+
+    async def _delete_named(self, name: str, stopped: Stopped) -> None:
+        await self.refresh()
+        backend = self.find(name)
+        self._refuse_system(backend)
+        if backend is not None:
+            await self._stop_users(backend.name, stopped, reason="its backend is being deleted", unload=True)
+            await self._remove(backend)
+
+    async def _remove(self, backend: InstalledBackend) -> None:
+        meta = backend.current.metadata.meta_backend_for if backend.current is not None else ""
+        for name in dict.fromkeys((backend.name, meta)):
+            if not name:
+                continue
+            try:
+                await self._artifacts.remove(name)
+            except NotInstalled:
+                log.info("backend.gone_already", backend=name)
+            await self._ledger.forget_concrete(name)
+        self._tidy()
+        await self.refresh()
+
+    def cancel(self, *, op_id: str, backend: str, keep: bool = False) -> int:
+        return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "", keep=keep)
+
+    def count_changes(self, op_id: str) -> int:
+        """Deletes and rollbacks of the operation that are being carried out."""
+        return self._changes[op_id] if op_id else 0
+
+    @contextmanager
+    def _changing(self, op_id: str) -> Iterator[None]:
+        self._changes[op_id] += 1
+        try:
+            yield
+        finally:
+            self._changes[op_id] -= 1
+            if not self._changes[op_id]:
+                del self._changes[op_id]
+
+    def held(self, backend: str) -> AbstractAsyncContextManager[None]:
+        """Nobody else changes the backend meanwhile: a start chooses its version and launches it."""
+        return self._locks.held(self._lock_name(backend))
+
+    # Processes of a backend
+
+    def users(self, name: str) -> list[ProcessView]:
+        backend = self.find(name)
+        names = {name, plain_name(name)} if backend is None else {backend.name, name}
+        return [view for view in self._supervisor.list() if view.spec.backend in names]
+
+    async def stop(self, keys: Collection[ProcessKey], stopped: Stopped, *, reason: str, unload: bool = True) -> None:
+        """All at once. Tells which of them ran; raises when one could not be ended."""
+        before = free_model if unload else None
+        results = await asyncio.gather(
+            *(self._supervisor.stop(key, reason=reason, before=before) for key in keys), return_exceptions=True
+        )
+        stopped.keys += [key for key, result in zip(keys, results, strict=True) if result is True]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _stop_users(self, backend: str, stopped: Stopped, *, reason: str, unload: bool = False) -> None:
+        await self.stop([view.key for view in self.users(backend)], stopped, reason=reason, unload=unload)
+
+    # Parts
+
+    def _is_changing(self, request: InstallRequest) -> bool:
+        """Somebody has the backend's lock: what is there now may be gone in a moment."""
+        return self._locks.is_held(self._lock_name(request.backend or request.name))
+
+    def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
+        """The installed version, when it is what the request asks for."""
+        current = self.current(request.name or request.backend)
+        pin = request.corral.digest if request.corral is not None else None
+        if current is None or (pin is not None and current.digest != pin):
+            return None
+        if pin is None and request.uri and current.metadata.uri not in ("", request.uri):
+            return None
+        return current
+
+    async def _fetch(self, request: InstallRequest, cancel: CancelToken, report: Listener) -> InstalledVersion:
+        backend = plain_name(request.backend) or request.name
+        wanted = await unless_cancelled(cancel, self._reader.read(request, self.find(backend)))
+        cancel.check()
+        version = await self._artifacts.install(wanted, force=request.force, on_progress=report, cancel=cancel)
+        self._tidy()
+        await self.refresh()  # it is there, whether or not that can be noted
+        if not request.uri:
+            await self._ledger.note_concrete(backend, version.name)
+            self._changed()
+        await self.note_applied(request)
+        return version
+
+    async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
+        return await self._jobs.join(
+            _job_key(verb, request),
+            work,
+            backend=self._lock_name(request.backend or request.name),
+            op_id=request.op_id,
+            listener=listener,
+        )
+
+    @staticmethod
+    def _refuse_system(backend: InstalledBackend | None) -> None:
+        if backend is not None and backend.current is not None and is_system(backend):
+            raise SystemBackend(backend.name, backend.current.path)
+
+    def _installed_name(self, name: str, build: str | None) -> str:
+        backend = self.find(build or name) or self.find(name)
+        if backend is None:
+            raise NotInstalled(f"Backend {name} is not installed here.")
+        return backend.name
+
+    @asynccontextmanager
+    async def _turn(self, backend: str, cancel: CancelToken) -> AsyncIterator[None]:
+        """The backend's lock; who is cancelled in the line leaves it."""
+        async with AsyncExitStack() as turn:
+            await unless_cancelled(cancel, turn.enter_async_context(self.held(backend)))
+            yield
+
+    def _lock_name(self, name: str) -> str:
+        backend = self.find(name)
+        return backend.name if backend is not None else plain_name(name)
+
+
+def _job_key(verb: str, request: InstallRequest) -> bytes:
+    """The same for requests that one run serves."""
+    extras = msgspec.structs.replace(request.corral, start=None, peers=None) if request.corral is not None else None
+    same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
+    return verb.encode() + msgspec.json.encode(same)
+
+
+def generation_of(request: InstallRequest) -> int | None:
+    return request.corral.generation if request.corral is not None else None
+
+
+def process_generation_of(request: InstallRequest) -> int | None:
+    """Of the row that wants the process, where there is one; backends and replicas are counted apart."""
+    start = request.corral.start if request.corral is not None else None
+    return start.generation if start is not None and start.generation is not None else generation_of(request)
+
+
+def _listed(backend: InstalledBackend, generation: int | None) -> ListedBackend:
+    current = backend.current
+    if current is None:
+        return ListedBackend(name=backend.name, is_system=False, is_meta=False, problem=backend.problem)
+    metadata = current.metadata
+    return ListedBackend(
+        name=backend.name,
+        is_system=is_system(backend),
+        is_meta=bool(metadata.meta_backend_for),
+        installed_at=metadata.installed_at,
+        gallery_url=metadata.gallery_url,
+        version=metadata.version,
+        uri=metadata.uri,
+        digest=metadata.digest,
+        alias=metadata.alias,
+        generation=generation,
+        concrete=metadata.meta_backend_for or None,
+        versions=[version.digest for version in backend.versions if version.digest],
+        problem=backend.problem,
+    )
+
+
+def _family_row(family: str, backend: InstalledBackend, generation: int | None) -> ListedBackend:
+    metadata = backend.current.metadata if backend.current is not None else None
+    return ListedBackend(
+        name=family,
+        is_system=False,
+        is_meta=True,
+        installed_at=metadata.installed_at if metadata is not None else "",
+        gallery_url=metadata.gallery_url if metadata is not None else "",
+        generation=generation,
+        concrete=backend.name,
+    )

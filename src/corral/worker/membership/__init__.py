@@ -1,0 +1,1 @@
+"""Membership of a worker: identity, registration, heartbeats, reports, process leases."""

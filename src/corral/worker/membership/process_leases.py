@@ -1,0 +1,130 @@
+"""Ends what was given to another machine: told so by a frontend, or by our own clock while none is heard."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from corral.core.errors import CorralError
+from corral.core.processes.leases import ProcessLeases, was_given_away
+from corral.core.processes.process import ProcessKey
+from corral.system import Clock, Disk
+from corral.worker.processes.records import read_boot_id
+from corral.worker.processes.supervisor import Supervisor
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 1.0
+"""A machine that slept has a clock of its own idea; so we look, rather than sleep until the end of a lease."""
+ASK_WITHIN_S = 5.0
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    boot_id: str
+    leases: ProcessLeases
+
+
+_decode = msgspec.json.Decoder(_Saved).decode
+
+
+class Leases:
+    def __init__(self, path: Path, supervisor: Supervisor, *, disk: Disk, clock: Clock) -> None:
+        self._path, self._supervisor, self._disk, self._clock = path, supervisor, disk, clock
+        self._boot_id = read_boot_id()
+        self._leases = self._read()
+        self._writing = asyncio.Lock()
+        self._given_away: dict[ProcessKey, int] = {}
+        self._news = asyncio.Event()
+        self._news.set()
+
+    def now_s(self) -> float:
+        return self._clock.since_boot_s()
+
+    async def grant(self, lengths_s: Mapping[str, float], given_away: Mapping[str, int], *, asked_s: float) -> None:
+        """On disk as well: a worker that was killed while it was cut off must not begin to count anew."""
+        granted = ProcessLeases(
+            asked_s=asked_s, lengths_s={ProcessKey(key): length for key, length in lengths_s.items()}
+        )
+        if asked_s >= self._leases.asked_s and (granted.lengths_s or self._leases.lengths_s):
+            self._leases = granted
+            await self._write()
+        if given_away:
+            self._given_away |= {ProcessKey(key): up_to for key, up_to in given_away.items()}
+        self._news.set()
+
+    async def prolong(self, *, asked_s: float) -> None:
+        """A frontend is there, but its store is away: who cannot write can give nothing to others."""
+        if self._leases.lengths_s and asked_s > self._leases.asked_s:
+            self._leases = replace(self._leases, asked_s=asked_s)
+            await self._write()
+
+    async def enforce(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """For ever. `ask` tries to reach a frontend once more, whose answer comes in through `grant`: a machine that
+        only slept learns what has really been given away, and keeps the rest."""
+        while True:
+            await self._news.wait()
+            if not self._leases.lengths_s:
+                self._news.clear()
+            await self._end_given_away()
+            if self._leases.lapsed(self.now_s()):
+                await _try(ask)
+                await self._end_lapsed()
+            if self._leases.lengths_s:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _end_given_away(self) -> None:
+        given_away, self._given_away = self._given_away, {}
+        await self._end(
+            [
+                view.key
+                for view in self._supervisor.list()
+                if view.key in given_away
+                and was_given_away(generation=view.spec.generation, up_to=given_away[view.key])
+            ],
+            reason="it has been given to another machine",
+        )
+
+    async def _end_lapsed(self) -> None:
+        lapsed = self._leases.lapsed(self.now_s())
+        if lapsed:
+            await self._end(lapsed, reason="no frontend was heard for so long that another machine may run it by now")
+            self._leases = self._leases.without(lapsed)
+            await self._write()
+
+    async def _end(self, keys: Iterable[ProcessKey], *, reason: str) -> None:
+        ending = [key for key in keys if self._supervisor.get(key) is not None]
+        if not ending:
+            return
+        log.warning("worker.processes_given_up", processes=ending, reason=reason)
+        results = await asyncio.gather(
+            *(self._supervisor.stop(key, reason=reason) for key in ending), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _read(self) -> ProcessLeases:
+        try:
+            saved = _decode(self._disk.read(self._path) or b"")
+        except (OSError, msgspec.MsgspecError):
+            return ProcessLeases()
+        return saved.leases if saved.boot_id == self._boot_id else ProcessLeases()
+
+    async def _write(self) -> None:
+        """One after the other: a heartbeat and a question of ours may be answered at the same time."""
+        async with self._writing:
+            content = msgspec.json.encode(_Saved(self._boot_id, self._leases))
+            try:
+                await asyncio.to_thread(self._disk.write, self._path, content)
+            except OSError as error:
+                log.warning("worker.leases_not_written", error=str(error))
+
+
+async def _try(ask: Callable[[], Awaitable[None]]) -> None:
+    with contextlib.suppress(CorralError, TimeoutError):
+        async with asyncio.timeout(ASK_WITHIN_S):
+            await ask()

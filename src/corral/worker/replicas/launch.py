@@ -1,0 +1,193 @@
+"""From an installed version and a request to the process the supervisor is to run."""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartRequest, plan_start
+from corral.bus.messages import StartOptions
+from corral.core.errors import InvalidInput
+from corral.core.processes.process import Fill, ProcessKey, ProcessSpec, Readiness
+from corral.settings.values import is_loopback_host
+from corral.system import Disk
+from corral.worker.backends.system_backends import SYSTEM
+from corral.worker.files.areas import OutsideArea, split_key
+from corral.worker.processes.localai_grpc import TOKEN_VARIABLE
+
+# A gRPC backend is ready before it has loaded anything; importing its libraries is what takes the time.
+GRPC_READY_WITHIN_S = 600.0
+GRPC_QUIET_WITHIN_S = 60.0
+HTTP_READY_WITHIN_S = 6 * 3600.0
+_FIELDS = ("{port}", "{host}", "{token}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPaths:
+    """Where files lie that backends are told of. Pure: whether they are there is seen at the start."""
+
+    models: str
+    own_name: tuple[str, ...] = ()
+    """Directories in which what belongs to a model may be kept under its name."""
+    exchange: tuple[str, ...] = ()
+    """Directories of files that belong to one request, with names nobody guesses."""
+    private: tuple[str, ...] = ()
+    """Of Corral's: nothing in them is a model's, except below `models`."""
+
+    def of_model(self, model: str, start: StartOptions | None) -> tuple[str, ...]:
+        options = start or StartOptions()
+        names = [os.path.join(self.models, name) for name in options.files or () if _is_name(name)]
+        if options.files is None and _is_name(model):
+            names += [os.path.join(place, model) for place in self.own_name]
+        told = [options.model, *options.options.values(), *options.wishes.values()]
+        names += [os.path.normpath(path) for path in told if path.startswith("/")]
+        return tuple(sorted({name for name in names if self._may_be_read(name)}))
+
+    def _may_be_read(self, path: str) -> bool:
+        in_models = path.startswith(f"{self.models}/")
+        return in_models or not any(
+            _is_within(path, one) or _is_within(one, path) for one in (*self.private, self.models)
+        )
+
+    def refuse_around(self, path: str) -> None:
+        """Who may read a directory may read all that is in it."""
+        if path.startswith("/") and any(_is_within(one, os.path.normpath(path)) for one in self.private):
+            raise InvalidInput(
+                f"the model's path {path} contains Corral's own directory, which no backend may read. Name the model's"
+                " file or directory itself."
+            )
+
+
+def _is_within(path: str, other: str) -> bool:
+    return path == other or path.startswith(other.rstrip("/") + "/")
+
+
+def _is_name(name: str) -> bool:
+    with contextlib.suppress(OutsideArea):
+        return not name.startswith("/") and bool(split_key(name))
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings:
+    host: str
+    """Where backends listen."""
+    files: ModelPaths = ModelPaths(models="/nonexistent")
+    user: str | None = None
+    shared_token: str | None = field(default=None, repr=False)
+    """LocalAI's frontends know one token for every process of the fleet; None gives each process its own."""
+
+
+def process_key(model: str, backend: str, replica: int) -> ProcessKey:
+    return ProcessKey(f"{model or backend}#{replica}")
+
+
+def version_id(version: InstalledVersion) -> str:
+    """What `version_digest` of its processes says. A directory made by LocalAI may have no digest."""
+    return version.digest or f"directory:{version.path}"
+
+
+def plan_process(
+    version: InstalledVersion,
+    settings: StartSettings,
+    *,
+    model: str,
+    replica: int,
+    start: StartOptions | None,
+    vulkan: tuple[str, ...] = (),
+    generation: int | None = None,
+) -> ProcessSpec:
+    """Pure. The port is filled in by the supervisor, which finds a free one."""
+    manifest = version.manifest
+    options = start or StartOptions()
+    _refuse_fields(options)
+    settings.files.refuse_around(options.model)
+    if manifest.protocol == "openai" and not options.model:
+        raise InvalidInput(
+            f"{version.name} loads its model when it starts, so the request has to say which; a LocalAI frontend"
+            " cannot. Install a gRPC build of this backend, or use a Corral frontend."
+        )
+    command = plan_start(
+        manifest,
+        version.path,
+        StartRequest(
+            host=settings.host,
+            port=None,
+            model=options.model,
+            model_name=options.model_name,
+            context=options.context,
+            slots=options.slots,
+            embeddings=options.embeddings,
+            options=tuple(sorted({**_known(options.wishes, manifest), **options.options}.items())),
+        ),
+    )
+    environment: dict[str, str | Fill] = dict(command.environment)
+    if manifest.protocol == "localai-grpc":
+        environment |= _grpc_environment(settings, vulkan)
+        readiness = Readiness(kind="grpc", within_s=GRPC_READY_WITHIN_S, quiet_within_s=GRPC_QUIET_WITHIN_S)
+    else:
+        if command.token_env:
+            environment[command.token_env] = Fill("{token}")
+        elif not is_loopback_host(settings.host):
+            raise InvalidInput(
+                f"{version.name} takes no token, so everybody who reaches this machine could use it. It is started"
+                " only by a worker that listens on loopback."
+            )
+        readiness = Readiness(
+            kind="http",
+            path=command.readiness.path,
+            within_s=HTTP_READY_WITHIN_S,
+            quiet_within_s=command.readiness.stall_s,
+        )
+    return ProcessSpec(
+        key=process_key(model, version.name, replica),
+        backend=version.name,
+        version_digest=version_id(version),
+        command=tuple(Fill(part) if "{port}" in part else part for part in command.argv),
+        readiness=readiness,
+        environment=environment,
+        directory=str(command.working_dir),
+        host=settings.host,
+        user=settings.user,
+        reads=settings.files.of_model(model, start),
+        exchange=settings.files.exchange if manifest.protocol == "localai-grpc" else (),
+        labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
+        generation=generation,
+    )
+
+
+def _known(wishes: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
+    return {name: value for name, value in wishes.items() if name in manifest.options}
+
+
+def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mapping[str, str | Fill]:
+    environment: dict[str, str | Fill] = {}
+    if settings.shared_token != "":
+        environment[TOKEN_VARIABLE] = settings.shared_token or Fill("{token}")
+    if vulkan:
+        environment |= {"VK_DRIVER_FILES": ":".join(vulkan), "VK_ICD_FILENAMES": ":".join(vulkan)}
+    return environment
+
+
+def _refuse_fields(options: StartOptions) -> None:
+    """A value that looks like a field would be filled in once more, with the port of the process or worse."""
+    values = (options.model, options.model_name, *options.options.values(), *options.wishes.values())
+    if any(name in value for name in _FIELDS for value in values):
+        raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
+
+
+def prepare_places(spec: ProcessSpec, settings: StartSettings, disk: Disk) -> None:
+    """Blocking. A LocalAI frontend sends a model's files when its process runs already; what a process may read is
+    settled when it starts, so the directory has to be there before."""
+    own = {os.path.join(place, spec.labels["model"]) for place in settings.files.own_name}
+    for path in (*spec.exchange, *(path for path in spec.reads if path in own)):
+        disk.make_directory(Path(path), private=False)
+
+
+def prepare_directory(version: InstalledVersion, disk: Disk) -> tuple[str, ...]:
+    """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
+    if version.manifest.protocol == "localai-grpc" and version.made_by != SYSTEM:
+        disk.make_executable(version.path / LOCALAI_LAUNCHER)
+    drivers = disk.list(version.path / "vulkan" / "icd.d")
+    return tuple(str(path) for path in drivers if path.suffix == ".json")
