@@ -123,17 +123,17 @@ def state(admin: Admin, job: str) -> str:
 
 
 FILL = f"""
-INSERT INTO nodes (id, name, node_type, approved, drain_wanted, worker_draining, presence, presence_reason,
+INSERT INTO nodes (id, name, node_type, approved, drain_requested, worker_draining, presence, presence_reason,
   presence_since, address, http_address, key_hash, epoch, max_replicas_reported, worker_labels, operator_labels,
   bus_answered, bus_failures, bus_no_responders, created_at, changed_at)
 SELECT 'node-' || n, 'node-' || n, 'backend', true, false, false, 'live', '', 0, '', '', 'hash-' || n, 1, 1, '{{}}',
   '{{}}', true, 0, false, now_ms(), now_ms() FROM generate_series(1, {NODES}) AS n;
 INSERT INTO operations (id, verb, backend, element, target, generation, actor, cause, plan, request_hash, state,
-  cancel_wanted, error, created_at, changed_at)
+  cancel_requested, error, created_at, changed_at)
 SELECT 'op-' || b, 'install', 'b' || b, 'b' || b, '{{}}', b, 'bench', 'request', '', '', 'running', false, '', now_ms(),
   now_ms() FROM generate_series(1, {INTENTS // NODES}) AS b;
 INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, wish, digest, state, live, newest,
-  attempts, due_at, last_error, cancel_wanted, fence, lease_until, created_at, changed_at)
+  attempts, due_at, last_error, cancel_requested, fence, lease_until, created_at, changed_at)
 SELECT 'i-' || n || '-' || b, 'node-' || n, 'b' || b, 'install', b, 'op-' || b, 0, '{{"element":"x"}}', '', 'pending',
   true, true, 0, CASE WHEN n <= {DUE} AND b = 1 THEN now_ms() ELSE now_ms() + 3600000 END, '', false, 0, 0, now_ms(),
   now_ms() FROM generate_series(1, {NODES}) AS n, generate_series(1, {INTENTS // NODES}) AS b;

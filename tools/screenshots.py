@@ -77,7 +77,7 @@ class Fleet:
         self.directory, self._opened = directory, opened
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_", "XDG_"))}
         own = {"CORRAL_BACKEND_GALLERIES": "", "CORRAL_MODEL_GALLERIES": "", "CORRAL_TRUSTED_HOSTS": "127.0.0.1"}
-        self._environment = {**kept, **own, "CORRAL_BACKEND_ATTEMPTS": "1"}
+        self._environment = {**kept, **own, "CORRAL_BACKEND_MAX_ATTEMPTS": "1"}
         up = ("--listen", URL.removeprefix("http://"), "--bus-port", "18765", "--name", "workshop")
         self._start("up", "--data-dir", str(directory / "up"), *up)
         wait(lambda: "Ready in" in (directory / "up.log").read_text(), "corral up is ready")

@@ -15,9 +15,9 @@ from pathlib import Path
 from starlette.responses import PlainTextResponse
 
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
-from corral.frontend.auth.brute_force import Guesses
-from corral.frontend.auth.rules import Gate
-from corral.frontend.gateway.gateway import Lane
+from corral.frontend.auth.brute_force import BruteForceGuard
+from corral.frontend.auth.rules import Authorizer
+from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.keys import StoredKeys
 from corral.frontend.gateway.limits import LaneLimits
@@ -32,7 +32,7 @@ from corral.system import SystemClock, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 
 
 class FixedRoutes:
@@ -59,12 +59,13 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
     database = await open_database(f"sqlite://{directory}/bench.db", connections=2, clock=clock, ids=ids)
     store = AccessStore(database)
     await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench")
-    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     usage = UsageCounter(UsageStore(database), writer="bench")
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
-        lane = Lane(
+        lane = Gateway(
             keys=keys, routes=FixedRoutes(options.addresses.split(","), options.model), upstream=upstream,
-            inflight=InFlight("bench", run="1"), meters=Meters(Registry()), loads=NoLoads(), drivers={}, clock=clock,
+            inflight=InFlight("bench", run="1"), meters=Meters(MetricRegistry()), loads=NoLoads(), drivers={},
+            clock=clock,
             draw=ids.draw, limits=LaneLimits(), usage=usage,
         )  # fmt: skip
         async with lane:

@@ -16,7 +16,7 @@ from artifact_support import fast_settings
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.oci.image import OciPlatform
-from corral.artifacts.progress import Phase, Progress, ProgressMeter
+from corral.artifacts.progress import ArtifactProgress, Phase, ProgressMeter
 from corral.artifacts.requests import BackendRequest
 from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
@@ -47,7 +47,7 @@ class Fuse:
         if self.phase == "switch" and "/backends/" in target:
             self.lit = True
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: ArtifactProgress) -> None:
         if self.phase == "download" and progress.phase is Phase.DOWNLOADING:
             self.lit = True
             self._burn()

@@ -20,7 +20,7 @@ from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import ArtifactError
 from corral.artifacts.pypi.wheels import wheel_path
 from corral.artifacts.settings import UnpackLimits
-from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.unpack.inflate import classify_compression, inflate
 from corral.artifacts.unpack.tar import unpack_tar
 from corral.artifacts.unpack.tree import DIRECTORY_FLAGS, TreeWriter
@@ -96,13 +96,13 @@ def packed(draw_from: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     return st.tuples(draw_from, st.sampled_from(ways)).map(lambda pair: pair[1](pair[0]))
 
 
-def unpacked(write: Callable[[Path, TreeWriter, Budget], None]) -> None:
+def unpacked(write: Callable[[Path, TreeWriter, UnpackBudget], None]) -> None:
     """Unpacks into a directory of its own, and looks at what came of it."""
     with tempfile.TemporaryDirectory() as scratch:
         outside, root = Path(scratch), Path(scratch, "deep", "root")
         root.mkdir(parents=True)
         descriptor = os.open(root, DIRECTORY_FLAGS)
-        budget = Budget(LIMITS, SystemClock(), disk_bytes=1 << 30)
+        budget = UnpackBudget(LIMITS, SystemClock(), disk_bytes=1 << 30)
         tree = TreeWriter(descriptor, budget, CancelToken())
         try:
             write(outside / "archive", tree, budget)
@@ -123,7 +123,7 @@ def unpacked(write: Callable[[Path, TreeWriter, Budget], None]) -> None:
 @given(packed(damaged(tar_archives())))
 @BOUNDED
 def test_any_tar_stays_inside_or_is_refused(data: bytes) -> None:
-    def write(_path: Path, tree: TreeWriter, _budget: Budget) -> None:
+    def write(_path: Path, tree: TreeWriter, _budget: UnpackBudget) -> None:
         chunks = inflate(iter([data[:700], data[700:]]), classify_compression(data[:16]))
         unpack_tar(chunks, tree, depth=LIMITS.depth, whiteouts=True)
 
@@ -133,7 +133,7 @@ def test_any_tar_stays_inside_or_is_refused(data: bytes) -> None:
 @given(damaged(zip_archives()), st.booleans())
 @BOUNDED
 def test_any_zip_stays_inside_or_is_refused(data: bytes, as_wheel: bool) -> None:
-    def write(path: Path, tree: TreeWriter, budget: Budget) -> None:
+    def write(path: Path, tree: TreeWriter, budget: UnpackBudget) -> None:
         path.write_bytes(data)
         unpack_zip(path, tree, budget, CancelToken(), place=wheel_path if as_wheel else None)
 
@@ -143,7 +143,7 @@ def test_any_zip_stays_inside_or_is_refused(data: bytes, as_wheel: bool) -> None
 @given(st.binary(max_size=2000), st.sampled_from([b"", b"\x1f\x8b\x08", b"BZh9", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"]))
 @BOUNDED
 def test_any_bytes_are_a_tar_or_refused(data: bytes, magic: bytes) -> None:
-    def write(_path: Path, tree: TreeWriter, _budget: Budget) -> None:
+    def write(_path: Path, tree: TreeWriter, _budget: UnpackBudget) -> None:
         whole = magic + data
         unpack_tar(inflate(iter([whole]), classify_compression(whole)), tree, depth=LIMITS.depth, whiteouts=True)
 
@@ -155,7 +155,7 @@ def test_any_bytes_are_a_tar_or_refused(data: bytes, magic: bytes) -> None:
 def test_any_end_record_of_a_zip_is_measured_before_it_is_believed(data: bytes, members: int, size: int) -> None:
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, members, members, size, 0, 0)
 
-    def write(path: Path, tree: TreeWriter, budget: Budget) -> None:
+    def write(path: Path, tree: TreeWriter, budget: UnpackBudget) -> None:
         path.write_bytes(b"PK\x03\x04" + data + end)
         unpack_zip(path, tree, budget, CancelToken(), place=None)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers
 
-from corral.artifacts.disk.space import DiskLedger
+from corral.artifacts.disk.space import SpaceReservations
 from corral.artifacts.errors import DiskFault, DiskFull
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.oci.image import OciPlatform
@@ -126,7 +126,7 @@ def test_blobs_that_are_unpacked_already_make_room(registry: FakeRegistry, cramp
 
 def test_two_installs_are_not_promised_the_same_bytes(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    ledger = DiskLedger(tmp_path, reserve_bytes=0)
+    ledger = SpaceReservations(tmp_path, reserve_bytes=0)
     with ledger.promise(int(free * 0.6), "one"), pytest.raises(DiskFull), ledger.promise(int(free * 0.6), "two"):
         pytest.fail("the second was promised what the first has")
     with ledger.promise(int(free * 0.6), "three"):

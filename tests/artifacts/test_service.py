@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 
-from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken, Progress
+from corral.artifacts import ArtifactProgress, Artifacts, ArtifactSettings, BackendRequest, CancelToken
 from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
@@ -30,7 +30,7 @@ async def test_the_loop_stays_free_while_an_install_works(registry: FakeRegistry
     image = Image([files_layer({"run.sh": RUN}), *(files_layer({f"f{i}": os.urandom(1_500_000)}) for i in range(4))])
     image.platform = ("linux", "arm64" if os.uname().machine == "aarch64" else "amd64")
     uri = registry.push(image)
-    seen: list[tuple[Progress, int]] = []
+    seen: list[tuple[ArtifactProgress, int]] = []
     longest = 0.0
 
     async def watch() -> None:

@@ -18,8 +18,8 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.registry
 
 NODES = ("n1", "n2", "n3")
-FLAGS = ("--backend-install-timeout", "2", "--backend-attempts", "1", "--backend-retry-first", "0.2",
-         "--backend-retry-longest", "0.4")  # fmt: skip
+FLAGS = ("--backend-install-timeout", "2", "--backend-max-attempts", "1", "--backend-retry-base", "0.2",
+         "--backend-retry-max", "0.4")  # fmt: skip
 SLOW_BYTES = 1 << 20
 RATE = 200_000
 """Five seconds: longer than the time-out."""

@@ -31,7 +31,7 @@ from corral.bus.node_api import (
     decode_register_reply,
 )
 from corral.core.errors import InvalidInput
-from corral.core.nodes.history import NodeShare
+from corral.core.nodes.history import TrafficShare
 
 fuzz = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
@@ -204,7 +204,7 @@ def test_traffic_of_other_frontends_has_bounds() -> None:
         decode(b'{"frontend":"f","sequence":1,"replicas":{"r":-1}}', OpenRequests)
     with pytest.raises(InvalidInput):
         decode(b'{"frontend":"f","nodes":{"n":{"requests":-5}}}', PulseBeat)
-    good = PulseBeat(frontend="f", requests=2, nodes={"n": NodeShare(requests=2, failed=0, busy_s=1.5)})
+    good = PulseBeat(frontend="f", requests=2, nodes={"n": TrafficShare(requests=2, failed=0, busy_s=1.5)})
     assert decode(encode(good), PulseBeat) == good
 
 

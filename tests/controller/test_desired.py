@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from controller.test_resolve import DIGEST, Galleries, Registry, SlowRegistry
 from corral.controller.backends.create_operation import Fleet
-from corral.controller.backends.policy_controller import DesiredState
+from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.resolve import Resolver
 from corral.core.backends.exhausted import DEFAULT_PATIENCE
-from corral.core.backends.intents import Intent, Observed, Refused, Verb, Wish
+from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, Verb
 from corral.core.backends.policies import Ensure, PolicyChange
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend
@@ -42,7 +42,7 @@ async def keeping(stores: Stores, registry: Registry, changes: "CountedChanges |
         ids=ids,
         on_change=nothing,
     )
-    desired = DesiredState(
+    desired = PolicyReconciler(
         holder="fe",
         nodes=stores.nodes,
         processes=stores.observed,
@@ -71,7 +71,7 @@ def told(node: Node, *backends: ObservedBackend) -> Observation:
 
 
 async def set_policy(stores: Stores, backend: str, ensure: Ensure) -> None:
-    change = PolicyChange(selector={}, ensure=ensure, wish=Wish(element=backend))
+    change = PolicyChange(selector={}, ensure=ensure, spec=BackendSpec(reference=backend))
     verb = Verb.INSTALL if ensure is Ensure.PRESENT else Verb.DELETE
     await stores.admission.admit(replace(admission(verb, backend=backend, policy=change), target=Target()))
 
@@ -107,10 +107,10 @@ async def test_many_joiners_ask_a_slow_registry_once_and_a_delete_does_not_wait_
 
 async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(stores: Stores, rig: Rig) -> None:
     node = await healthy(stores, "returning")
-    wish = Wish(element="echo", name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
-    await stores.admission.admit(admission(Verb.INSTALL, node, wish=wish))
+    spec = BackendSpec(reference="echo", name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
+    await stores.admission.admit(admission(Verb.INSTALL, node, spec=spec))
     [one] = await claim(stores)
-    await end(stores, one, Observed(DIGEST))
+    await end(stores, one, AttemptConfirmed(DIGEST))
     await rig.advance(120)
     await set_policy(stores, "native", Ensure.ABSENT)
     await stores.observed.record([told(node, ObservedBackend(name="native"))])  # it was wiped, and restored from before
@@ -138,7 +138,7 @@ async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_pol
 
         await wait_until_async(ordered, what="it is ordered by the digest known from before", within_s=10)
     [order] = [one for one in await orders(stores, Verb.INSTALL) if one.node_id == NodeId(joiner.id)]
-    assert order.wish.digest == DIGEST
+    assert order.spec.digest == DIGEST
 
 
 class CountedChanges:
@@ -158,10 +158,10 @@ async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its
     old, broken, mended = ("sha256:" + letter * 64 for letter in "0bc")
     node = await healthy(stores, "a")
     await stores.observed.record([told(node, ObservedBackend(name="native", digest=old))])
-    wish = Wish(element="native", name="native", digest=broken, uris=(f"oci://registry.test/native@{broken}",))
-    await stores.admission.admit(admission(Verb.UPGRADE, node, backend="native", wish=wish))
+    spec = BackendSpec(reference="native", name="native", digest=broken, uris=(f"oci://registry.test/native@{broken}",))
+    await stores.admission.admit(admission(Verb.UPGRADE, node, backend="native", spec=spec))
     [one] = await claim(stores)
-    await end(stores, one, Refused("it does not start, and what served was stopped for it", final=True))
+    await end(stores, one, AttemptRejected("it does not start, and what served was stopped for it", final=True))
     await rig.advance(120)
     rig.run_sql(f"UPDATE nodes SET changed_at = {rig.clock.now_ms()}, presence_since = {rig.clock.now_ms()}")
     registry, changes = Registry(), CountedChanges(stores)
@@ -170,11 +170,11 @@ async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its
         await until(lambda: registry.asked, what="its reference is looked up again", within_s=10)
         seen = changes.turns
         await until(lambda: changes.turns >= seen + 2, what="the answer is seen", within_s=15)
-    assert [order.wish.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
+    assert [order.spec.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
     registry.digest = mended
     async with keeping(stores, registry):
 
         async def ordered() -> bool:
-            return mended in [order.wish.digest for order in await orders(stores, Verb.UPGRADE)]
+            return mended in [order.spec.digest for order in await orders(stores, Verb.UPGRADE)]
 
         await wait_until_async(ordered, what="another version is worth a try", within_s=10)

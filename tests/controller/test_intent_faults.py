@@ -10,10 +10,10 @@ import pytest
 from controller.test_intents import LIMITS, Connect, Worker, controlling, only, until
 from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
-from corral.controller.backends.attempts import OrderLimits
-from corral.controller.backends.intent_controller import IntentController
-from corral.controller.replicas.smoke_test import Restored, SwitchStalled, VersionFailed
-from corral.core.backends.intents import RetryLimits, Verb, Wish
+from corral.controller.backends.attempts import AttemptLimits
+from corral.controller.backends.intent_controller import IntentReconciler
+from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
+from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import Operation
 from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import InvalidInput, Unavailable
@@ -26,7 +26,7 @@ from harness.waiting import wait_until_async
 
 __all__ = ["kind", "rig"]
 
-PATIENT = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+PATIENT = AttemptLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
 SERVING = {
     "process_key": "m#0", "model_id": "m", "replica_index": 0, "backend": "echo", "digest": "sha256:old",
     "protocol": "localai-grpc", "state": "ready",
@@ -117,8 +117,8 @@ async def test_a_frontend_that_lost_its_claim_leaves_its_successors_work_alone(
     assert "corral.cancel" not in worker.verbs()
 
 
-async def _let_go(controller: IntentController) -> bool:
-    controller.poke()
+async def _let_go(controller: IntentReconciler) -> bool:
+    controller.notify()
     return not controller.holds_any
 
 
@@ -161,7 +161,7 @@ async def test_a_cancel_is_told_until_the_worker_has_answered(
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "running_on_worker")
         await stores.operations.cancel(job, actor="me")
-        controller.poke()
+        controller.notify()
         ended = await finished(stores, job)
     assert (ended.state.value, only(ended).status.value) == ("cancelled", "cancelled")
     assert worker.verbs().count("corral.cancel") >= 4, "lost twice, heard once, and then nothing was running"
@@ -183,7 +183,7 @@ async def test_what_the_worker_had_finished_before_the_cancel_is_shown_as_done(
         slow.go.set()
         await wait_until_async(lambda: _has(worker), what="the worker is done, and has told nobody")
         await stores.operations.cancel(job, actor="me")
-        controller.poke()
+        controller.notify()
         ended = await finished(stores, job)
     assert (ended.state.value, only(ended).status.value) == ("completed", "success")
 
@@ -205,7 +205,7 @@ async def test_a_node_that_was_away_when_its_order_was_cancelled_is_told_when_it
         await until(stores, job, "running_on_worker")
         rig.run_sql("UPDATE nodes SET presence = 'gone'")
         await stores.operations.cancel(job, actor="me")  # nobody listens for a cancel yet
-        controller.poke()
+        controller.notify()
         ended = await finished(stores, job)
         assert ended.state.value == "cancelled"
         assert "told when it is back" in only(ended).error
@@ -239,7 +239,7 @@ async def test_the_worker_is_told_of_a_replaced_order_though_its_holder_died(sto
 
 @asynccontextmanager
 async def upgrading(
-    stores: Stores, connect: Connect, switch: Switch, limits: OrderLimits, *, delay_s: float = 0.0
+    stores: Stores, connect: Connect, switch: Switch, limits: AttemptLimits, *, delay_s: float = 0.0
 ) -> AsyncIterator[tuple[str, Worker]]:
     """A node on which an old version serves, and a worker that upgrades and goes back as it is told."""
     node, worker = await start_worker(stores, connect)
@@ -298,7 +298,7 @@ async def test_an_upgrade_past_its_time_out_to_a_version_that_does_not_start_fai
 
 async def test_an_upgrade_past_its_time_out_is_switched_before_it_is_done(stores: Stores, connect: Connect) -> None:
     switch = Switch(None)
-    limits = OrderLimits(install_s=0.5, upgrade_s=0.5, retry=RetryLimits(attempts=3, base_s=60, cap_s=60))
+    limits = AttemptLimits(install_s=0.5, upgrade_s=0.5, retry=RetryLimits(attempts=3, base_s=60, cap_s=60))
     async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, _):
         await until(stores, job, "running_on_worker")
         done = await finished(stores, job)
@@ -410,7 +410,7 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await asyncio.wait_for(orders.begun.wait(), 20)
         await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
-        controller.poke()
+        controller.notify()
         await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the order is given anew")
         orders.go.set()
         assert (await finished(stores, job)).state.value == "completed"
@@ -444,7 +444,7 @@ class Hanging:
 @pytest.mark.parametrize("limits", [PATIENT, LIMITS], ids=["answered", "in-the-background"])
 @pytest.mark.parametrize("stopped", [None, "sha256:old"], ids=["beside", "stopped-first"])
 async def test_a_cancel_ends_a_switch_at_once_and_takes_the_version_back(
-    stores: Stores, connect: Connect, limits: OrderLimits, stopped: str | None
+    stores: Stores, connect: Connect, limits: AttemptLimits, stopped: str | None
 ) -> None:
     switch = Hanging(stopped)
     async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, worker):  # type: ignore[arg-type]
@@ -510,7 +510,7 @@ async def test_a_cancelled_switch_whose_worker_cannot_go_back_says_what_is_insta
 async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothing_back(
     stores: Stores, connect: Connect
 ) -> None:
-    switch = Switch(SwitchStalled("replicas still run from the old version after 900 s: there is no room"))
+    switch = Switch(RolloutStalled("replicas still run from the old version after 900 s: there is no room"))
     async with upgrading(stores, connect, switch, PATIENT) as (job, worker):
         ended = await finished(stores, job)
     assert (ended.state.value, only(ended).attempts, switch.calls) == ("failed", 3, 3)
@@ -548,12 +548,12 @@ async def test_a_cancelled_order_that_the_worker_carries_out_all_the_same_is_sho
     async with controlling(stores, await connect("fe")) as controller:
         job = (
             await stores.admission.admit(
-                admission(verb, node, wish=Wish(element="echo", name="echo", digest="sha256:old"))
+                admission(verb, node, spec=BackendSpec(reference="echo", name="echo", digest="sha256:old"))
             )
         ).id
         await until(stores, job, "running_on_worker")
         await stores.operations.cancel(job, actor="me")
-        controller.poke()
+        controller.notify()
         await wait_until_async(lambda: _count(worker, "corral.cancel", 2), what="the worker is told")
         assert (await stores.operations.read_one(job)).finished_at is None, "it is not over"
         go.set()

@@ -10,19 +10,19 @@ import pytest
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_subject
-from corral.controller.backends.attempts import OrderLimits
-from corral.controller.backends.intent_controller import IntentController, Orders
+from corral.controller.backends.attempts import AttemptLimits
+from corral.controller.backends.intent_controller import IntentQueue, IntentReconciler
 from corral.controller.backends.peers import Peers
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
-from corral.controller.replicas.smoke_test import ReplicaSwitch, TrialStart
-from corral.core.backends.intents import RetryLimits, Verb, Wish
+from corral.controller.replicas.smoke_test import SmokeTest, VersionRollout
+from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import NodeProgress, Operation
 from corral.core.nodes.node import Node
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 from harness.databases import kind, rig
 from harness.fleet_store import admission, healthy
 from harness.waiting import wait_until_async
@@ -30,7 +30,7 @@ from harness.waiting import wait_until_async
 __all__ = ["kind", "rig"]
 
 Connect = Callable[..., Awaitable[Bus]]
-LIMITS = OrderLimits(install_s=0.5, upgrade_s=0.5, retry=RetryLimits(attempts=3, base_s=0.05, cap_s=0.05))
+LIMITS = AttemptLimits(install_s=0.5, upgrade_s=0.5, retry=RetryLimits(attempts=3, base_s=0.05, cap_s=0.05))
 
 
 @pytest.fixture
@@ -95,13 +95,13 @@ class Worker:
 async def controlling(
     stores: Stores,
     bus: Bus,
-    limits: OrderLimits = LIMITS,
+    limits: AttemptLimits = LIMITS,
     *,
-    replicas: ReplicaSwitch | None = None,
-    orders: Orders | None = None,
-) -> AsyncIterator[IntentController]:
+    replicas: VersionRollout | None = None,
+    orders: IntentQueue | None = None,
+) -> AsyncIterator[IntentReconciler]:
     clock = SystemClock()
-    refused = RefusedMessages(stores.nodes, clock, Registry())
+    refused = RefusedMessages(stores.nodes, clock, MetricRegistry())
     reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
     progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
     await reports.start()
@@ -110,23 +110,23 @@ async def controlling(
     async def nothing() -> None:
         return
 
-    controller = IntentController(
+    controller = IntentReconciler(
         orders=orders or stores.intents,
         bus=bus,
         reports=reports,
         progress=progress,
         suspicion=stores.health,
-        replicas=replicas or TrialStart(bus),
+        replicas=replicas or SmokeTest(bus),
         peers=Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=SystemIds()),
         limits=limits,
         ids=SystemIds(),
         on_change=nothing,
     )
 
-    async def poke() -> None:
-        controller.poke()
+    async def notify() -> None:
+        controller.notify()
 
-    reports.on_change(poke)
+    reports.on_change(notify)
     reports.listen(controller.hear)
     running = [asyncio.ensure_future(work()) for work in (reports.run, progress.run, controller.run)]
     try:
@@ -210,7 +210,7 @@ async def test_a_time_out_is_cleared_by_a_report_and_only_for_an_install(stores:
         return {}
 
     await worker.serve("backend.install", never)
-    slow = OrderLimits(install_s=0.3, upgrade_s=30, retry=LIMITS.retry)
+    slow = AttemptLimits(install_s=0.3, upgrade_s=30, retry=LIMITS.retry)
     async with controlling(stores, await connect("fe"), slow):
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         shown = only(await until(stores, job, "running_on_worker"))
@@ -239,12 +239,12 @@ async def test_a_cancel_that_overtakes_its_order_is_told_again(stores: Stores, c
 
     await worker.serve("backend.install", work)
     await worker.serve("corral.cancel", cancel)
-    patient = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+    patient = AttemptLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
     async with controlling(stores, await connect("fe"), patient) as controller:
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "downloading")
         await stores.operations.cancel(job, actor="me")
-        controller.poke()
+        controller.notify()
         await until(stores, job, "cancelled", within_s=20)
     assert worker.verbs() == ["backend.install", "corral.cancel", "corral.cancel"]
 
@@ -269,7 +269,7 @@ async def test_a_lost_answer_is_not_waited_for_when_the_report_shows_the_order_d
         return {}
 
     await worker.serve(f"backend.{verb.value}", do_and_lose_the_answer)
-    patient = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+    patient = AttemptLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
     async with controlling(stores, await connect("fe"), patient):
         job = (await stores.admission.admit(admission(verb, node))).id
         done = only(await until(stores, job, "success", within_s=30))
@@ -289,7 +289,7 @@ async def test_an_order_whose_worker_was_started_again_is_asked_for_again(stores
 
     await worker.serve("backend.install", die_at_first)
     await worker.serve_reports()
-    patient = OrderLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
+    patient = AttemptLimits(install_s=900, upgrade_s=900, retry=LIMITS.retry)
     async with controlling(stores, await connect("fe"), patient):
         for name in ("one", "two"):  # once the second is written down, everybody has heard the first
 
@@ -382,17 +382,17 @@ async def test_a_retry_from_the_row_alone_sends_what_the_first_attempt_sent(stor
         return await worker.install(request)
 
     await worker.serve("backend.install", second_time)
-    wish = Wish(
-        element="ours@echo", name="echo", uri="", alias="e", galleries='[{"name":"ours","url":"x"}]',
+    spec = BackendSpec(
+        reference="ours@echo", name="echo", uri="", alias="e", galleries='[{"name":"ours","url":"x"}]',
         uris=("oci://r/echo@sha256:new", "oci://mirror/echo@sha256:new"), digest="sha256:new", version="1.0",
         manifest='{"protocol":"openai"}',
     )  # fmt: skip
     async with controlling(stores, await connect("fe")):
-        job = (await stores.admission.admit(admission(Verb.INSTALL, node, wish=wish))).id
+        job = (await stores.admission.admit(admission(Verb.INSTALL, node, spec=spec))).id
         await until(stores, job, "success")
     first, second = (request for _, request in worker.asked)
     assert first == second
-    assert first["corral"]["uris"] == list(wish.uris)
+    assert first["corral"]["uris"] == list(spec.uris)
     assert (first["backend"], first["name"], first["alias"]) == ("ours@echo", "echo", "e")
 
 

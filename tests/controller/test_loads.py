@@ -160,7 +160,7 @@ async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, 
     revision = (await stores.models.save(TINY, "ann")).revision
     running = asyncio.create_task(replication.runner.run())
     await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
-    replication.runner.poke()
+    replication.runner.notify()
 
     async def placed() -> bool:
         return bool(await stores.replicas.read_of_model("tiny"))
@@ -169,10 +169,10 @@ async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, 
     [task] = [one for one in asyncio.all_tasks() if one.get_name() == "load tiny"]
     failed = faulty.failed
     faulty.writes_fail = [AWAY, RuntimeError("nobody thought of this"), OutcomeUnknown("lost")]
-    replication.runner.poke()
+    replication.runner.notify()
 
     async def all_failed() -> bool:
-        replication.runner.poke()
+        replication.runner.notify()
         return faulty.failed == failed + 3
 
     await wait_until_async(all_failed, what="claims have failed")
@@ -220,7 +220,7 @@ async def begin_to_fetch(replication: Replication, stores: Stores, fetching: Fet
     await add_nodes(stores, make_node("a", key_hash="k"))
     revision = (await stores.models.save(TINY, "ann")).revision
     await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
-    replication.runner.poke()
+    replication.runner.notify()
     await asyncio.wait_for(fetching.asked.wait(), 20)
 
 

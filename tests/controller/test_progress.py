@@ -17,7 +17,7 @@ from corral.core.errors import InvalidInput
 from corral.core.nodes.node import NodeId
 from corral.store.stores import Stores
 from corral.system import SystemClock
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 from harness.waiting import wait_until_async
 
 
@@ -69,12 +69,12 @@ def message(node: str, operation: str = "op", sequence: int = 1, *, last: bool =
     return BusMessage(progress_subject(node, operation), encode(news))
 
 
-def counted(registry: Registry) -> dict[str, float]:
+def counted(registry: MetricRegistry) -> dict[str, float]:
     return {labels: value for _, _, _, samples in registry.collect() for _, labels, value in samples}
 
 
 async def test_progress_that_cannot_be_read_or_stored_is_dropped_alone(stores: Stores) -> None:
-    link, store, registry = Link(), Picky(), Registry()
+    link, store, registry = Link(), Picky(), MetricRegistry()
     refused = RefusedMessages(stores.nodes, SystemClock(), registry)
     live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock())
     await live.start()
@@ -90,7 +90,7 @@ async def test_progress_that_cannot_be_read_or_stored_is_dropped_alone(stores: S
 
 async def test_progress_of_endless_operations_is_bounded(stores: Stores) -> None:
     link = Link()
-    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
     live = LiveProgress(bus=link, store=Picky(), refused=refused, clock=SystemClock())
     await live.start()
     for number in range(OPERATIONS_MOST + 50):
@@ -106,7 +106,7 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
     """Whether the first frontend's word comes before or after the end of the run is cleared away."""
     monkeypatch.setattr("corral.controller.backends.progress.SAVE_EVERY_S", 0.02)
     link, store = Link(), Kept()
-    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
     live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock())
     await live.start()
     node = NodeId("a")
@@ -133,7 +133,7 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
 
 async def test_a_new_run_of_the_worker_is_shown_though_its_first_message_was_lost(stores: Stores) -> None:
     link = Link()
-    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
     live = LiveProgress(bus=link, store=Kept(), refused=refused, clock=SystemClock())
     await live.start()
     await tell_progress(link, SystemClock(), "op", NodeId("a"), "starting the new version")

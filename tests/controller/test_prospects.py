@@ -1,14 +1,14 @@
 """What a policy would bring to a node: told by galleries and registries, and not asked for again with every look."""
 
 from controller.test_resolve import Galleries, NothingKept, Registry, node
-from corral.controller.backends.policy_preview import KEPT_S, ProspectReader
+from corral.controller.backends.policy_preview import KEPT_S, PolicyPreview
 from corral.controller.backends.resolve import Resolver
-from corral.core.backends.desired import OpenQuestion
-from corral.core.backends.intents import Wish
+from corral.core.backends.desired import UnresolvedPolicy
+from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.node import Node
 
-ECHO = Wish(element="echo")
+ECHO = BackendSpec(reference="echo")
 
 
 class StandingClock:
@@ -27,14 +27,14 @@ class StandingClock:
         return self.at_s
 
 
-def question(node: Node, backend: str = "echo", wish: Wish = ECHO) -> OpenQuestion:
-    return OpenQuestion(backend=backend, wish=wish, node=node)
+def question(node: Node, backend: str = "echo", spec: BackendSpec = ECHO) -> UnresolvedPolicy:
+    return UnresolvedPolicy(backend=backend, spec=spec, node=node)
 
 
 async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
-    reader = ProspectReader(Resolver(Galleries(), Registry(), NothingKept()), StandingClock())
+    reader = PolicyPreview(Resolver(Galleries(), Registry(), NothingKept()), StandingClock())
     here, arm = node("here"), node("arm", platform="linux/arm64")
-    outside = Wish(element="mine", uri="registry.test/mine:1", alias="echo")
+    outside = BackendSpec(reference="mine", uri="registry.test/mine:1", alias="echo")
     found = await reader.read([question(here), question(arm), question(here, "mine", outside)])
     assert found["echo", here.id] == {"echo", "cpu-echo"}
     assert isinstance(found["echo", arm.id], Unfit)
@@ -43,7 +43,7 @@ async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
 
 async def test_registries_are_asked_again_only_after_a_while() -> None:
     clock, registry = StandingClock(), Registry()
-    reader = ProspectReader(Resolver(Galleries(), registry, NothingKept()), clock)
+    reader = PolicyPreview(Resolver(Galleries(), registry, NothingKept()), clock)
     here = node("here")
     first = await reader.read([question(here)])
     assert await reader.read([question(here)]) == first
@@ -55,8 +55,8 @@ async def test_registries_are_asked_again_only_after_a_while() -> None:
 
 async def test_what_nobody_can_tell_is_left_out_and_not_waited_for_with_every_look() -> None:
     registry = Registry(away="registry.test")
-    reader = ProspectReader(Resolver(Galleries(), registry, NothingKept()), StandingClock())
-    wanted = [question(node("gpu", capability="nvidia")), question(node("here"), "gone", Wish(element="gone"))]
+    reader = PolicyPreview(Resolver(Galleries(), registry, NothingKept()), StandingClock())
+    wanted = [question(node("gpu", capability="nvidia")), question(node("here"), "gone", BackendSpec(reference="gone"))]
     assert await reader.read(wanted) == {}
     assert await reader.read(wanted) == {}
     assert len(registry.asked) == 1

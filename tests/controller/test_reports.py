@@ -27,7 +27,7 @@ from corral.store.backends.observed import Recorded
 from corral.store.nodes.registration import Registered
 from corral.store.stores import Stores
 from corral.system import SystemClock
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 from harness.waiting import until
 
 NODE = "node-1"
@@ -54,8 +54,10 @@ class Heard:
 
 
 @asynccontextmanager
-async def taking_in(stores: Stores, bus: Bus, registry: Registry | None = None) -> AsyncIterator[tuple[Reports, Heard]]:
-    refused = RefusedMessages(stores.nodes, SystemClock(), registry or Registry())
+async def taking_in(
+    stores: Stores, bus: Bus, registry: MetricRegistry | None = None
+) -> AsyncIterator[tuple[Reports, Heard]]:
+    refused = RefusedMessages(stores.nodes, SystemClock(), registry or MetricRegistry())
     reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=SystemClock())
     heard = Heard()
     reports.listen(heard)
@@ -168,7 +170,7 @@ POISONS = {
 async def test_a_report_that_cannot_be_read_stops_no_other_and_is_counted(
     stores: Stores, connect: Connect, poison: bytes
 ) -> None:
-    bus, node, registry = await connect("fe"), await connect("node"), Registry()
+    bus, node, registry = await connect("fe"), await connect("node"), MetricRegistry()
 
     def counted() -> bool:
         ((_, _, _, samples),) = registry.collect()
@@ -202,7 +204,7 @@ class Picky:
 
 async def test_a_report_the_store_refuses_is_dropped_alone_and_never_put_back(stores: Stores, connect: Connect) -> None:
     bus, node = await connect("fe"), await connect("node")
-    clock, registry = SystemClock(), Registry()
+    clock, registry = SystemClock(), MetricRegistry()
     refused = RefusedMessages(stores.nodes, clock, registry)
     picky = Picky(stores, OTHER)
     reports = Reports(bus=bus, observed=picky, nodes=stores.nodes, refused=refused, clock=clock)
@@ -241,7 +243,7 @@ async def test_a_machine_is_marked_with_what_it_sent(stores: Stores, capsys: pyt
         auto_approve=True,
     )
     assert isinstance(registered, Registered)
-    refused = RefusedMessages(stores.nodes, SystemClock(), Registry())
+    refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
     for number in range(5000):
         refused.note("node-evil", "report", InvalidInput(f"bad {number}"))
     refused.note("nobody", "report", InvalidInput("bad"))
@@ -259,7 +261,7 @@ async def test_strangers_take_no_nodes_place_in_the_count(stores: Stores) -> Non
         auto_approve=True,
     )
     assert isinstance(registered, Registered)
-    registry = Registry()
+    registry = MetricRegistry()
     refused = RefusedMessages(stores.nodes, SystemClock(), registry)
     for number in range(2 * SENDERS_MOST):
         refused.note(f"made-up-{number}", "report", InvalidInput("bad"))

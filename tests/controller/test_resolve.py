@@ -14,7 +14,7 @@ from corral.artifacts.galleries.entries import parse_backends
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
-from corral.core.backends.intents import Wish
+from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved, index_by_name
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node, NodeId
@@ -92,8 +92,8 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
     assert isinstance(arm, Unfit)
     assert arm.reason == "cpu-echo has no build for linux/arm64; it has some for linux/amd64"
     assert sorted(registry.asked) == ["registry.test/echo:cpu", "registry.test/echo:cuda12"]
-    wish = wish_of(a, element="echo", galleries="[]")
-    assert (wish.name, wish.digest, wish.version, wish.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)
+    spec = wish_of(a, reference="echo", galleries="[]")
+    assert (spec.name, spec.digest, spec.version, spec.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)
 
 
 async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
@@ -192,7 +192,9 @@ async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
     resolver = Resolver(Galleries(), registry, NothingKept())
     asked = [
         asyncio.create_task(resolver.recall("native", [node("a")])),
-        asyncio.create_task(resolver.recall_wish(Wish(element="x", uri="registry.test/x:1"), "x", [node("a")])),
+        asyncio.create_task(
+            resolver.recall_wish(BackendSpec(reference="x", uri="registry.test/x:1"), "x", [node("a")])
+        ),
     ]
     await asyncio.sleep(0.1)  # longer than where something is known
     registry.answers.set()

@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from corral.controller.replicas.rollout import LOOK_EVERY_S, ReplicaSwitcher, SharedLook
-from corral.controller.replicas.smoke_test import Restored, SwitchStalled, VersionFailed
+from corral.controller.replicas.rollout import LOOK_EVERY_S, ReplicaRollout, SharedSnapshot
+from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.errors import Fenced, TimedOut, Unavailable
 from corral.core.nodes.node import NodeId
@@ -56,16 +56,16 @@ PROCESS = ObservedProcess(
 CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
-def make_switcher(stores: Stores, words: Words) -> ReplicaSwitcher:
-    return ReplicaSwitcher(stores, poke=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
+def make_switcher(stores: Stores, words: Words) -> ReplicaRollout:
+    return ReplicaRollout(stores, notify=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
 
 
-async def switch(switcher: ReplicaSwitcher, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
+async def switch(switcher: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
     async with asyncio.timeout(60):  # by itself it waits for a quarter of an hour
         await switcher.switch(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
 
 
-async def restore(switcher: ReplicaSwitcher, *, backend: str = "llama-cpp") -> Restored:
+async def restore(switcher: ReplicaRollout, *, backend: str = "llama-cpp") -> Restored:
     async with asyncio.timeout(60):
         return await switcher.restore(NodeId("a"), backend=backend, digest="sha256:1")
 
@@ -350,7 +350,7 @@ async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
     else:
         decision = await decide(stores, Need(model="tiny"))
         await stores.load_claims.wait(job, decision, "there is no room for it", again_in_s=300)
-    with pytest.raises(SwitchStalled, match="there is no room for it"):
+    with pytest.raises(RolloutStalled, match="there is no room for it"):
         await asyncio.wait_for(switching, 20)
 
 
@@ -396,7 +396,7 @@ async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
         reads.append(len(nodes))
         return SwitchView(replicas={node: [] for node in nodes})
 
-    shared = SharedLook(read, SystemClock())
+    shared = SharedSnapshot(read, SystemClock())
 
     async def wait(node: str) -> None:
         for _ in range(3):
@@ -417,7 +417,7 @@ async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None
             raise fails.pop()
         return SwitchView(replicas={node: [] for node in nodes})
 
-    shared = SharedLook(read, SystemClock())
+    shared = SharedSnapshot(read, SystemClock())
     found = await asyncio.gather(shared.look("a"), shared.look("b"), return_exceptions=True)
     assert [type(one) for one in found] == [Unavailable, Unavailable]
     assert "a" in (await shared.look("a")).replicas

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.rate_limit import Allowance, Allowances
+from corral.core.rate_limit import RateLimiter, TokenBucket
 
 
 def test_a_burst_is_allowed_and_then_one_at_a_time() -> None:
-    allowances = Allowances(Allowance(most=3, per_s=0.5), keys_most=10)
+    allowances = RateLimiter(TokenBucket(most=3, per_s=0.5), keys_most=10)
     assert [allowances.take("a", 0.0) for _ in range(4)] == [True, True, True, False]
     assert allowances.wait_s("a", 0.0) == 2.0
     assert not allowances.take("a", 1.9)
@@ -14,7 +14,7 @@ def test_a_burst_is_allowed_and_then_one_at_a_time() -> None:
 
 
 def test_one_keys_greed_is_not_anothers_loss() -> None:
-    allowances = Allowances(Allowance(most=1, per_s=1), keys_most=10)
+    allowances = RateLimiter(TokenBucket(most=1, per_s=1), keys_most=10)
     assert allowances.take("a", 0.0)
     assert not allowances.take("a", 0.0)
     assert allowances.wait_s("b", 0.0) == 0.0
@@ -22,7 +22,7 @@ def test_one_keys_greed_is_not_anothers_loss() -> None:
 
 
 def test_a_million_keys_take_no_more_room_than_was_given() -> None:
-    allowances = Allowances(Allowance(most=1, per_s=1), keys_most=16)
+    allowances = RateLimiter(TokenBucket(most=1, per_s=1), keys_most=16)
     for number in range(1000):
         allowances.take(str(number), 0.0)
     assert len(allowances) == 16
@@ -31,7 +31,7 @@ def test_a_million_keys_take_no_more_room_than_was_given() -> None:
 
 @given(st.lists(st.floats(0, 5), max_size=200))
 def test_never_more_than_the_burst_and_what_time_has_brought(pauses: list[float]) -> None:
-    allowances = Allowances(Allowance(most=5, per_s=2), keys_most=1)
+    allowances = RateLimiter(TokenBucket(most=5, per_s=2), keys_most=1)
     now_s, taken = 0.0, 0
     for pause in pauses:
         now_s += pause

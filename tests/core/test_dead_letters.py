@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from core.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, state
-from corral.core.backends.drift import Heal, find_stuck, plan_heal
+from corral.core.backends.drift import Correction, find_stuck, plan_corrections
 from corral.core.backends.exhausted import patience_of
 from corral.core.backends.intents import Intent, IntentState, Verb
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift
 from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.observed import ObservedBackend
@@ -26,9 +26,9 @@ def dead(verb: Verb = Verb.INSTALL, **fields: Any) -> Intent:
     return replace(plain, **fields)
 
 
-def heals(node: NodeState, *, now_ms: int, on_drift: OnDrift | None = None, changed_ms: int = 0) -> list[Heal]:
+def heals(node: NodeBackends, *, now_ms: int, on_drift: OnDrift | None = None, changed_ms: int = 0) -> list[Correction]:
     policies = [policy(generation=1, on_drift=on_drift)] if on_drift is not None else []
-    return plan_heal(
+    return plan_corrections(
         [node], policies, now_ms=now_ms, settle_ms=3000, patience=PATIENCE, galleries_changed_ms=changed_ms
     )
 
@@ -36,100 +36,100 @@ def heals(node: NodeState, *, now_ms: int, on_drift: OnDrift | None = None, chan
 @pytest.mark.parametrize(
     ("node", "now_ms", "changed_ms", "verbs"),
     [
-        pytest.param(state(wish=dead()), MINUTE, 0, [], id="nothing-changed"),
-        pytest.param(state(wish=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
-        pytest.param(state(wish=dead(), presence_since=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
-        pytest.param(state(wish=dead(), presence_since=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
-        pytest.param(state(wish=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
+        pytest.param(state(spec=dead()), MINUTE, 0, [], id="nothing-changed"),
+        pytest.param(state(spec=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
+        pytest.param(state(spec=dead(), presence_since=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
+        pytest.param(state(spec=dead(), presence_since=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
+        pytest.param(state(spec=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
         pytest.param(
-            state(wish=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"
+            state(spec=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"
         ),
         pytest.param(
-            state(wish=dead(), available_disk=GIB - 1, total_disk=100 * GIB), MINUTE, 0, [], id="disk-hardly-freed"
+            state(spec=dead(), available_disk=GIB - 1, total_disk=100 * GIB), MINUTE, 0, [], id="disk-hardly-freed"
         ),
-        pytest.param(state(wish=dead(free_disk_at_end=None), available_disk=GIB), MINUTE, 0, [], id="disk-unknown"),
+        pytest.param(state(spec=dead(free_disk_at_end=None), available_disk=GIB), MINUTE, 0, [], id="disk-unknown"),
         pytest.param(
-            state(HAS_NEW, wish=replace(DELETED, state=IntentState.DEAD_LETTERED)),
+            state(HAS_NEW, spec=replace(DELETED, state=IntentState.DEAD_LETTERED)),
             HOUR,
             0,
             [Verb.DELETE],
             id="a-delete-too",
         ),
         pytest.param(
-            state(HAS_OLD, wish=dead(Verb.UPGRADE)), 9 * HOUR, 0, [], id="what-serves-is-not-interrupted-every-hour"
+            state(HAS_OLD, spec=dead(Verb.UPGRADE)), 9 * HOUR, 0, [], id="what-serves-is-not-interrupted-every-hour"
         ),
         pytest.param(
-            state(HAS_OLD, wish=dead(Verb.UPGRADE), presence_since=1),
+            state(HAS_OLD, spec=dead(Verb.UPGRADE), presence_since=1),
             HOUR,
             0,
             [Verb.UPGRADE],
             id="an-upgrade-on-a-change",
         ),
         pytest.param(
-            state(HAS_OLD, wish=dead(Verb.UPGRADE), changed_at=HOUR - 1, conditions=(FULL,)),
+            state(HAS_OLD, spec=dead(Verb.UPGRADE), changed_at=HOUR - 1, conditions=(FULL,)),
             HOUR,
             0,
             [],
             id="a-refused-message-or-a-condition-that-begins-is-no-change-that-may-help",
         ),
         pytest.param(
-            state(HAS_OLD, wish=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind})), conditions=(FULL,)),
+            state(HAS_OLD, spec=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind})), conditions=(FULL,)),
             HOUR,
             0,
             [],
             id="a-condition-that-lasts",
         ),
         pytest.param(
-            state(HAS_OLD, wish=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind}))),
+            state(HAS_OLD, spec=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind}))),
             MINUTE,
             0,
             [Verb.UPGRADE],
             id="a-condition-that-ended",
         ),
-        pytest.param(state(wish=dead(Verb.UPGRADE)), HOUR, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
+        pytest.param(state(spec=dead(Verb.UPGRADE)), HOUR, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
     ],
 )
-def test_dead_letters(node: NodeState, now_ms: int, changed_ms: int, verbs: list[Verb]) -> None:
+def test_dead_letters(node: NodeBackends, now_ms: int, changed_ms: int, verbs: list[Verb]) -> None:
     assert [heal.verb for heal in heals(node, now_ms=now_ms, changed_ms=changed_ms)] == verbs
 
 
 def test_only_what_is_to_be_healed_is_tried_again() -> None:
-    wiped = state(wish=dead(generation=7))
+    wiped = state(spec=dead(generation=7))
     assert heals(wiped, now_ms=HOUR, on_drift=OnDrift.HEAL)
     assert not heals(wiped, now_ms=HOUR, on_drift=OnDrift.REPORT)
 
 
 def test_after_a_change_in_a_gallery_the_name_is_looked_up_again() -> None:
-    (same,) = heals(state(wish=dead()), now_ms=HOUR)
+    (same,) = heals(state(spec=dead()), now_ms=HOUR)
     assert (same.resolved, same.failed_before) == (True, True)
-    (anew,) = heals(state(wish=dead()), now_ms=HOUR, changed_ms=1)
+    (anew,) = heals(state(spec=dead()), now_ms=HOUR, changed_ms=1)
     assert not anew.resolved
-    exact = dead(wish=replace(DONE.wish, left=(NEW,)))
-    (kept,) = heals(state(wish=exact), now_ms=HOUR, changed_ms=1)
+    exact = dead(spec=replace(DONE.spec, left=(NEW,)))
+    (kept,) = heals(state(spec=exact), now_ms=HOUR, changed_ms=1)
     assert kept.resolved, "what a person went back to stays that"
 
 
 def test_after_a_version_that_took_down_what_served_only_another_one_is_tried() -> None:
-    def after(cause: int, *backends: ObservedBackend, **fields: Any) -> list[Heal]:
+    def after(cause: int, *backends: ObservedBackend, **fields: Any) -> list[Correction]:
         failed = dead(Verb.UPGRADE, final=True, **fields)
-        return heals(state(*backends, wish=failed, presence_since=cause), now_ms=HOUR)
+        return heals(state(*backends, spec=failed, presence_since=cause), now_ms=HOUR)
 
     (looked_up,) = after(1, HAS_OLD)
     assert (looked_up.verb, looked_up.resolved, looked_up.only_another_version) == (Verb.UPGRADE, False, True)
     assert after(0, HAS_OLD) == []
-    assert after(1, HAS_OLD, wish=replace(DONE.wish, left=(OLD,))) == [], "a person named this very one"
+    assert after(1, HAS_OLD, spec=replace(DONE.spec, left=(OLD,))) == [], "a person named this very one"
     (wiped,) = after(1)
     assert (wiped.verb, wiped.only_another_version) == (Verb.INSTALL, False), "nothing serves there any more"
 
 
 CANCELLED_UPGRADE = replace(
-    DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=20, wish=replace(DONE.wish, digest="sha256:newer")
+    DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=20, spec=replace(DONE.spec, digest="sha256:newer")
 )
 CANCELLED_DELETE = replace(DELETED, state=IntentState.CANCELLED, generation=20)
 
 
-def after_cancel(*backends: ObservedBackend, cancelled: Intent, before: Intent) -> NodeState:
-    return replace(state(*backends, wish=cancelled), restored={"echo": before})
+def after_cancel(*backends: ObservedBackend, cancelled: Intent, before: Intent) -> NodeBackends:
+    return replace(state(*backends, spec=cancelled), restored={"echo": before})
 
 
 @pytest.mark.parametrize("cancelled", [CANCELLED_UPGRADE, CANCELLED_DELETE], ids=["upgrade", "delete"])
@@ -137,7 +137,7 @@ def after_cancel(*backends: ObservedBackend, cancelled: Intent, before: Intent) 
 def test_what_a_cancelled_order_had_replaced_holds_again(cancelled: Intent, before: IntentState) -> None:
     held = replace(DONE, state=before)
     (heal,) = heals(after_cancel(cancelled=cancelled, before=held), now_ms=HOUR)
-    assert (heal.verb, heal.wish, heal.expected_generation) == (Verb.INSTALL, DONE.wish, 20)
+    assert (heal.verb, heal.spec, heal.expected_generation) == (Verb.INSTALL, DONE.spec, 20)
     assert heals(after_cancel(HAS_NEW, cancelled=cancelled, before=held), now_ms=HOUR) == []
 
 
@@ -154,9 +154,9 @@ def test_a_cancel_that_has_just_ended_settles_first() -> None:
         pytest.param({"state": IntentState.RUNNING}, Presence.LIVE, False, id="it-is-being-carried-out"),
         pytest.param({"verb": Verb.DELETE}, Presence.LIVE, False, id="a-delete-needs-no-version"),
         pytest.param({"verb": Verb.ROLLBACK}, Presence.LIVE, False, id="a-rollback-is-to-a-version-that-is-there"),
-        pytest.param({"wish": replace(DONE.wish, left=(OLD,))}, Presence.LIVE, False, id="a-person-went-back-to-it"),
-        pytest.param({"wish": replace(DONE.wish, digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
-        pytest.param({"wish": replace(DONE.wish, uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
+        pytest.param({"spec": replace(DONE.spec, left=(OLD,))}, Presence.LIVE, False, id="a-person-went-back-to-it"),
+        pytest.param({"spec": replace(DONE.spec, digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
+        pytest.param({"spec": replace(DONE.spec, uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
         pytest.param({}, Presence.GONE, False, id="its-node-is-away"),
     ],
 )
@@ -164,4 +164,4 @@ def test_of_which_open_orders_the_version_may_exist_no_more(
     changes: dict[str, Any], presence: Presence, looked_up: bool
 ) -> None:
     stuck = replace(DONE, **{"state": IntentState.PENDING, "attempts": 1, "finished_at": None, **changes})
-    assert find_stuck([state(wish=stuck, presence=presence)]) == ([stuck] if looked_up else [])
+    assert find_stuck([state(spec=stuck, presence=presence)]) == ([stuck] if looked_up else [])

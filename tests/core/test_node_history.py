@@ -1,15 +1,15 @@
-from corral.core.nodes.history import MINUTES, MemoryUse, NodeHistory, NodeMinute, NodeShare, shares_between
+from corral.core.nodes.history import MINUTES, MemoryUse, NodeHistory, NodeMinute, TrafficShare, shares_between
 
 
 def test_what_frontends_answered_adds_up_within_a_minute_and_a_quiet_minute_is_a_zero() -> None:
     history = NodeHistory(now_s=600.0)
-    history.add({"a": NodeShare(requests=2, busy_s=3.0), "b": NodeShare(requests=9)}, now_s=610.0)
-    history.add({"a": NodeShare(requests=1, failed=1, busy_s=0.5)}, now_s=650.0)
-    history.add({"a": NodeShare(requests=7)}, now_s=735.0)
+    history.add({"a": TrafficShare(requests=2, busy_s=3.0), "b": TrafficShare(requests=9)}, now_s=610.0)
+    history.add({"a": TrafficShare(requests=1, failed=1, busy_s=0.5)}, now_s=650.0)
+    history.add({"a": TrafficShare(requests=7)}, now_s=735.0)
     assert history.read("a", now_s=740.0) == [
-        NodeMinute(share=NodeShare(requests=3, failed=1, busy_s=3.5)),
+        NodeMinute(share=TrafficShare(requests=3, failed=1, busy_s=3.5)),
         NodeMinute(),
-        NodeMinute(length_s=20.0, share=NodeShare(requests=7)),
+        NodeMinute(length_s=20.0, share=TrafficShare(requests=7)),
     ]
 
 
@@ -27,7 +27,7 @@ def test_memory_is_what_was_last_told_within_the_minute_and_else_unknown() -> No
 def test_only_the_last_hour_is_kept() -> None:
     history = NodeHistory(now_s=0.0)
     for minute in range(3 * MINUTES):
-        history.add({"a": NodeShare(requests=minute)}, now_s=minute * 60.0)
+        history.add({"a": TrafficShare(requests=minute)}, now_s=minute * 60.0)
     shown = history.read("a", now_s=3 * MINUTES * 60.0 - 1)
     assert len(shown) == MINUTES
     assert shown[-1].share.requests == 3 * MINUTES - 1
@@ -38,9 +38,13 @@ def test_the_first_minute_is_as_long_as_it_was_watched() -> None:
 
 
 def test_counters_are_read_as_what_came_between() -> None:
-    before = {"a": NodeShare(requests=4, busy_s=1.0), "b": NodeShare(requests=2)}
-    after = {"a": NodeShare(requests=6, failed=1, busy_s=2.5), "b": NodeShare(requests=2), "c": NodeShare(requests=1)}
+    before = {"a": TrafficShare(requests=4, busy_s=1.0), "b": TrafficShare(requests=2)}
+    after = {
+        "a": TrafficShare(requests=6, failed=1, busy_s=2.5),
+        "b": TrafficShare(requests=2),
+        "c": TrafficShare(requests=1),
+    }
     assert shares_between(before, after) == {
-        "a": NodeShare(requests=2, failed=1, busy_s=1.5),
-        "c": NodeShare(requests=1),
+        "a": TrafficShare(requests=2, failed=1, busy_s=1.5),
+        "c": TrafficShare(requests=1),
     }

@@ -42,7 +42,7 @@ def node(status: NodeProgressStatus, name: str = "n", error: str = "") -> NodePr
     ],
 )
 def test_conclude(nodes: list[NodeProgress], expected: tuple[OperationState, str]) -> None:
-    assert conclude(nodes, verb=Verb.INSTALL, cancel_wanted=False, holds=True) == expected
+    assert conclude(nodes, verb=Verb.INSTALL, cancel_requested=False, holds=True) == expected
 
 
 def news(sequence: int | None, percentage: float) -> ProgressNews:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from core.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, policy, state
-from corral.core.backends.intents import IntentState, Verb, Wish
-from corral.core.backends.operations import Order
+from corral.core.backends.intents import BackendSpec, IntentState, Verb
+from corral.core.backends.operations import NewIntent
 from corral.core.backends.planning import (
-    NodeState,
+    NodeBackends,
     as_known,
     complete_digest,
     find_holds,
@@ -16,8 +16,8 @@ from corral.core.backends.planning import (
     plan_deletes,
     plan_held,
     plan_rollbacks,
-    spare_frozen,
-    spare_rolled_back,
+    skip_frozen_nodes,
+    skip_rolled_back,
 )
 from corral.core.backends.policies import OnDrift, policy_for
 from corral.core.backends.rollout import plan_upgrade
@@ -69,7 +69,7 @@ FAMILY = ObservedBackend(name="echo", is_meta=True, concrete="cpu-echo")
 
 
 def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
-    has, has_not = state(HAS_OLD, FAMILY, wish=DONE), state()
+    has, has_not = state(HAS_OLD, FAMILY, spec=DONE), state()
     for name in ("echo", "cpu-echo"):
         assert pick_upgrades([has, has_not], name) == [has]
         assert has.key_of(name) == "echo", "one backend has one row of orders"
@@ -78,17 +78,19 @@ def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
 @pytest.mark.parametrize(
     ("node", "only_if_wanted"),
     [
-        pytest.param(state(HAS_NEW, FAMILY, wish=DONE), False, id="it-has-it"),
-        pytest.param(state(wish=DONE), False, id="it-was-told-to-have-it"),
-        pytest.param(NodeState(node=machine(), backends=None, newest={}), False, id="nobody-knows"),
-        pytest.param(state(wish=DELETED), True, id="deleted-before"),
+        pytest.param(state(HAS_NEW, FAMILY, spec=DONE), False, id="it-has-it"),
+        pytest.param(state(spec=DONE), False, id="it-was-told-to-have-it"),
+        pytest.param(NodeBackends(node=machine(), backends=None, newest={}), False, id="nobody-knows"),
+        pytest.param(state(spec=DELETED), True, id="deleted-before"),
         pytest.param(state(), True, id="never-had-it"),
         pytest.param(
-            NodeState(node=machine(), backends=[], newest={"cpu-echo": BUILD}), False, id="told-to-have-a-build-of-it"
+            NodeBackends(node=machine(), backends=[], newest={"cpu-echo": BUILD}),
+            False,
+            id="told-to-have-a-build-of-it",
         ),
     ],
 )
-def test_plan_deletes(node: NodeState, only_if_wanted: bool) -> None:
+def test_plan_deletes(node: NodeBackends, only_if_wanted: bool) -> None:
     (order,) = plan_deletes([node], "echo")
     assert order.only_if_wanted == only_if_wanted
 
@@ -109,44 +111,44 @@ BROKEN = "sha256:broken"
 )
 def test_plan_rollbacks(versions: tuple[str, ...], current: str, to: str | None, expected: str | None) -> None:
     found = ObservedBackend(name="cpu-echo", digest=current, versions=versions)
-    good = {OLD: Wish(element="echo", uris=("oci://r/e@old",)), NEW: Wish(element="echo")}
-    orders, skipped = plan_rollbacks([state(found, FAMILY, wish=DONE)], "echo", to=to, wishes=good)
-    assert [order.wish.digest for order in orders] == ([expected] if expected else [])
+    good = {OLD: BackendSpec(reference="echo", uris=("oci://r/e@old",)), NEW: BackendSpec(reference="echo")}
+    orders, skipped = plan_rollbacks([state(found, FAMILY, spec=DONE)], "echo", to=to, specs=good)
+    assert [order.spec.digest for order in orders] == ([expected] if expected else [])
     assert len(skipped) == (0 if expected else 1)
     if expected == OLD:
-        assert orders[0].wish.uris == ("oci://r/e@old",), "so that it can be installed again"
+        assert orders[0].spec.uris == ("oci://r/e@old",), "so that it can be installed again"
 
 
 def test_who_goes_back_twice_has_left_two_versions() -> None:
     found = ObservedBackend(name="cpu-echo", digest=BROKEN, versions=(NEW, BROKEN, OLD))
-    before = replace(DONE, wish=replace(DONE.wish, left=(NEW, OLD)))
-    ((order,), _) = plan_rollbacks([state(found, FAMILY, wish=before)], "echo", to=None, wishes={OLD: DONE.wish})
-    assert (order.wish.digest, set(order.wish.left)) == (OLD, {NEW, BROKEN})
+    before = replace(DONE, spec=replace(DONE.spec, left=(NEW, OLD)))
+    ((order,), _) = plan_rollbacks([state(found, FAMILY, spec=before)], "echo", to=None, specs={OLD: DONE.spec})
+    assert (order.spec.digest, set(order.spec.left)) == (OLD, {NEW, BROKEN})
 
 
 def test_who_goes_back_while_an_upgrade_is_tried_stays_where_he_is() -> None:
     found = ObservedBackend(name="cpu-echo", digest=OLD, versions=(NEW, OLD, BROKEN))
     tried = replace(DONE, verb=Verb.UPGRADE, state=IntentState.PENDING)
-    ((order,), _) = plan_rollbacks([state(found, FAMILY, wish=tried)], "echo", to=None, wishes={})
-    assert (order.wish.digest, order.wish.left) == (OLD, (NEW,))
+    ((order,), _) = plan_rollbacks([state(found, FAMILY, spec=tried)], "echo", to=None, specs={})
+    assert (order.spec.digest, order.spec.left) == (OLD, (NEW,))
 
 
-def upgrade_of(node: Node) -> Order:
-    return Order(node_id=node.id, node_name=node.name, backend="echo", wish=DONE.wish)
+def upgrade_of(node: Node) -> NewIntent:
+    return NewIntent(node_id=node.id, node_name=node.name, backend="echo", spec=DONE.spec)
 
 
 @pytest.mark.parametrize(
-    ("wish", "spared"),
+    ("spec", "spared"),
     [
-        pytest.param(replace(DONE.wish, left=(NEW,)), True, id="from-this-version"),
-        pytest.param(replace(DONE.wish, left=(BROKEN,)), False, id="from-another"),
-        pytest.param(DONE.wish, False, id="never"),
+        pytest.param(replace(DONE.spec, left=(NEW,)), True, id="from-this-version"),
+        pytest.param(replace(DONE.spec, left=(BROKEN,)), False, id="from-another"),
+        pytest.param(DONE.spec, False, id="never"),
     ],
 )
-def test_what_was_rolled_back_is_spared(wish: Wish, spared: bool) -> None:
-    held = NodeState(node=FAST, backends=[HAS_OLD], newest={"echo": replace(DONE, wish=wish)})
-    other = NodeState(node=SLOW, backends=[HAS_OLD], newest={"echo": DONE})
-    orders, skipped = spare_rolled_back([upgrade_of(FAST), upgrade_of(SLOW)], [held, other])
+def test_what_was_rolled_back_is_spared(spec: BackendSpec, spared: bool) -> None:
+    held = NodeBackends(node=FAST, backends=[HAS_OLD], newest={"echo": replace(DONE, spec=spec)})
+    other = NodeBackends(node=SLOW, backends=[HAS_OLD], newest={"echo": DONE})
+    orders, skipped = skip_rolled_back([upgrade_of(FAST), upgrade_of(SLOW)], [held, other])
     assert [order.node_name for order in orders] == (["slow"] if spared else ["fast", "slow"])
     reason = "it was rolled back from this version; `corral backends upgrade echo --node fast` upgrades it all the same"
     assert [skip.reason for skip in skipped] == ([reason] if spared else [])
@@ -156,17 +158,17 @@ def test_what_was_rolled_back_is_spared(wish: Wish, spared: bool) -> None:
 
 
 def test_what_a_policy_freezes_is_spared_where_it_does() -> None:
-    states = [NodeState(node=node, backends=[HAS_OLD], newest={"echo": DONE}) for node in (FAST, SLOW)]
+    states = [NodeBackends(node=node, backends=[HAS_OLD], newest={"echo": DONE}) for node in (FAST, SLOW)]
     frozen_there = policy(on_drift=OnDrift.FREEZE, selector={"tier": "fast"}, generation=10)
-    free, (frozen,) = spare_frozen(states, "echo", [policy(), frozen_there])
+    free, (frozen,) = skip_frozen_nodes(states, "echo", [policy(), frozen_there])
     assert [state.node.name for state in free] == ["slow"]
     assert (frozen.node_name, "--drift p heal" in frozen.reason) == ("fast", True)
 
 
 def test_a_localai_worker_has_nothing_to_go_back_to() -> None:
     found = ObservedBackend(name="cpu-echo", digest=NEW, versions=(NEW, OLD))
-    node = state(found, FAMILY, wish=DONE, key_hash=None)
-    orders, (skip,) = plan_rollbacks([node], "echo", to=None, wishes={})
+    node = state(found, FAMILY, spec=DONE, key_hash=None)
+    orders, (skip,) = plan_rollbacks([node], "echo", to=None, specs={})
     assert not orders
     assert "LocalAI" in skip.reason
 
@@ -202,7 +204,7 @@ SAME_PLACE = Offered(variant="cpu-echo", digest="", version="", uris=(PLAIN.uri,
 def test_what_is_newer_what_is_not_and_what_nobody_can_tell(
     found: ObservedBackend, offered: Offered | Unknown, expected: str | None
 ) -> None:
-    node = state(found, FAMILY, wish=DONE)
+    node = state(found, FAMILY, spec=DONE)
     offers = {("echo", node.node.id): offered}
     causes = [one.cause for upgrade in find_upgrades([node], offers).values() for one in upgrade.nodes]
     reasons = [one.reason for nodes in find_unchecked([node], offers).values() for one in nodes]
@@ -215,7 +217,7 @@ def test_what_is_newer_what_is_not_and_what_nobody_can_tell(
 
 
 def test_of_a_localai_worker_that_tells_no_version_nothing_can_be_told() -> None:
-    node = state(replace(PLAIN, digest="", uri=""), wish=DONE, key_hash=None)
+    node = state(replace(PLAIN, digest="", uri=""), spec=DONE, key_hash=None)
     offers = {("echo", node.node.id): V2}
     assert find_upgrades([node], offers) == {}
     assert len(find_unchecked([node], offers)["echo"]) == 1
@@ -223,29 +225,31 @@ def test_of_a_localai_worker_that_tells_no_version_nothing_can_be_told() -> None
 
 def test_a_version_without_a_digest_that_was_rolled_back_is_spared() -> None:
     """An archive at an address of its own: what it contains is only known when it has arrived."""
-    second = Wish(element="echo", name="cpu-echo", version="2.0", uris=V2.uris)
+    second = BackendSpec(reference="echo", name="cpu-echo", version="2.0", uris=V2.uris)
     found = ObservedBackend(name="cpu-echo", digest=NEW, version="2.0", uri=V2.uris[0], versions=(NEW, OLD))
-    running = state(found, FAMILY, wish=replace(DONE, verb=Verb.UPGRADE, wish=second))
-    ((order,), _) = plan_rollbacks([running], "echo", to=None, wishes={})
-    held = state(PLAIN, FAMILY, wish=replace(DONE, verb=Verb.ROLLBACK, wish=order.wish))
-    again = Order(node_id=held.node.id, node_name="n", backend="echo", wish=second)
-    assert spare_rolled_back([again], [held])[0] == []
+    running = state(found, FAMILY, spec=replace(DONE, verb=Verb.UPGRADE, spec=second))
+    ((order,), _) = plan_rollbacks([running], "echo", to=None, specs={})
+    held = state(PLAIN, FAMILY, spec=replace(DONE, verb=Verb.ROLLBACK, spec=order.spec))
+    again = NewIntent(node_id=held.node.id, node_name="n", backend="echo", spec=second)
+    assert skip_rolled_back([again], [held])[0] == []
     (lagging,) = find_upgrades([held], {("echo", held.node.id): V2})["echo"].nodes
     assert lagging.rolled_back
-    cancelled = replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, wish=second, generation=20)
-    after = replace(state(PLAIN, wish=cancelled), restored={"echo": held.newest["echo"]})
-    assert spare_rolled_back([again], [after])[0] == [], "an upgrade that was cancelled changes nothing"
+    cancelled = replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, spec=second, generation=20)
+    after = replace(state(PLAIN, spec=cancelled), restored={"echo": held.newest["echo"]})
+    assert skip_rolled_back([again], [after])[0] == [], "an upgrade that was cancelled changes nothing"
 
 
 def test_who_waits_for_the_first_install_gets_the_new_version_and_after_a_rollback_the_old_one() -> None:
-    waiting = NodeState(node=SLOW, backends=[], newest={"echo": replace(DONE, state=IntentState.PENDING)})
-    has = NodeState(node=FAST, backends=[replace(HAS_NEW, versions=(NEW, OLD)), FAMILY], newest={"echo": DONE})
+    waiting = NodeBackends(node=SLOW, backends=[], newest={"echo": replace(DONE, state=IntentState.PENDING)})
+    has = NodeBackends(node=FAST, backends=[replace(HAS_NEW, versions=(NEW, OLD)), FAMILY], newest={"echo": DONE})
     assert pick_upgrades([waiting, has], "echo") == [waiting, has]
-    orders, _ = plan_rollbacks([has], "echo", to=None, wishes={OLD: Wish(element="echo", uris=("oci://r/e@old",))})
+    orders, _ = plan_rollbacks(
+        [has], "echo", to=None, specs={OLD: BackendSpec(reference="echo", uris=("oci://r/e@old",))}
+    )
     (hold,) = find_holds(orders)
     assert (hold.name, hold.digest, hold.left) == ("cpu-echo", OLD, (NEW,))
     (order,) = plan_held([waiting, has], "echo", [hold])
-    assert (order.node_name, order.verb, order.wish.digest) == ("slow", Verb.INSTALL, OLD)
+    assert (order.node_name, order.verb, order.spec.digest) == ("slow", Verb.INSTALL, OLD)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from corral.core.backends.rollout import stop_first_at_once
 from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.node import NodeStatus
 from corral.core.replicas.capacity import make_room
-from corral.core.replicas.load_backoff import Setback, cause_of
+from corral.core.replicas.load_backoff import LoadBackoff, cause_of
 from corral.core.replicas.placement import (
     GIB,
     Decision,
@@ -19,7 +19,7 @@ from corral.core.replicas.placement import (
     Need,
     NodeRoom,
     Placed,
-    Verdict,
+    PlacementVerdict,
     Waiting,
     count_room,
     place,
@@ -113,7 +113,9 @@ OLD_COPY = held("old", "m", memory_bytes=5 * GIB, evictable=False)
 def test_what_rules_a_node_out(need: Need, node: NodeRoom, reason: str) -> None:
     decision = place(need, [node])
     assert isinstance(decision.outcome, Waiting)
-    assert [(candidate.verdict, candidate.reason) for candidate in decision.candidates] == [(Verdict.RULED_OUT, reason)]
+    assert [(candidate.verdict, candidate.reason) for candidate in decision.candidates] == [
+        (PlacementVerdict.RULED_OUT, reason)
+    ]
     assert reason in decision.outcome.reason
 
 
@@ -375,10 +377,10 @@ needs = st.builds(
 def test_any_decision_is_sound(need: Need, nodes: list[NodeRoom]) -> None:
     decision = place(need, nodes)
     assert len(decision.candidates) == len(nodes)
-    assert all(candidate.reason for candidate in decision.candidates if candidate.verdict is Verdict.RULED_OUT)
+    assert all(candidate.reason for candidate in decision.candidates if candidate.verdict is PlacementVerdict.RULED_OUT)
     if isinstance(decision.outcome, Waiting):
         assert decision.outcome.reason
-        assert all(candidate.verdict is Verdict.RULED_OUT for candidate in decision.candidates)
+        assert all(candidate.verdict is PlacementVerdict.RULED_OUT for candidate in decision.candidates)
         return
     placed = decision.outcome
     [node] = [node for node in nodes if node.id == placed.node_id]
@@ -402,8 +404,10 @@ def test_the_order_in_which_nodes_are_listed_does_not_matter(need: Need, nodes: 
     )
 
 
-def setback(failures: int = 1, *, rests: bool = True, until_ms: int = 60_000, at_ms: int = 0) -> Setback:
-    return Setback(failures=failures, error=f"no luck at {at_ms}", failed_at_ms=at_ms, until_ms=until_ms, rests=rests)
+def setback(failures: int = 1, *, rests: bool = True, until_ms: int = 60_000, at_ms: int = 0) -> LoadBackoff:
+    return LoadBackoff(
+        failures=failures, error=f"no luck at {at_ms}", failed_at_ms=at_ms, until_ms=until_ms, rests=rests
+    )
 
 
 def test_a_machine_that_has_just_failed_it_rests_while_others_are_tried() -> None:

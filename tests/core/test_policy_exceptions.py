@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from core.test_drift import ABSENT, BUILD, DELETED, DONE, FAMILY_DELETED, HAS_BUILD, both, machine, policy, state
-from corral.core.backends.intents import IntentState, Verb, Wish
-from corral.core.backends.planning import NodeState
+from corral.core.backends.intents import BackendSpec, IntentState, Verb
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, Policy
 from corral.core.backends.policy_exceptions import ExceptionCause, find_exceptions
 from corral.core.backends.variants import Unfit
@@ -14,7 +14,7 @@ from corral.core.nodes.presence import Presence
 
 LATER = 20
 C = ExceptionCause
-BUILD_EVERYWHERE = policy(backend="cpu-echo", wish=Wish(element="cpu-echo"))
+BUILD_EVERYWHERE = policy(backend="cpu-echo", spec=BackendSpec(reference="cpu-echo"))
 NO_GPU = policy(Ensure.ABSENT, id="other", selector={"gpu": "yes"}, generation=LATER)
 
 
@@ -22,30 +22,30 @@ NO_GPU = policy(Ensure.ABSENT, id="other", selector={"gpu": "yes"}, generation=L
     ("node", "policies", "told"),
     [
         pytest.param(state(), [policy()], None, id="it-holds-though-it-is-not-true-yet"),
-        pytest.param(state(wish=replace(DELETED, generation=8)), [policy()], None, id="deleted-before-that"),
+        pytest.param(state(spec=replace(DELETED, generation=8)), [policy()], None, id="deleted-before-that"),
         pytest.param(
-            state(wish=replace(DELETED, generation=LATER)), [policy()], (C.DELETED, "echo", True), id="deleted-here"
+            state(spec=replace(DELETED, generation=LATER)), [policy()], (C.DELETED, "echo", True), id="deleted-here"
         ),
         pytest.param(
-            state(wish=replace(DELETED, generation=LATER, state=IntentState.PENDING)),
+            state(spec=replace(DELETED, generation=LATER, state=IntentState.PENDING)),
             [policy()],
             (C.DELETED, "echo", False),
             id="to-be-deleted-here",
         ),
         pytest.param(
-            state(wish=replace(DELETED, generation=LATER), presence=Presence.GONE),
+            state(spec=replace(DELETED, generation=LATER), presence=Presence.GONE),
             [policy()],
             (C.DELETED, "echo", True),
             id="deleted-on-a-machine-that-is-away",
         ),
         pytest.param(
-            state(wish=replace(DELETED, generation=LATER), approved=False), [policy()], None, id="pending-has-none"
+            state(spec=replace(DELETED, generation=LATER), approved=False), [policy()], None, id="pending-has-none"
         ),
         pytest.param(
-            state(wish=replace(DELETED, generation=LATER)), [policy(selector={"a": "b"})], None, id="it-is-for-others"
+            state(spec=replace(DELETED, generation=LATER)), [policy(selector={"a": "b"})], None, id="it-is-for-others"
         ),
         pytest.param(
-            state(wish=replace(DONE, generation=LATER)), [policy(Ensure.ABSENT)], (C.INSTALLED, "echo", True),
+            state(spec=replace(DONE, generation=LATER)), [policy(Ensure.ABSENT)], (C.INSTALLED, "echo", True),
             id="installed-here",
         ),
         pytest.param(
@@ -79,7 +79,7 @@ NO_GPU = policy(Ensure.ABSENT, id="other", selector={"gpu": "yes"}, generation=L
             state(operator_labels={"gpu": "yes"}), [policy(), NO_GPU], (C.DELETED, "echo", True), id="a-newer-policy"
         ),
         pytest.param(
-            state(wish=replace(DONE, generation=LATER, state=IntentState.CANCELLED)),
+            state(spec=replace(DONE, generation=LATER, state=IntentState.CANCELLED)),
             [policy()],
             (C.CALLED_OFF, "echo", False),
             id="called-off",
@@ -87,7 +87,7 @@ NO_GPU = policy(Ensure.ABSENT, id="other", selector={"gpu": "yes"}, generation=L
     ],
 )  # fmt: skip
 def test_where_a_policy_does_not_hold(
-    node: NodeState, policies: list[Policy], told: tuple[ExceptionCause, str, bool] | None
+    node: NodeBackends, policies: list[Policy], told: tuple[ExceptionCause, str, bool] | None
 ) -> None:
     found = find_exceptions([node], policies, {})
     assert [(one.cause, one.backend, one.done) for one in found.get("p", [])] == ([] if told is None else [told])
@@ -95,13 +95,13 @@ def test_where_a_policy_does_not_hold(
 
 
 def test_an_exception_says_which_operation_it_came_by_and_what_was_called_off() -> None:
-    here = state(wish=replace(DELETED, generation=LATER, operation_id="delete-it"))
+    here = state(spec=replace(DELETED, generation=LATER, operation_id="delete-it"))
     ((deleted,),) = find_exceptions([here], [policy()], {}).values()
     assert (deleted.node_name, deleted.operation_id) == ("n", "delete-it")
     off = replace(DONE, generation=LATER, state=IntentState.CANCELLED, finished_at=7)
-    ((called_off,),) = find_exceptions([state(wish=off)], [policy()], {}).values()
+    ((called_off,),) = find_exceptions([state(spec=off)], [policy()], {}).values()
     assert (called_off.verb, called_off.ended_at) == (Verb.INSTALL, 7)
-    assert find_exceptions([state(wish=replace(off, verb=Verb.UPGRADE))], [policy()], {}) == {}, "it holds all the same"
+    assert find_exceptions([state(spec=replace(off, verb=Verb.UPGRADE))], [policy()], {}) == {}, "it holds all the same"
 
 
 def test_what_galleries_tell_makes_exceptions_too_and_they_come_by_name() -> None:

@@ -1,4 +1,4 @@
-from corral.core.processes.leases import NodeShare, ProcessLeases, lease_length_s, plan_grant, was_given_away
+from corral.core.processes.leases import NodeShare, ProcessLeases, lease_length_s, plan_lease, was_revoked
 from corral.core.processes.process import ProcessKey
 
 LEASES = ProcessLeases(asked_s=100.0, lengths_s={ProcessKey("short#0"): 5.0, ProcessKey("long#0"): 60.0})
@@ -16,20 +16,20 @@ def test_a_process_without_a_lease_never_lapses() -> None:
 
 
 def test_a_late_word_about_an_older_process_does_not_end_its_successor() -> None:
-    assert was_given_away(generation=4, up_to=4)
-    assert was_given_away(generation=None, up_to=4)
-    assert not was_given_away(generation=5, up_to=4)
+    assert was_revoked(generation=4, up_to=4)
+    assert was_revoked(generation=None, up_to=4)
+    assert not was_revoked(generation=5, up_to=4)
 
 
 def test_what_is_wanted_is_leased_and_what_is_wanted_again_is_not_given_away() -> None:
     share = NodeShare(wanted=frozenset({"a#0", "b#0"}), lost={"b#0": 4, "c#0": 7})
-    assert plan_grant(share, lease_s=60.0) == ({"a#0": 60.0, "b#0": 60.0}, {"c#0": 7})
-    assert plan_grant(NodeShare(), lease_s=60.0) == ({}, {})
+    assert plan_lease(share, lease_s=60.0) == ({"a#0": 60.0, "b#0": 60.0}, {"c#0": 7})
+    assert plan_lease(NodeShare(), lease_s=60.0) == ({}, {})
 
 
 def test_a_lease_outlasts_the_verdict_that_its_node_is_gone() -> None:
-    def length_s(cut_off_after_s: float) -> float:
-        return lease_length_s(cut_off_after_s=cut_off_after_s, offline_after_s=60.0, heartbeat_interval_s=10.0)
+    def length_s(disconnect_grace_s: float) -> float:
+        return lease_length_s(disconnect_grace_s=disconnect_grace_s, offline_after_s=60.0, heartbeat_interval_s=10.0)
 
     assert length_s(1800.0) == 1800.0
     assert length_s(5.0) == 80.0

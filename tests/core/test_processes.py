@@ -1,9 +1,9 @@
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.processes.process import Exit, Fill, ProcessKey, ProcessSpec, Readiness
+from corral.core.processes.process import Exit, Fill, ProcessKey, ProcessReadiness, ProcessSpec
 
-LISTENING = Readiness(kind="listening")
+LISTENING = ProcessReadiness(kind="listening")
 
 
 def spec(*command: str | Fill, **environment: str | Fill) -> ProcessSpec:
@@ -34,7 +34,7 @@ def test_a_command_that_cannot_be_run_safely_is_refused(command: tuple[str | Fil
 @pytest.mark.parametrize("path", ["health", "/a b", "/a\r\nX-Evil: 1", "/é"])
 def test_a_readiness_path_cannot_carry_anything_else(path: str) -> None:
     with pytest.raises(InvalidInput):
-        Readiness(kind="http", path=path)
+        ProcessReadiness(kind="http", path=path)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ ROW = Replica(
 
 def node(**changes: object) -> Node:
     plain = Node(
-        id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_wanted=False, worker_draining=False,
+        id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_requested=False,
+        worker_draining=False,
         presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k", instance="i", epoch=3,
         total_vram=None, available_vram=None, total_ram=None, available_ram=None, total_disk=None, available_disk=None,
         gpu_vendor=None, gpu_compute_capability=None, capability=None, max_replicas_reported=1,
@@ -66,7 +67,7 @@ def table(*states: str, epoch: int = 3) -> ProcessTable:
         ),
         pytest.param(
             ROW,
-            node(presence=Presence.LEFT, presence_since=NOW, drain_wanted=True),
+            node(presence=Presence.LEFT, presence_since=NOW, drain_requested=True),
             None,
             1,
             0,

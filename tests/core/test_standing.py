@@ -8,8 +8,8 @@ import pytest
 from corral.core.nodes.node import Node, NodeId, NodeType
 from corral.core.nodes.observed import ObservedProcess, ProcessTable
 from corral.core.nodes.presence import Presence
-from corral.core.replicas.availability import Standing, Surroundings, judge_standing, pick_routed
-from corral.core.replicas.on_demand import ColdPlan, plan_cold
+from corral.core.replicas.availability import Availability, ClusterSnapshot, judge_availability, pick_routed
+from corral.core.replicas.on_demand import OnDemandPlan, plan_on_demand
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Scheduling
 
@@ -30,7 +30,7 @@ ROW = Replica(
 
 def node(name: str = "n", **changes: object) -> Node:
     plain = Node(
-        id=NodeId(name), name=name, node_type=NodeType.BACKEND, approved=True, drain_wanted=False,
+        id=NodeId(name), name=name, node_type=NodeType.BACKEND, approved=True, drain_requested=False,
         worker_draining=False, presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k",
         instance="i", epoch=3, total_vram=None, available_vram=None, total_ram=None, available_ram=None,
         total_disk=None, available_disk=None, gpu_vendor=None, gpu_compute_capability=None, capability=None,
@@ -55,60 +55,82 @@ RESTARTED = node(epoch=4)
 @pytest.mark.parametrize(
     ("row", "where", "told", "expected"),
     [
-        pytest.param(ROW, node(), table("ready"), Standing.SERVES, id="it-runs"),
-        pytest.param(ROW, node(), None, Standing.SERVES, id="loaded-by-the-worker-that-is-there"),
-        pytest.param(ROW, node(drain_wanted=True), table("ready"), Standing.SERVES, id="drained-by-hand-it-serves-on"),
-        pytest.param(ROW, RESTARTED, None, Standing.RETURNING, id="a-new-worker-has-told-nothing-yet"),
-        pytest.param(ROW, RESTARTED, table("ready"), Standing.RETURNING, id="what-the-worker-before-told-is-old"),
-        pytest.param(ROW, RESTARTED, table("ready", epoch=4), Standing.SERVES, id="the-new-worker-has-kept-it"),
-        pytest.param(ROW, RESTARTED, table("starting", epoch=4), Standing.RETURNING, id="the-new-worker-starts-it"),
-        pytest.param(ROW, RESTARTED, table(epoch=4), Standing.LOST, id="the-new-worker-does-not-have-it"),
-        pytest.param(ROW, node(), table("backing_off"), Standing.RETURNING, id="it-crashed-and-is-started-again"),
-        pytest.param(ROW, node(), table("ready", pid=8), Standing.RETURNING, id="another-process-with-another-token"),
-        pytest.param(ROW, node(), table("ready", pid=None), Standing.SERVES, id="who-tells-no-pid-is-believed"),
-        pytest.param(ROW, node(), table("failed"), Standing.LOST, id="it-was-given-up"),
-        pytest.param(ROW, node(), table(), Standing.LOST, id="it-is-not-there"),
-        pytest.param(replace(ROW, ready_at=NOW - 1), node(), table(), Standing.SERVES, id="the-report-is-on-its-way"),
+        pytest.param(ROW, node(), table("ready"), Availability.SERVES, id="it-runs"),
+        pytest.param(ROW, node(), None, Availability.SERVES, id="loaded-by-the-worker-that-is-there"),
         pytest.param(
-            replace(ROW, ready_at=NOW - 1), node(), table("starting"), Standing.SERVES, id="so-is-the-one-of-its-start"
+            ROW, node(drain_requested=True), table("ready"), Availability.SERVES, id="drained-by-hand-it-serves-on"
         ),
-        pytest.param(replace(ROW, ready_at=NOW - 1), node(), table("failed"), Standing.LOST, id="a-word-is-a-word"),
-        pytest.param(ROW, node(key_hash=None, epoch=9), None, Standing.SERVES, id="localai-tells-no-epochs"),
-        pytest.param(ROW, node(presence=Presence.SUSPECT), table("ready"), Standing.AWAY, id="silent"),
-        pytest.param(ROW, node(presence=Presence.GONE), table("ready"), Standing.AWAY, id="gone"),
+        pytest.param(ROW, RESTARTED, None, Availability.RETURNING, id="a-new-worker-has-told-nothing-yet"),
+        pytest.param(ROW, RESTARTED, table("ready"), Availability.RETURNING, id="what-the-worker-before-told-is-old"),
+        pytest.param(ROW, RESTARTED, table("ready", epoch=4), Availability.SERVES, id="the-new-worker-has-kept-it"),
+        pytest.param(ROW, RESTARTED, table("starting", epoch=4), Availability.RETURNING, id="the-new-worker-starts-it"),
+        pytest.param(ROW, RESTARTED, table(epoch=4), Availability.LOST, id="the-new-worker-does-not-have-it"),
+        pytest.param(ROW, node(), table("backing_off"), Availability.RETURNING, id="it-crashed-and-is-started-again"),
         pytest.param(
-            ROW, node(presence=Presence.LEFT, presence_since=NOW - 1), None, Standing.RETURNING, id="it-has-just-left"
+            ROW, node(), table("ready", pid=8), Availability.RETURNING, id="another-process-with-another-token"
         ),
-        pytest.param(ROW, node(presence=Presence.LEFT), None, Standing.AWAY, id="it-left-long-ago"),
+        pytest.param(ROW, node(), table("ready", pid=None), Availability.SERVES, id="who-tells-no-pid-is-believed"),
+        pytest.param(ROW, node(), table("failed"), Availability.LOST, id="it-was-given-up"),
+        pytest.param(ROW, node(), table(), Availability.LOST, id="it-is-not-there"),
+        pytest.param(
+            replace(ROW, ready_at=NOW - 1), node(), table(), Availability.SERVES, id="the-report-is-on-its-way"
+        ),
+        pytest.param(
+            replace(ROW, ready_at=NOW - 1),
+            node(),
+            table("starting"),
+            Availability.SERVES,
+            id="so-is-the-one-of-its-start",
+        ),
+        pytest.param(replace(ROW, ready_at=NOW - 1), node(), table("failed"), Availability.LOST, id="a-word-is-a-word"),
+        pytest.param(ROW, node(key_hash=None, epoch=9), None, Availability.SERVES, id="localai-tells-no-epochs"),
+        pytest.param(ROW, node(presence=Presence.SUSPECT), table("ready"), Availability.AWAY, id="silent"),
+        pytest.param(ROW, node(presence=Presence.GONE), table("ready"), Availability.AWAY, id="gone"),
+        pytest.param(
+            ROW,
+            node(presence=Presence.LEFT, presence_since=NOW - 1),
+            None,
+            Availability.RETURNING,
+            id="it-has-just-left",
+        ),
+        pytest.param(ROW, node(presence=Presence.LEFT), None, Availability.AWAY, id="it-left-long-ago"),
         pytest.param(
             ROW,
             node(presence=Presence.JOINING, presence_since=NOW - 1, epoch=4),
             None,
-            Standing.RETURNING,
+            Availability.RETURNING,
             id="joining",
         ),
         pytest.param(
-            ROW, node(presence=Presence.JOINING, changed_at=NOW, epoch=4), None, Standing.AWAY, id="joining-for-ever"
+            ROW,
+            node(presence=Presence.JOINING, changed_at=NOW, epoch=4),
+            None,
+            Availability.AWAY,
+            id="joining-for-ever",
         ),
         pytest.param(
-            ROW, node(worker_draining=True, drain_since=NOW - 1), None, Standing.RETURNING, id="its-worker-stops"
+            ROW, node(worker_draining=True, drain_since=NOW - 1), None, Availability.RETURNING, id="its-worker-stops"
         ),
         pytest.param(
-            ROW, node(worker_draining=True, drain_since=0, changed_at=NOW), None, Standing.AWAY, id="it-stops-for-ever"
+            ROW,
+            node(worker_draining=True, drain_since=0, changed_at=NOW),
+            None,
+            Availability.AWAY,
+            id="it-stops-for-ever",
         ),
-        pytest.param(ROW, node(approved=False), table("ready"), Standing.AWAY, id="not-approved-any-more"),
-        pytest.param(ROW, None, None, Standing.AWAY, id="removed"),
+        pytest.param(ROW, node(approved=False), table("ready"), Availability.AWAY, id="not-approved-any-more"),
+        pytest.param(ROW, None, None, Availability.AWAY, id="removed"),
     ],
 )
 def test_where_a_replica_stands(
-    row: Replica, where: Node | None, told: ProcessTable | None, expected: Standing
+    row: Replica, where: Node | None, told: ProcessTable | None, expected: Availability
 ) -> None:
-    assert judge_standing(row, where, told, now_ms=NOW).standing is expected
+    assert judge_availability(row, where, told, now_ms=NOW).standing is expected
 
 
-def around(*nodes: Node, told: ProcessTable | None = None) -> Surroundings:
+def around(*nodes: Node, told: ProcessTable | None = None) -> ClusterSnapshot:
     tables = {node.id: told for node in nodes} if told is not None else {}
-    return Surroundings(nodes={node.id: node for node in nodes}, tables=tables, now_ms=NOW)
+    return ClusterSnapshot(nodes={node.id: node for node in nodes}, tables=tables, now_ms=NOW)
 
 
 _ids = count()
@@ -120,7 +142,7 @@ def row(where: str, **changes: object) -> Replica:
 
 def test_a_draining_nodes_replica_is_routed_to_only_until_another_serves() -> None:
     here, leaving = row("n"), row("old")
-    nodes = around(node(), node("old", drain_wanted=True), told=table("ready"))
+    nodes = around(node(), node("old", drain_requested=True), told=table("ready"))
     assert pick_routed([here, leaving], {}, nodes) == [here]
     assert pick_routed([leaving], {}, nodes) == [leaving]
     assert pick_routed([here, leaving], {}, nodes, wanted=2) == [here, leaving]
@@ -162,12 +184,14 @@ SILENT = node(presence=Presence.SUSPECT)
 def test_asking_waits_for_what_is_there(
     rows: list[Replica], wanted: Scheduling, where: Node, told: ProcessTable | None, waits_because: str
 ) -> None:
-    plan = plan_cold("1", rows, wanted, around(where, told=told))
+    plan = plan_on_demand("1", rows, wanted, around(where, told=told))
     assert waits_because in plan.wait
     assert bool(plan.wait) == bool(waits_because)
 
 
 def test_what_has_an_older_configuration_is_waited_for_while_it_serves_and_replaced_when_it_does_not() -> None:
     old = row("n", revision="0")
-    assert plan_cold("1", [old], ONE, around(node(), told=table("ready"))) == ColdPlan(wait="a replica is ready")
-    assert plan_cold("1", [old], ONE, around(node(), told=table())) == ColdPlan(replaces=old.id)
+    assert plan_on_demand("1", [old], ONE, around(node(), told=table("ready"))) == OnDemandPlan(
+        wait="a replica is ready"
+    )
+    assert plan_on_demand("1", [old], ONE, around(node(), told=table())) == OnDemandPlan(replaces=old.id)

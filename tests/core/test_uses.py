@@ -4,7 +4,7 @@ import pytest
 
 from core.test_drift import machine
 from corral.core.backends.dependents import Use, describe_uses, find_uses
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.replicas.replica import Replica, ReplicaState
@@ -29,7 +29,7 @@ def replica(node: str, model: str = "m", backend: str = "cpu-echo", state: str =
     ],
 )
 def test_find_uses(backend: str, stop: dict[str, int]) -> None:
-    states = [NodeState(node=machine(id=NodeId(node)), backends=[BUILD], newest={}) for node in ("a", "b")]
+    states = [NodeBackends(node=machine(id=NodeId(node)), backends=[BUILD], newest={}) for node in ("a", "b")]
     rows = [
         replica("a"),
         replica("b"),

@@ -2,13 +2,13 @@
 
 from itertools import pairwise
 
-from corral.core.replicas.wakeups import Wakes, first_look, plan_wake
+from corral.core.replicas.wakeups import CapacityWakeups, first_look, plan_wake
 
 PAUSE_S = 30.0
 A, B = "a", "b"
 
 
-def look(wakes: Wakes, *there: str, at_s: float) -> tuple[bool, Wakes]:
+def look(wakes: CapacityWakeups, *there: str, at_s: float) -> tuple[bool, CapacityWakeups]:
     return plan_wake(wakes, frozenset(there), now_s=at_s, pause_s=PAUSE_S)
 
 
@@ -41,4 +41,4 @@ def test_nothing_is_kept_of_machines_that_left_long_ago() -> None:
     wakes = first_look(frozenset({A}), now_s=0)
     _, wakes = look(wakes, at_s=1)
     _, wakes = look(wakes, at_s=100)
-    assert wakes == Wakes()
+    assert wakes == CapacityWakeups()

@@ -14,7 +14,7 @@ from harness.programs import clean_environment, run_cli
 
 pytestmark = pytest.mark.registry
 
-SOON = ("--backend-attempts", "2", "--backend-retry-first", "0.2", "--backend-retry-longest", "1")
+SOON = ("--backend-max-attempts", "2", "--backend-retry-base", "0.2", "--backend-retry-max", "1")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_wa
     fleet: OperationFleet, small_disk: Path
 ) -> None:
     digest = fleet.offer_image("echo", {**localai_files("1"), "weights": os.urandom(1 << 20)})
-    retries = ("--backend-attempts", "10", "--backend-retry-first", "0.1", "--backend-retry-longest", "0.5",
+    retries = ("--backend-max-attempts", "10", "--backend-retry-base", "0.1", "--backend-retry-max", "0.5",
                "--backend-retry-exhausted", "2")  # fmt: skip
     for name in ("a", "b"):
         fleet.start_frontend(name, "--auto-approve", *retries)
@@ -98,7 +98,7 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
 def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_one_fails(fleet: OperationFleet) -> None:
     gone = fleet.offer_image("echo", localai_files("1"))
     # Time between attempts to look it up again, as there is with the defaults.
-    fleet.start_frontend("a", "--auto-approve", "--backend-attempts", "3", "--backend-retry-first", "3")
+    fleet.start_frontend("a", "--auto-approve", "--backend-max-attempts", "3", "--backend-retry-base", "3")
     worker = fleet.start_worker("one")
     fleet.admin().wait_for_status("one", "healthy")
     worker.stop()

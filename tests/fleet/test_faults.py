@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.registry, pytest.mark.postgres]
 PAUSE_S = 20.0
 """Longer than a claim's lease, so that the other frontend takes over."""
 ON_FIRE = {"run.sh": b"#!/bin/sh\necho the engine is on fire >&2\nexit 3\n"}
-QUICK_RETRIES = ("--backend-retry-first", "0.2", "--backend-retry-longest", "0.4", "--backend-attempts", "2")
+QUICK_RETRIES = ("--backend-retry-base", "0.2", "--backend-retry-max", "0.4", "--backend-max-attempts", "2")
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_frontend_that_is_paused_for_longer_than_its_lease_in_the_middle_of_an
     assert node["status"] == "downloading", "what b carries on is left alone"
     line.bytes_per_s = 4 << 20
     fleet.wait_for_operation(job, frontend="b", within_s=90)
-    assert intents(postgres, store, "state, attempts, cancel_wanted, stop_wanted") == ["succeeded|0|f|f"]
+    assert intents(postgres, store, "state, attempts, cancel_requested, stop_requested") == ["succeeded|0|f|f"]
     assert fleet.digests("slow", frontend="b") == {"one": digest}
 
 

@@ -99,7 +99,7 @@ def test_localais_paths_and_orders_for_one_node(fleet: OperationFleet) -> None:
 
 def test_a_failure_is_shown_until_dismissed_and_one_node_can_be_tried_again(fleet: OperationFleet) -> None:
     fleet.offer_image("echo", localai_files("1"))
-    flags = ("--backend-retry-first", "0.1", "--backend-retry-longest", "0.1", "--backend-attempts", "2")
+    flags = ("--backend-retry-base", "0.1", "--backend-retry-max", "0.1", "--backend-max-attempts", "2")
     admin = fleet.start_frontend("a", "--auto-approve", *flags)
     fleet.start_worker("one", "--labels", "tier=fast")
     fleet.start_worker("two", "--labels", "tier=slow")

@@ -14,7 +14,7 @@ from harness.yardstick import promised
 pytestmark = pytest.mark.registry
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
-FAST = ("--auto-approve", "--backend-retry-first", "0.2", "--backend-retry-longest", "0.4", "--backend-attempts", "2")
+FAST = ("--auto-approve", "--backend-retry-base", "0.2", "--backend-retry-max", "0.4", "--backend-max-attempts", "2")
 
 
 class Serving:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
-from corral.core.nodes.node import NodeId, Usage
+from corral.core.nodes.node import NodeId, NodeUsage
 from corral.frontend.nodes.heartbeats import BeatBatcher
-from corral.store.nodes.registration import Beat, BeatOutcome
+from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome
 
-BEAT = Beat(node_id=NodeId("n"), usage=Usage())
+BEAT = Heartbeat(node_id=NodeId("n"), usage=NodeUsage())
 
 
 class Store:
@@ -22,13 +22,13 @@ class Store:
         self.go_on = asyncio.Event()
         self.batches: list[int] = []
 
-    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:
+    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
         self.batches.append(len(beats))
         self.writing.set()
         await self.go_on.wait()
         if self.problem is not None:
             raise self.problem
-        return [BeatOutcome(None) for _ in beats]
+        return [HeartbeatOutcome(None) for _ in beats]
 
 
 async def test_beats_gather_while_a_batch_is_written() -> None:
@@ -78,7 +78,7 @@ async def test_whatever_goes_wrong_is_answered(problem: Exception, answer: type[
 class Picky(Store):
     """Refuses every batch with this node in it."""
 
-    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:
+    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
         outcomes = await super().beat(beats)
         if any(beat.node_id == "evil" for beat in beats):
             raise InvalidInput("a value does not fit into the store")
@@ -89,7 +89,7 @@ async def test_a_beat_the_store_refuses_fails_no_other() -> None:
     store = Picky()
     batcher = BeatBatcher(store)
     good = [asyncio.create_task(batcher.beat(BEAT)) for _ in range(3)]
-    evil = asyncio.create_task(batcher.beat(Beat(node_id=NodeId("evil"), usage=Usage())))
+    evil = asyncio.create_task(batcher.beat(Heartbeat(node_id=NodeId("evil"), usage=NodeUsage())))
     await asyncio.sleep(0)
     running = asyncio.create_task(batcher.run())
     store.go_on.set()

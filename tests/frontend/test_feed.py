@@ -116,14 +116,14 @@ async def test_what_changed_is_told_once_and_whole() -> None:
     async with running(nodes) as feed, opened(feed) as page:
         await until(lambda: nodes.reads >= 2)
         nodes.put("a", 1)
-        feed.poke("nodes")
+        feed.notify("nodes")
         await until(lambda: page.values("nodes") == [1])
         nodes.remove("a")
-        feed.poke("nodes")
+        feed.notify("nodes")
         await until(lambda: len(page.events) == 2)
         assert page.events[1] == ("nodes", {"changed": [], "removed": ["a"]})
         before = nodes.reads
-        feed.poke("nodes")
+        feed.notify("nodes")
         await until(lambda: nodes.reads > before)
         assert len(page.events) == 2
 
@@ -136,7 +136,7 @@ async def test_a_burst_of_500_changes_a_second_is_told_as_a_few_updates_ending_w
         began_s = loop.time()
         for count in range(1000):
             operations.put("op", count)
-            feed.poke("operations")
+            feed.notify("operations")
             await asyncio.sleep(max(0.0, began_s + (count + 1) / 500 - loop.time()))
         await until(lambda: page.values("operations")[-1:] == [999])
         took_s = loop.time() - began_s
@@ -159,7 +159,7 @@ async def test_one_id_resumes_every_kind() -> None:
         async with opened(feed) as page:
             await until(lambda: nodes.reads >= 2 and operations.reads >= 2)
             nodes.put("a", 1)
-            feed.poke("nodes")
+            feed.notify("nodes")
             await until(lambda: page.values("nodes") == [1])
         assert page.last_id is not None
         nodes.put("b", 2)
@@ -178,7 +178,7 @@ async def test_an_id_never_promises_what_a_kind_that_fails_has_not_told() -> Non
         reached = operations.now_ms
         nodes.now_ms += 60_000
         nodes.put("a", 1)
-        feed.poke()
+        feed.notify()
         await until(lambda: page.values("nodes") == [1])  # and the one that fails holds up nobody
         assert page.last_id is not None
         assert page.last_id <= reached
@@ -190,7 +190,7 @@ async def test_a_page_gets_only_the_kinds_it_asked_for() -> None:
         await until(lambda: operations.reads >= 2)
         nodes.put("a", 1)
         operations.put("op", 2)
-        feed.poke()
+        feed.notify()
         await until(lambda: page.values("operations") == [2])
         assert page.values("nodes") == []
         with pytest.raises(InvalidInput, match="the kinds are nodes, operations"):
@@ -206,7 +206,7 @@ async def test_a_page_that_does_not_read_is_dropped_and_the_others_go_on(monkeyp
         await until(lambda: nodes.reads >= 2)
         for count in range(10):
             nodes.put("a", count)
-            feed.poke()
+            feed.notify()
             await until(lambda count=count: page.values("nodes")[-1:] == [count])
         assert [chunk async for chunk in stuck] == []
 
@@ -227,11 +227,11 @@ async def test_what_a_whole_reading_lacks_is_gone() -> None:
         await until(lambda: models.reads >= 2)
         models.put("b", 3)
         del models.rows["a"]
-        feed.poke()
+        feed.notify()
         await until(lambda: page.events)
         # What was there when the page came, it has read by itself.
         assert page.events == [("models", {"changed": [{"key": "b", "value": 3}], "removed": ["a"]})]
-        feed.poke()
+        feed.notify()
         before = models.reads
         await until(lambda: models.reads > before)
         assert len(page.events) == 1
@@ -243,7 +243,7 @@ async def test_nothing_is_missed_after_the_first_bytes(is_whole: bool) -> None:
     async with running(models) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
         await anext(stream)
         models.put("a", 1)
-        feed.poke("models")
+        feed.notify("models")
         async with asyncio.timeout(30):
             assert b'"key":"a"' in await anext(stream)
 

@@ -7,7 +7,7 @@ import pytest
 from corral.bus.node_api import ProcessGrant
 from corral.core.errors import Unavailable
 from corral.core.processes.leases import NodeShare
-from corral.frontend.nodes.process_leases import KNOWN_FOR_S, Grants
+from corral.frontend.nodes.process_leases import KNOWN_FOR_S, LeaseGrants
 
 
 class Store:
@@ -43,16 +43,16 @@ class Clock:
 
 async def test_a_frontend_says_nothing_until_it_knows_and_the_whole_truth_then() -> None:
     store = Store()
-    grants = Grants(store, lease_s=60.0, clock=Clock())
+    grants = LeaseGrants(store, lease_s=60.0, clock=Clock())
     assert grants.find("n") is None
     await grants.look()
-    assert grants.find("n") == ProcessGrant(leases_s={"a#0": 60.0}, given_away={"b#0": 3})
+    assert grants.find("n") == ProcessGrant(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
     assert grants.find("another") == ProcessGrant(), "an empty table, which ends leases of before"
 
 
 async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
     store = Store()
-    grants = Grants(store, lease_s=60.0, clock=Clock())
+    grants = LeaseGrants(store, lease_s=60.0, clock=Clock())
     await grants.look()
     await grants.look()
     assert store.reads == 1
@@ -63,7 +63,7 @@ async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
 
 async def test_who_cannot_reach_the_store_for_long_does_not_know_any_more() -> None:
     store, clock = Store(), Clock()
-    grants = Grants(store, lease_s=60.0, clock=clock)
+    grants = LeaseGrants(store, lease_s=60.0, clock=clock)
     await grants.look()
     store.away = True
     clock.now_s += KNOWN_FOR_S - 1

@@ -14,8 +14,8 @@ BEHIND = "worker still installing in background"
 def operation(*nodes: tuple[str, str], state: OperationState = OperationState.RUNNING) -> Operation:
     ended = None if state is OperationState.RUNNING else 1
     return Operation(
-        id="o", verb=Verb.INSTALL, backend="echo", element="echo", node_id=None, target=Target(), generation=1,
-        actor="me", cause="request", state=state, cancel_wanted=False, error="", created_at=1, changed_at=1,
+        id="o", verb=Verb.INSTALL, backend="echo", reference="echo", node_id=None, target=Target(), generation=1,
+        actor="me", cause="request", state=state, cancel_requested=False, error="", created_at=1, changed_at=1,
         finished_at=ended, dismissed_at=None,
         nodes=tuple(
             NodeProgress(node_id=NodeId(str(at)), node_name=f"n{at}", status=NodeProgressStatus(status), error=error)

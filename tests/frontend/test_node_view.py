@@ -12,7 +12,7 @@ from corral.frontend.api.nodes.view import NodeLoad, count_loads, view_node
 
 NOW = 1_000_000
 NODE = Node(
-    id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_wanted=False, worker_draining=False,
+    id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_requested=False, worker_draining=False,
     presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k", instance="i", epoch=3,
     total_vram=None, available_vram=None, total_ram=None, available_ram=None, total_disk=None, available_disk=None,
     gpu_vendor=None, gpu_compute_capability=None, capability=None, max_replicas_reported=1,
@@ -39,7 +39,7 @@ def test_a_machine_that_nobody_has_seen_for_long_is_not_called_healthy_without_a
 
 
 @pytest.mark.parametrize(
-    ("presence", "drain_wanted", "draining"),
+    ("presence", "drain_requested", "draining"),
     [
         pytest.param(Presence.LIVE, False, True, id="about-to-stop"),
         pytest.param(Presence.LEFT, False, False, id="left-by-itself"),
@@ -48,9 +48,9 @@ def test_a_machine_that_nobody_has_seen_for_long_is_not_called_healthy_without_a
     ],
 )
 def test_a_worker_that_left_is_not_called_draining_unless_somebody_drained_it(
-    presence: Presence, drain_wanted: bool, draining: bool
+    presence: Presence, drain_requested: bool, draining: bool
 ) -> None:
-    node = replace(NODE, presence=presence, drain_wanted=drain_wanted, worker_draining=True)
+    node = replace(NODE, presence=presence, drain_requested=drain_requested, worker_draining=True)
     assert view_node(node, now_ms=NOW, silent_after_s=30.0).draining is draining
 
 

@@ -17,8 +17,8 @@ from harness.waiting import until
 
 def operation(nodes: int, *, percentage: float = 0.0, verb: Verb = Verb.INSTALL) -> Operation:
     return Operation(
-        id="op", verb=verb, backend="echo", element="echo", node_id=None, target=Target(), generation=1,
-        actor="test", cause="request", state=OperationState.RUNNING, cancel_wanted=False, error="", created_at=1,
+        id="op", verb=verb, backend="echo", reference="echo", node_id=None, target=Target(), generation=1,
+        actor="test", cause="request", state=OperationState.RUNNING, cancel_requested=False, error="", created_at=1,
         changed_at=1, finished_at=None, dismissed_at=None,
         nodes=tuple(
             NodeProgress(

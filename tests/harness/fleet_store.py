@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from corral.core.backends.intents import Verb, Wish
-from corral.core.backends.operations import Admission, Order
+from corral.core.backends.intents import BackendSpec, Verb
+from corral.core.backends.operations import Admission, NewIntent
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import Target
 from corral.store.stores import Stores
@@ -20,14 +20,14 @@ async def healthy(stores: Stores, name: str, *, localai: bool = False, **claim: 
 
 
 def admission(verb: Verb, *nodes: Node, backend: str = "echo", **fields: Any) -> Admission:
-    wish = fields.pop("wish", Wish(element=backend, name=backend, digest="sha256:new"))
+    spec = fields.pop("spec", BackendSpec(reference=backend, name=backend, digest="sha256:new"))
     return Admission(
         id=fields.pop("id", IDS.uuid()),
         verb=verb,
         backend=backend,
-        element=backend,
+        reference=backend,
         target=Target(nodes=tuple(node.id for node in nodes)),
         actor="test",
-        orders=tuple(Order(node_id=node.id, node_name=node.name, backend=backend, wish=wish) for node in nodes),
+        orders=tuple(NewIntent(node_id=node.id, node_name=node.name, backend=backend, spec=spec) for node in nodes),
         **fields,
     )

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
 from corral.frontend.gateway.drivers import Driver
-from corral.frontend.gateway.gateway import Lane
+from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.keys import LaneKey
 from corral.frontend.gateway.limits import LaneLimits
@@ -22,7 +22,7 @@ from corral.system import SystemClock, SystemIds
 from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
-from corral.telemetry.metrics import Registry, render
+from corral.telemetry.metrics import MetricRegistry, render
 
 KEY = "corral-test-key"
 OTHER_KEY = "corral-other-key"
@@ -196,7 +196,7 @@ class Keys:
 
 
 class RunningLane:
-    def __init__(self, lane: Lane, port: int, routes: Routes, keys: Keys) -> None:
+    def __init__(self, lane: Gateway, port: int, routes: Routes, keys: Keys) -> None:
         self.lane = lane
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -228,8 +228,9 @@ async def running_lane(
     listener = bind_socket("127.0.0.1", 0, setting="")
     port = listener.getsockname()[1]
     async with HttpUpstream() as upstream:
-        lane = Lane(
-            keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run="1"), meters=Meters(Registry()),
+        lane = Gateway(
+            keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run="1"),
+            meters=Meters(MetricRegistry()),
             loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=ids.draw, limits=limits or LaneLimits(),
         )  # fmt: skip
         async with lane:

@@ -5,12 +5,12 @@ from typing import Any
 
 from corral.core.nodes.conditions import Condition
 from corral.core.nodes.health import BusProbe, any_live, pick_news
-from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeType, Usage
+from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeType, NodeUsage
 from corral.core.nodes.presence import Limits
 from corral.core.nodes.registration import Refuse
 from corral.store.access.api_keys import hash_secret
 from corral.store.engine.leases import Lease
-from corral.store.nodes.registration import Beat, BeatOutcome, Claimed, Registered
+from corral.store.nodes.registration import Claimed, Heartbeat, HeartbeatOutcome, Registered
 from corral.store.stores import Stores
 from corral.system import SystemIds
 
@@ -46,11 +46,11 @@ class Machine:
         *,
         told_from: str | None = None,
         **usage: Any,
-    ) -> Beat:
-        return Beat(
+    ) -> Heartbeat:
+        return Heartbeat(
             conditions=conditions,
             node_id=node.id,
-            usage=Usage(**usage),
+            usage=NodeUsage(**usage),
             instance=self.process if self.secret else None,
             secret_hash=hash_secret(self.secret or "a registration token"),
             joined=self.secret is None,
@@ -98,7 +98,7 @@ async def register(stores: Stores, machine: Machine, **options: Any) -> Node:
     return outcome.node
 
 
-async def beat(stores: Stores, machine: Machine, node: Node, **usage: Any) -> BeatOutcome:
+async def beat(stores: Stores, machine: Machine, node: Node, **usage: Any) -> HeartbeatOutcome:
     (outcome,) = await stores.registration.beat([machine.beat(node, **usage)])
     return outcome
 

@@ -55,7 +55,7 @@ def test_a_worker_that_is_cut_off_ends_by_its_own_clock_what_runs_elsewhere(
 ) -> None:
     through = f"http://127.0.0.1:{lines['http'].port}"
     # Workers are told of every frontend's public address: with this one there is no way round the line.
-    admin = herd.start_frontend("a", "--cut-off-after", "8", "--public-url", through)
+    admin = herd.start_frontend("a", "--disconnect-grace", "8", "--public-url", through)
     herd.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
     add_model(admin, shelf)
     herd.wait_for_ready("tiny", 1)

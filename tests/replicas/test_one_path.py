@@ -28,7 +28,7 @@ class Pace:
     """Within that time. By default they last for half an hour."""
 
 
-SHORT = Pace(limits=(*SHORT_LIMITS, "--cut-off-after", "6"), blocked_s=0.0, offline_within_s=30.0, leases_end=True)
+SHORT = Pace(limits=(*SHORT_LIMITS, "--disconnect-grace", "6"), blocked_s=0.0, offline_within_s=30.0, leases_end=True)
 FULL = Pace(limits=(), blocked_s=180.0, offline_within_s=120.0, leases_end=False)
 
 

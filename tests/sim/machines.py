@@ -32,9 +32,9 @@ from corral.bus.subjects import (
     node_subject,
     progress_subject,
 )
-from corral.core.nodes.node import NodeClaim, NodeId, NodeType, Usage
-from corral.core.processes.leases import plan_grant, was_given_away
-from corral.store.nodes.registration import Beat, Registered
+from corral.core.nodes.node import NodeClaim, NodeId, NodeType, NodeUsage
+from corral.core.processes.leases import plan_lease, was_revoked
+from corral.store.nodes.registration import Heartbeat, Registered
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -154,9 +154,9 @@ class Worker:
                     self.node_id, self._epoch = told.node.id, told.node.epoch
                     self._sequence = 0
                     world.hint()
-                beat = Beat(
+                beat = Heartbeat(
                     node_id=NodeId(self.node_id),
-                    usage=Usage(),
+                    usage=NodeUsage(),
                     instance=claim.instance,
                     secret_hash=claim.key_hash or "",
                 )
@@ -173,10 +173,10 @@ class Worker:
         share = shares.get(self.node_id)
         if share is None:
             return
-        _, given_away = plan_grant(share, lease_s=1800)
-        for key, up_to in given_away.items():
+        _, revoked = plan_lease(share, lease_s=1800)
+        for key, up_to in revoked.items():
             process = self.processes.get(key)
-            if process is not None and was_given_away(generation=process.generation, up_to=up_to):
+            if process is not None and was_revoked(generation=process.generation, up_to=up_to):
                 del self.processes[key]
 
     def report(self) -> None:

@@ -19,7 +19,7 @@ from corral.core.nodes.presence import Limits
 from corral.core.replicas.scaling import ScalingPace, Scheduling
 from corral.store.stores import Stores
 from corral.system.loops import keep_running
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 from sim.checkers import Checkers
 from sim.machines import DIGEST, Worker
 from sim.ports import HostBus, HostDatabase, SimClock, SimDatabase, SimIds, find_handlers
@@ -45,10 +45,10 @@ class Build:
 
 
 class Builds:
-    async def recall(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
         return {node.id: Build() for node in nodes}
 
-    async def find_names(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
+    async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
         return {node.id: frozenset({Build.variant}) for node in nodes}
 
 
@@ -78,7 +78,7 @@ class Frontend:
             bus=self.bus,
             observed=self.stores.observed,
             nodes=self.stores.nodes,
-            refused=RefusedMessages(self.stores.nodes, world.clock, Registry()),
+            refused=RefusedMessages(self.stores.nodes, world.clock, MetricRegistry()),
             clock=world.clock,
         )
         self._health = HealthController(
@@ -116,10 +116,10 @@ class Frontend:
     async def _changed(self) -> None:
         self.world.hint()
 
-    def poke(self) -> None:
-        self._health.poke()
-        self._reports.poke()
-        self.replication.poke()
+    def notify(self) -> None:
+        self._health.notify()
+        self._reports.notify()
+        self.replication.notify()
 
     async def start(self) -> None:
         await self._reports.start()
@@ -218,7 +218,7 @@ class World:
 
     def hint(self) -> None:
         for frontend in self.frontends.values():
-            frontend.poke()
+            frontend.notify()
 
     def _committed(self) -> None:
         self.checkers.after_commit()

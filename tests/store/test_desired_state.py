@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from corral.core.backends.intents import Intent, IntentState, Observed, Refused, Verb, Wish
+from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.operations import Admission
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import Target
@@ -22,7 +22,7 @@ T = TypeVar("T")
 async def done(stores: Stores, asked: Admission, digest: str = NEW) -> str:
     admitted = await stores.admission.admit(asked)
     for one in await claim(stores):
-        await end(stores, one, Observed(digest))
+        await end(stores, one, AttemptConfirmed(digest))
     return admitted.id
 
 
@@ -61,7 +61,7 @@ async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back
 
 async def fail(stores: Stores) -> None:
     [one] = await claim(stores)
-    await end(stores, replace(one, intent=replace(one.intent, attempts=9)), Refused("the disk is full"))
+    await end(stores, replace(one, intent=replace(one.intent, attempts=9)), AttemptRejected("the disk is full"))
 
 
 async def test_the_room_on_a_disk_is_noted_when_an_order_has_failed_for_good(stores: Stores) -> None:
@@ -79,7 +79,7 @@ async def test_what_only_a_person_may_try_again_is_noted_and_so_are_the_conditio
     rig.run_sql("""UPDATE nodes SET conditions = '[{"kind": "disk_pressure", "reason": "", "remedy": ""}]'""")
     operation = (await stores.admission.admit(admission(Verb.UPGRADE, node))).id
     [one] = await claim(stores)
-    await end(stores, one, Refused("it does not start", final=True))
+    await end(stores, one, AttemptRejected("it does not start", final=True))
     [failed] = await stores.intents.read_newest([node.id])
     assert (failed.state, failed.final, failed.conditions_at_end) == (
         IntentState.DEAD_LETTERED,
@@ -148,12 +148,12 @@ async def test_an_open_order_gets_the_version_its_reference_means_now(stores: St
     node = await healthy(stores, "a")
     operation = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
     [one] = await claim(stores)
-    await end(stores, one, Refused("no such manifest"))
+    await end(stores, one, AttemptRejected("no such manifest"))
     [stuck] = await stores.intents.read_newest([node.id])
-    now = replace(stuck.wish, digest="sha256:now")
+    now = replace(stuck.spec, digest="sha256:now")
     assert await stores.admission.renew(stuck, now, "looked up again")
     [renewed] = await stores.intents.read_newest([node.id])
-    assert (renewed.wish.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
+    assert (renewed.spec.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
     [shown] = (await stores.operations.read_one(operation)).nodes
     assert (shown.digest, shown.error, shown.status.value) == ("sha256:now", "looked up again", "queued")
     await claim(stores)
@@ -161,13 +161,13 @@ async def test_an_open_order_gets_the_version_its_reference_means_now(stores: St
 
 
 def fleet_wide(verb: Verb, node: Node, *, held: str | None = None, left: str = NEW) -> Admission:
-    wish = Wish(element="echo", name="cpu-echo", digest=held or NEW, left=(left,) if held else ())
-    asked = replace(admission(verb, node, wish=wish), target=Target())
-    return replace(asked, holds=(wish,) if held else ())
+    spec = BackendSpec(reference="echo", name="cpu-echo", digest=held or NEW, left=(left,) if held else ())
+    asked = replace(admission(verb, node, spec=spec), target=Target())
+    return replace(asked, holds=(spec,) if held else ())
 
 
 async def held(stores: Stores) -> list[str]:
-    return [hold.wish.digest for hold in await stores.version_holds.read_all()]
+    return [hold.spec.digest for hold in await stores.version_holds.read_all()]
 
 
 async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_newer(stores: Stores) -> None:

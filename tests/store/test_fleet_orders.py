@@ -7,15 +7,15 @@ from typing import Any, cast
 import pytest
 
 from corral.core.backends.intents import (
-    CalledOff,
+    AttemptCancelled,
+    AttemptConfirmed,
+    AttemptRejected,
+    AttemptUnconfirmed,
+    BackendSpec,
     IntentState,
-    Observed,
     Outcome,
-    Refused,
     RetryLimits,
-    StillRunning,
     Verb,
-    Wish,
     plan_next,
 )
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus, OperationState
@@ -23,7 +23,7 @@ from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
 from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
 from corral.core.nodes.node import Node
 from corral.store.backends.create_operation import AdmissionStore
-from corral.store.backends.intents import Claim, Result
+from corral.store.backends.intents import IntentClaim, Result
 from corral.store.backends.operations import Places
 from corral.store.engine.database import Database
 from corral.store.stores import Stores
@@ -35,12 +35,12 @@ from harness.machines import Machine, actions, join, judge
 LIMITS = RetryLimits(attempts=2, base_s=10, cap_s=10)
 
 
-async def end(stores: Stores, claim: Claim, outcome: Outcome) -> bool:
+async def end(stores: Stores, claim: IntentClaim, outcome: Outcome) -> bool:
     step = plan_next(claim.intent, outcome, draw=1.0, limits=LIMITS)
     return claim.intent.id in await stores.intents.record([Result(claim.intent, step)])
 
 
-async def claim(stores: Stores, token: str = "fe-1", limit: int = 100) -> list[Claim]:
+async def claim(stores: Stores, token: str = "fe-1", limit: int = 100) -> list[IntentClaim]:
     return await stores.intents.claim(token, lease_s=15, limit=limit)
 
 
@@ -58,7 +58,7 @@ async def test_an_operation_runs_to_its_end(stores: Stores) -> None:
     assert sorted(one.node_name for one in claims) == ["a", "b"]
     assert await claim(stores, "fe-2") == [], "what one holds, no other gets"
     for one in claims:
-        assert await end(stores, one, Observed("sha256:new"))
+        assert await end(stores, one, AttemptConfirmed("sha256:new"))
     operation = await stores.operations.read_one(admitted.id)
     assert (operation.state, operation.percentage) == (OperationState.COMPLETED, 100.0)
     assert await stores.operations.read_open() == []
@@ -94,13 +94,13 @@ async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_can
     node = await healthy(stores, "a")
     install = await stores.admission.admit(admission(Verb.INSTALL, node))
     (held,) = await claim(stores)
-    delete = await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    delete = await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     assert await states(stores) == [("delete", "pending"), ("install", "superseded")]
-    assert not await end(stores, held, Observed("sha256:new")), "a stale holder's result is void"
+    assert not await end(stores, held, AttemptConfirmed("sha256:new")), "a stale holder's result is void"
     assert (await stores.operations.read_one(install.id)).state is OperationState.CANCELLED
     (newer,) = await claim(stores)
     assert newer.intent.generation > held.intent.generation
-    assert await end(stores, newer, Observed())
+    assert await end(stores, newer, AttemptConfirmed())
     deleted = await stores.operations.read_one(delete.id)
     assert (deleted.state, deleted.nodes[0].phase) == (OperationState.COMPLETED, ""), "what is gone is not ready"
 
@@ -119,7 +119,7 @@ async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores
         assert live[0].generation == max(row.generation for row in rows)
 
 
-BUILD = Wish(element="cpu-echo", name="cpu-echo", alias="echo", digest="sha256:new")
+BUILD = BackendSpec(reference="cpu-echo", name="cpu-echo", alias="echo", digest="sha256:new")
 
 
 @pytest.mark.parametrize("delete_is_newer", [True, False])
@@ -127,9 +127,9 @@ async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
     stores: Stores, delete_is_newer: bool
 ) -> None:
     node = await healthy(stores, "a")
-    install = admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD)
-    delete = admission(Verb.DELETE, node, wish=Wish(element="echo"))
-    other = admission(Verb.DELETE, node, backend="other", wish=Wish(element="other"))
+    install = admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD)
+    delete = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo"))
+    other = admission(Verb.DELETE, node, backend="other", spec=BackendSpec(reference="other"))
     await stores.admission.admit(other)
     older, newer = (install, delete) if delete_is_newer else (delete, install)
     await stores.admission.admit(older)
@@ -144,28 +144,28 @@ async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
 
 async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_another_name(stores: Stores) -> None:
     node = await healthy(stores, "a")
-    await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     (deleted,) = await claim(stores)
-    await end(stores, deleted, Observed())
-    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD))
+    await end(stores, deleted, AttemptConfirmed())
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     asked = deleted.intent.generation
-    (order,) = admission(Verb.DELETE, node, wish=Wish(element="echo")).orders
+    (order,) = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")).orders
     order = replace(order, expected_generation=asked, asked_generation=asked)
-    heal = replace(admission(Verb.DELETE, node, wish=Wish(element="echo")), cause="policy", orders=(order,))
+    heal = replace(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")), cause="policy", orders=(order,))
     await stores.admission.admit(heal)
     assert await states(stores) == [("delete", "succeeded"), ("install", "pending")]
 
 
 async def test_a_delete_is_read_with_what_was_asked_for_since(stores: Stores) -> None:
     node = await healthy(stores, "a")
-    unlike = Wish(element="other", name="other")
-    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD))
-    await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    unlike = BackendSpec(reference="other", name="other")
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
+    await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     names = {node.id: {"echo"}}
     assert node.id in (await stores.intents.read_deletes([])).find([node], names)
-    await stores.admission.admit(admission(Verb.INSTALL, node, backend="other", wish=unlike))
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="other", spec=unlike))
     assert node.id in (await stores.intents.read_deletes([])).find([node], names)
-    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", wish=BUILD))
+    await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     found = await stores.intents.read_deletes([])
     assert found.find([node], names) == {}
     assert {intent.backend for intent in found.intents} == {"echo", "cpu-echo"}
@@ -182,9 +182,9 @@ async def test_a_dead_frontends_claim_runs_out_and_its_late_result_is_void(store
     await rig.advance(10)
     (taken,) = await claim(stores, "fe-2")
     assert taken.intent.fence == dead.intent.fence + 1
-    assert not await end(stores, dead, Refused("late"))
+    assert not await end(stores, dead, AttemptRejected("late"))
     assert await stores.intents.renew("fe-1", [dead.intent.id], lease_s=15) == set()
-    assert await end(stores, taken, Observed())
+    assert await end(stores, taken, AttemptConfirmed())
 
 
 async def test_only_healthy_nodes_are_worked_on_and_nothing_is_lost_meanwhile(stores: Stores) -> None:
@@ -202,20 +202,20 @@ async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_mu
     node = await healthy(stores, "a")
     admitted = await stores.admission.admit(admission(Verb.INSTALL, node))
     (first,) = await claim(stores)
-    await end(stores, first, StillRunning("slow", 900))
+    await end(stores, first, AttemptUnconfirmed("slow", 900))
     (shown,) = (await stores.operations.read_one(admitted.id)).nodes
     assert (shown.status.value, shown.attempts) == ("running_on_worker", 0)
     assert await claim(stores) == []
     ((background, _),) = [*await _observing(stores, node.id)]
-    assert background.state is IntentState.IN_BACKGROUND
+    assert background.state is IntentState.UNCONFIRMED
     await rig.advance(901)
     (second,) = await claim(stores)
-    await end(stores, second, Refused("disk full"))
+    await end(stores, second, AttemptRejected("disk full"))
     (shown,) = (await stores.operations.read_one(admitted.id)).nodes
     assert (shown.status.value, shown.attempts, shown.error) == ("error", 1, "disk full")
     await rig.advance(11)
     (third,) = await claim(stores)
-    await end(stores, third, Refused("disk still full"))
+    await end(stores, third, AttemptRejected("disk still full"))
     operation = await stores.operations.read_one(admitted.id)
     assert (operation.state, operation.error) == (OperationState.FAILED, "a: disk still full")
     assert await states(stores) == [("install", "dead_lettered")]
@@ -224,7 +224,7 @@ async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_mu
     again = await stores.operations.retry(admitted.id, node_id=node.id, actor="me")
     assert (again.state, [node.attempts for node in again.nodes]) == (OperationState.RUNNING, [0])
     (fourth,) = await claim(stores)
-    await end(stores, fourth, Observed())
+    await end(stores, fourth, AttemptConfirmed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.COMPLETED
     with pytest.raises(InvalidInput, match="nothing to try again"):
         await stores.operations.retry(admitted.id, node_id=None, actor="me")
@@ -241,14 +241,14 @@ async def _observing(stores: Stores, node_id: str) -> list[object]:
 
 async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> None:
     nodes = [await healthy(stores, name) for name in ("a", "b")]
-    change = PolicyChange(selector={}, ensure=Ensure.PRESENT, wish=Wish(element="echo"))
+    change = PolicyChange(selector={}, ensure=Ensure.PRESENT, spec=BackendSpec(reference="echo"))
     admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes, policy=change))
     (running,) = await claim(stores, limit=1)
     cancelled = await stores.operations.cancel(admitted.id, actor="me")
     assert [node for node, _ in cancelled.running] == [running.intent.node_id]
     assert await stores.intents.read_held("fe-1") == {running.intent.id: True}
     assert await stores.policies.read_all() == []
-    assert await end(stores, running, CalledOff("cancelled"))
+    assert await end(stores, running, AttemptCancelled("cancelled"))
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
     assert "operation.cancelled" in await actions(stores, admitted.id)
     again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
@@ -261,7 +261,7 @@ async def test_cancel_brings_back_what_was_to_hold_before_and_a_retry_replaces_i
 
     async def ask(verb: Verb, *nodes: Node, **selector: str) -> str:
         ensure = Ensure.PRESENT if verb is Verb.INSTALL else Ensure.ABSENT
-        change = PolicyChange(selector=selector, ensure=ensure, wish=Wish(element="echo"))
+        change = PolicyChange(selector=selector, ensure=ensure, spec=BackendSpec(reference="echo"))
         return (await stores.admission.admit(admission(verb, *nodes, policy=change))).id
 
     async def holding() -> list[str]:
@@ -297,9 +297,9 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
     good, bad = await healthy(stores, "a"), await healthy(stores, "b")
     admitted = await stores.admission.admit(admission(Verb.INSTALL, good, bad))
     by_node = {one.intent.node_id: one for one in await claim(stores)}
-    await end(stores, by_node[bad.id], Refused("no such package"))
+    await end(stores, by_node[bad.id], AttemptRejected("no such package"))
     assert not (await stores.operations.read_one(admitted.id)).is_retrying, "the other node has not ended"
-    await end(stores, by_node[good.id], Observed())
+    await end(stores, by_node[good.id], AttemptConfirmed())
     again = await stores.operations.read_one(admitted.id)
     assert again.is_retrying
     assert again.next_attempt_at is not None
@@ -311,7 +311,7 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
         await stores.operations.dismiss(admitted.id, actor="me")
     await stores.operations.cancel(admitted.id, actor="me")
     if at_it_again:
-        assert await end(stores, second, CalledOff("cancelled by me"))
+        assert await end(stores, second, AttemptCancelled("cancelled by me"))
     over = await stores.operations.read_one(admitted.id)
     assert (over.state, over.error) == (
         OperationState.CANCELLED,
@@ -322,7 +322,7 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
 
 async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> None:
     def change(ensure: Ensure, on_drift: OnDrift | None = None, **selector: str) -> PolicyChange:
-        return PolicyChange(selector=selector, ensure=ensure, wish=Wish(element="echo"), on_drift=on_drift)
+        return PolicyChange(selector=selector, ensure=ensure, spec=BackendSpec(reference="echo"), on_drift=on_drift)
 
     await stores.admission.admit(admission(Verb.INSTALL, policy=change(Ensure.PRESENT, tier="fast")))
     await stores.admission.admit(admission(Verb.INSTALL, policy=change(Ensure.PRESENT, OnDrift.REPORT, tier="slow")))
@@ -345,7 +345,7 @@ async def test_orders_nobody_can_carry_out_are_ended_at_the_next_start(stores: S
     shown = {node.node_name: (node.status.value, node.error) for node in operation.nodes}
     assert shown == {"a": ("cancelled", "the node is no longer part of the fleet"), "b": ("queued", "")}
     (left,) = await claim(stores)
-    await end(stores, left, Observed())
+    await end(stores, left, AttemptConfirmed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
 
 
@@ -415,7 +415,7 @@ async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(s
     node = await healthy(stores, "a")
     await stores.admission.admit(admission(Verb.INSTALL, node))
     (held,) = await claim(stores)
-    assert await end(stores, held, StillRunning("no answer within 900 s", 900))
+    assert await end(stores, held, AttemptUnconfirmed("no answer within 900 s", 900))
     machine = Machine(name="a", secret="secret-of-a", process="process-a")
     await join(stores, machine)
     assert await claim(stores) == [], "the same process registered again, and is asked when it is due"
@@ -427,12 +427,12 @@ async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(s
 
 async def test_an_order_that_a_newer_one_excludes_under_another_name_is_not_retried(stores: Stores) -> None:
     node, other = await healthy(stores, "a"), await healthy(stores, "b")
-    installed = await stores.admission.admit(admission(Verb.INSTALL, node, other, backend="cpu-echo", wish=BUILD))
+    installed = await stores.admission.admit(admission(Verb.INSTALL, node, other, backend="cpu-echo", spec=BUILD))
     for _ in range(LIMITS.attempts):
         for one in await claim(stores):
-            step = plan_next(one.intent, Refused("disk full"), draw=0.0, limits=RetryLimits(attempts=1))
+            step = plan_next(one.intent, AttemptRejected("disk full"), draw=0.0, limits=RetryLimits(attempts=1))
             await stores.intents.record([Result(one.intent, step)])
-    await stores.admission.admit(admission(Verb.DELETE, node, wish=Wish(element="echo")))
+    await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     with pytest.raises(Conflict, match="a newer operation has replaced"):
         await stores.operations.retry(installed.id, node_id=node.id, actor="me")
     retried = await stores.operations.retry(installed.id, node_id=None, actor="me")
@@ -458,7 +458,7 @@ async def test_a_new_attempt_begins_from_nothing_and_one_that_is_taken_over_goes
     await rig.advance(16)
     (taken_over,) = await claim(stores, "fe-2")
     assert (await shown()).percentage == 95.0
-    await end(stores, taken_over, Refused("no space left"))
+    await end(stores, taken_over, AttemptRejected("no space left"))
     await rig.advance(16)
     await claim(stores)
     begun = await shown()

@@ -1,6 +1,6 @@
 """What is read often of a large fleet: only what is needed, and never something outdated."""
 
-from corral.core.backends.intents import Observed, Refused, RetryLimits, Verb, plan_next
+from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, RetryLimits, Verb, plan_next
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend
 from corral.store.backends.intents import Result
@@ -46,7 +46,7 @@ async def test_alike_results_of_many_nodes_are_written_for_each_of_them(stores: 
     claims = [
         one for one in await stores.intents.claim("fe", lease_s=15, limit=20) if one.intent.operation_id == admitted.id
     ]
-    good, bad = Observed("sha256:seen"), Refused("no room")
+    good, bad = AttemptConfirmed("sha256:seen"), AttemptRejected("no room")
     results = [
         Result(one.intent, plan_next(one.intent, bad if one.node_name == "n3" else good, draw=1.0, limits=LIMITS))
         for one in claims

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from corral.core.nodes.conditions import Condition, ConditionKind
-from corral.core.nodes.node import NodeId, NodeState, NodeStatus, Usage
-from corral.store.nodes.registration import Beat
+from corral.core.nodes.node import NodeId, NodeState, NodeStatus, NodeUsage
+from corral.store.nodes.registration import Heartbeat
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.machines import Machine, actions, beat, join, register
@@ -28,7 +28,7 @@ async def test_each_beat_of_a_batch_has_its_own_outcome(stores: Stores, rig: Rig
     outcomes = await stores.registration.beat(
         [
             M.beat(one, available_ram=11),
-            Beat(node_id=NodeId("unknown"), usage=Usage()),
+            Heartbeat(node_id=NodeId("unknown"), usage=NodeUsage()),
             thief.beat(two, available_ram=666),
             second.restarted("older").beat(two, available_ram=667),
         ]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import asyncpg
 import pytest
 
-from corral.core.backends.intents import Observed, Refused, RetryLimits, Verb, plan_next
+from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, RetryLimits, Verb, plan_next
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.errors import Conflict
 from corral.store.backends.intents import Result
@@ -104,8 +104,8 @@ async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stor
     stores, _, _ = orders
     first, *rest = await stores.intents.claim("fe", lease_s=15, limit=10)
     results = [
-        Result(first.intent, plan_next(first.intent, Refused("old", outdated=True), draw=0.0, limits=LIMITS)),
-        *(Result(one.intent, plan_next(one.intent, Observed("x"), draw=0.0, limits=LIMITS)) for one in rest),
+        Result(first.intent, plan_next(first.intent, AttemptRejected("old", outdated=True), draw=0.0, limits=LIMITS)),
+        *(Result(one.intent, plan_next(one.intent, AttemptConfirmed("x"), draw=0.0, limits=LIMITS)) for one in rest),
     ]
     await meet(rig, ALL[:1], ALL[1:], lambda: stores.intents.record(results))
 
@@ -116,7 +116,7 @@ async def test_an_order_that_replaces_others_of_several_operations(
     """One of them has ended, and is being retried."""
     stores, job, _ = orders
     for one in await stores.intents.claim("fe", lease_s=15, limit=10):
-        step = plan_next(one.intent, Refused("full"), draw=0.0, limits=RetryLimits(attempts=1))
+        step = plan_next(one.intent, AttemptRejected("full"), draw=0.0, limits=RetryLimits(attempts=1))
         await stores.intents.record([Result(one.intent, step)])
     nodes = await stores.nodes.read_all()
     newer = admission(Verb.UPGRADE, *nodes)

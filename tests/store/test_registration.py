@@ -38,7 +38,7 @@ def operator_part(node: Node) -> tuple[object, ...]:
         dict(node.operator_labels),
         node.max_replicas_override,
         node.vram_budget_override,
-        node.drain_wanted,
+        node.drain_requested,
         node.created_at,
     )
 

@@ -12,7 +12,7 @@ from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
 from corral.core.nodes.observed import Observation, ObservedProcess
 from corral.core.nodes.presence import Presence
 from corral.core.processes.leases import NodeShare
-from corral.core.replicas.availability import Standing
+from corral.core.replicas.availability import Availability
 from corral.core.replicas.footprints import FootprintKey
 from corral.core.replicas.load_jobs import LoadProgress, LoadState
 from corral.core.replicas.placement import GIB, Decision, Need, Placed, place
@@ -22,9 +22,9 @@ from corral.core.replicas.scaling import Add, Scheduling
 from corral.store.engine.database import Tx
 from corral.store.nodes.node_rows import encode_conditions, insert_node
 from corral.store.serving.decisions import record_decision
-from corral.store.serving.load_claims import Loaded
+from corral.store.serving.load_claims import ReplicaLoaded
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.load_jobs import Patience
+from corral.store.serving.load_jobs import LoadPatience
 from corral.store.serving.replica_rows import insert_replica
 from corral.store.serving.revoked_processes import FORGET_AFTER_MS
 from corral.store.stores import Stores
@@ -47,7 +47,7 @@ def make_node(name: str, **changes: object) -> Node:
         name=name,
         node_type=NodeType.BACKEND,
         approved=True,
-        drain_wanted=False,
+        drain_requested=False,
         worker_draining=False,
         presence=Presence.LIVE,
         presence_reason="",
@@ -114,8 +114,8 @@ async def reserve(stores: Stores, job: LoadJob, need: Need | None = None) -> Rep
     return await stores.load_claims.reserve(job, wanted, await decide(stores, wanted), nobody, ids=IDS)
 
 
-def loaded(**changes: object) -> Loaded:
-    plain = Loaded(
+def loaded(**changes: object) -> ReplicaLoaded:
+    plain = ReplicaLoaded(
         address="10.0.0.1:9000",
         protocol="openai",
         token="secret",
@@ -622,7 +622,7 @@ async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) 
     assert await stores.replicas.read_unlearned() == []
     [found] = await stores.replicas.read_standing()
     assert found.stands is not None
-    assert found.stands.standing is Standing.SERVES
+    assert found.stands.standing is Availability.SERVES
 
 
 async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(stores: Stores) -> None:
@@ -636,11 +636,11 @@ async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(st
     await stores.database.write(restart)
     assert await routed(stores) == [], "the new worker has not told yet"
     waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == Patience("a has not told yet what it runs")
+    assert waits == LoadPatience("a has not told yet what it runs")
     await stores.observed.record([told("ready", epoch=2)])
     assert await routed(stores) == ["a"]
     waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == Patience("a replica is ready")
+    assert waits == LoadPatience("a replica is ready")
     await stores.observed.record([told(epoch=2, sequence=2)])
     assert (await ask(stores, replica.revision)).active, "it is not there any more"
 
@@ -652,7 +652,7 @@ async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
     replica = await settled(stores)
     await stores.observed.record([told()])
     asked = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert asked == Patience("no more than 1 may run, and a does not run it any more")
+    assert asked == LoadPatience("no more than 1 may run, and a does not run it any more")
 
 
 async def test_a_load_asked_for_since_the_count_is_one_of_the_missing(stores: Stores) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.frontend.gateway.upstream.calls import Call, ChunkRelay, Failure, Headers
+from corral.frontend.gateway.upstream.calls import ChunkRelay, Failure, Headers, UpstreamCall
 from corral.frontend.gateway.upstream.connection import LATE_MOST_BYTES
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
 
@@ -21,7 +21,7 @@ class Passing:
     """Relays the chunks, and keeps how much was written at once."""
 
     def __init__(self) -> None:
-        self.call: Call | None = None
+        self.call: UpstreamCall | None = None
         self.begun, self.ended = asyncio.Event(), asyncio.Event()
         self.sizes: list[int] = []
         self.relay = ChunkRelay(lambda data: self.sizes.append(len(data)))

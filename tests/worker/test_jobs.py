@@ -9,7 +9,7 @@ from corral.artifacts import CancelToken
 from corral.artifacts.errors import Cancelled
 from corral.core.errors import Unavailable
 from corral.system import SystemDisk
-from corral.worker.backends.applied_generations import Ledger, OutdatedCommand
+from corral.worker.backends.applied_generations import AppliedGenerations, OutdatedCommand
 from corral.worker.backends.jobs import Jobs, Listener
 
 
@@ -88,7 +88,7 @@ async def test_a_caller_who_leaves_does_not_stop_the_job() -> None:
 
 
 async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.json", SystemDisk())
+    ledger = AppliedGenerations(tmp_path / "ledger.json", SystemDisk())
     await ledger.accept("a", 5)
     await ledger.accept("a", 5)
     await ledger.accept("a", None)
@@ -96,7 +96,7 @@ async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path)
     assert ledger.applied("a") is None, "accepted is not yet applied"
     await ledger.note_applied("a", 5)
     await ledger.note_concrete("family", "cpu-a")
-    again = Ledger(tmp_path / "ledger.json", SystemDisk())
+    again = AppliedGenerations(tmp_path / "ledger.json", SystemDisk())
     with pytest.raises(OutdatedCommand):
         await again.accept("a", 4)
     assert again.applied("a") == 5
@@ -110,4 +110,4 @@ async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path)
 async def test_a_damaged_ledger_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "ledger.json").write_text("{")
     with pytest.raises(Unavailable, match="Deleting it is safe"):
-        Ledger(tmp_path / "ledger.json", SystemDisk())
+        AppliedGenerations(tmp_path / "ledger.json", SystemDisk())

@@ -24,7 +24,7 @@ class Phase(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ArtifactProgress:
     phase: Phase
     file: str
     bytes_done: int
@@ -37,7 +37,7 @@ class Progress:
     total_files: int | None = None
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[ArtifactProgress], None]
 
 RATE_WINDOW_S = 5.0
 
@@ -123,7 +123,7 @@ class ProgressMeter:
         self._last_report_s = now_s
         self._report(self._snapshot(now_s))
 
-    def _snapshot(self, now_s: float) -> Progress:
+    def _snapshot(self, now_s: float) -> ArtifactProgress:
         done, total = max(0, self._done), self._total
         if total is not None:
             done = min(done, total)
@@ -134,7 +134,7 @@ class ProgressMeter:
         elif total:
             # 100 is for ready alone: all bytes here is not yet a backend that can start.
             self._percentage = max(self._percentage, min(99.0, 100.0 * done / total))
-        return Progress(
+        return ArtifactProgress(
             phase=self._phase,
             file=self._file,
             bytes_done=done,

@@ -32,7 +32,7 @@ from corral.artifacts.install.gc import Freed, collect_garbage, parts_of
 from corral.artifacts.install.repair import request_again, verify_backend
 from corral.artifacts.install.weights import KeptFile, PlacedFile, install_files, list_files
 from corral.artifacts.oci.pins import Pin, pin_location
-from corral.artifacts.progress import OnProgress, Progress, ProgressMeter
+from corral.artifacts.progress import ArtifactProgress, OnProgress, ProgressMeter
 from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
@@ -284,7 +284,7 @@ class Artifacts:
             return ProgressMeter(None, self._clock)
         loop = asyncio.get_running_loop()
 
-        def report(progress: Progress) -> None:
+        def report(progress: ArtifactProgress) -> None:
             loop.call_soon_threadsafe(on_progress, progress)
 
         return ProgressMeter(report, self._clock)

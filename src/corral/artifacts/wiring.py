@@ -7,18 +7,18 @@ from urllib.parse import urlsplit
 from corral.artifacts.content.blobs import BlobStore
 from corral.artifacts.content.layers import LayerStore
 from corral.artifacts.content.versions import VersionStore
-from corral.artifacts.disk.space import DiskLedger
+from corral.artifacts.disk.space import SpaceReservations
 from corral.artifacts.disk.staging import Staging
 from corral.artifacts.errors import disk_errors
 from corral.artifacts.install.installer import Installer
-from corral.artifacts.install.resolve import Resolver
+from corral.artifacts.install.resolve import SourceResolver
 from corral.artifacts.net.client import Outbound
 from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.oci.platforms import this_platform
 from corral.artifacts.oci.registry import Registries, read_docker_logins
 from corral.artifacts.pypi.source_builds import SourceBuilds
 from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
-from corral.artifacts.sources.peer import Peers
+from corral.artifacts.sources.peer import PeerDownloads
 from corral.system import Clock, Ids
 
 
@@ -55,7 +55,7 @@ def build_installer(
             plain_http_hosts=settings.network.plain_http_hosts,
         )
         blobs = BlobStore(root / "blobs", outbound)
-        ledger = DiskLedger(root, settings.disk_reserve_bytes)
+        ledger = SpaceReservations(root, settings.disk_reserve_bytes)
         builds = SourceBuilds(
             root=root / "builds",
             locks_dir=root / "locks",
@@ -68,7 +68,7 @@ def build_installer(
         return Installer(
             settings=settings,
             clock=clock,
-            resolver=Resolver(
+            resolver=SourceResolver(
                 settings=settings,
                 outbound=outbound,
                 registries=registries,
@@ -82,5 +82,5 @@ def build_installer(
             versions=VersionStore(settings.backends_dir, staging, ids),
             staging=staging,
             ledger=ledger,
-            peers=Peers(outbound, settings.peers),
+            peers=PeerDownloads(outbound, settings.peers),
         )

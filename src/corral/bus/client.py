@@ -34,7 +34,7 @@ from corral.core.errors import (
     TooLarge,
     Unavailable,
 )
-from corral.core.rate_limit import Allowance, Allowances
+from corral.core.rate_limit import RateLimiter, TokenBucket
 from corral.settings.values import redact_url
 from corral.system.cancel_tasks import end_tasks
 
@@ -50,7 +50,7 @@ PING_EVERY_S = 8.0
 PINGS_OUTSTANDING = 2
 RECONNECT_WAIT_S = 0.25
 IN_TURN_AT_ONCE = 32
-FAILURES_LOGGED = Allowance(most=10, per_s=1 / 6)
+FAILURES_LOGGED = TokenBucket(most=10, per_s=1 / 6)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
 
@@ -158,7 +158,7 @@ class Bus:
         self._counter = itertools.count(1)
         # Subjects we may not listen on, in lower case: so nats-py hands us the server's words.
         self._denied: set[str] = set()
-        self._logged = Allowances(FAILURES_LOGGED, keys_most=1024)
+        self._logged = RateLimiter(FAILURES_LOGGED, keys_most=1024)
         self._unlogged: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None

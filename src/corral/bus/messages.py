@@ -35,7 +35,7 @@ from corral.bus.limits import (
     read_message,
     without_nul,
 )
-from corral.core.nodes.history import NodeShare
+from corral.core.nodes.history import TrafficShare
 
 # Requests
 
@@ -51,13 +51,13 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     embeddings: bool = False
     options: Options = {}
     """Refused by a backend that does not know them."""
-    wishes: Options = {}
+    soft_options: Options = {}
     """Passed over by a backend that does not know them: of what is installed only the worker knows the options."""
     files: Texts | None = None
     """What the process may read in the worker's models directory: files and directories, by name. None, as from a
     LocalAI frontend, means all that is kept under the model's own name."""
     generation: Count | None = None
-    """Of the row that wants the process: what `given_away` in a heartbeat's answer is compared with."""
+    """Of the row that wants the process: what `revoked` in a heartbeat's answer is compared with."""
 
 
 class BlobPeer(msgspec.Struct, frozen=True):
@@ -504,7 +504,7 @@ class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_out: Count = 0
     first_byte: Annotated[tuple[Count, ...], msgspec.Meta(max_length=BUCKETS_MOST)] = ()
     """Answers by the time to their first byte."""
-    nodes: Annotated[dict[Name, NodeShare], msgspec.Meta(max_length=NODES_MOST)] = {}
+    nodes: Annotated[dict[Name, TrafficShare], msgspec.Meta(max_length=NODES_MOST)] = {}
     """By name, those that answered."""
 
     def __post_init__(self) -> None:

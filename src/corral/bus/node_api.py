@@ -86,7 +86,7 @@ class ProcessGrant(msgspec.Struct, frozen=True, omit_defaults=True):
     ] = {}
     """By process key: how long after sending its question the node may run it, if it hears nothing more. The whole
     table; a process that is not in it has no end."""
-    given_away: Counts = {}
+    revoked: Counts = {}
     """By process key: now runs elsewhere, to be ended at once. The number is a generation: a process that was ordered
     with a higher one is another."""
 

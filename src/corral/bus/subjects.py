@@ -84,13 +84,13 @@ ROUTES_CHANGED = "corral.routes.changed"
 """Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""
 INFLIGHT = "corral.inflight"
 """Corral's own, frontend to frontends: its open requests for each replica. Forgotten unless repeated."""
-PULSE = "corral.pulse"
+PULSE = "corral.traffic"
 """Corral's own, frontend to frontends: what it answered lately, so that each can show the whole fleet's pulse."""
 
 KEYS_IN_FORCE = "corral.keys.in_force"
 """Corral's own, frontend to frontends: asked by one that has lost the store, answered by those that still read it."""
 
-WHY_REQUEST = "corral.request.why"
+WHY_REQUEST = "corral.request.explain"
 """Corral's own, frontend to frontends: answered by the one that served the request, by nobody else."""
 
 FRONTEND_INBOX = "_INBOX.fe"

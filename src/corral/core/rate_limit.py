@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class TokenBucket:
     most: float
     """What a key may take that has not been seen for a while."""
     per_s: float
     """How fast what was taken comes back."""
 
 
-class Allowances:
+class RateLimiter:
     """Of more keys than it has room for, it forgets the one that took least recently."""
 
-    def __init__(self, allowance: Allowance, *, keys_most: int) -> None:
+    def __init__(self, allowance: TokenBucket, *, keys_most: int) -> None:
         self._allowance = allowance
         self._keys_most = keys_most
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()

@@ -34,24 +34,24 @@ from corral.frontend.api.replicas.view import InFlight
 from corral.frontend.api.status.explain import Explain, why_routes
 from corral.frontend.api.status.metrics import metrics_routes
 from corral.frontend.api.status.overview import Pulses, overview_routes
-from corral.frontend.api.status.routes import Self, status_routes
-from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.api.status.routes import FrontendInfo, status_routes
+from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.bus_credentials import BusAuthority
-from corral.frontend.auth.denial_log import Refusals
+from corral.frontend.auth.denial_log import DenialLog
 from corral.frontend.auth.join_tokens import JoinTokens
-from corral.frontend.auth.rules import Gate
+from corral.frontend.auth.rules import Authorizer
 from corral.frontend.http.compression import CompressedListings
 from corral.frontend.http.errors import install_error_handlers
 from corral.frontend.http.event_feed import LiveFeed
-from corral.frontend.http.middleware import Edge
+from corral.frontend.http.middleware import AuthMiddleware
 from corral.frontend.http.proxies import TrustedProxies
 from corral.frontend.http.static_ui import WebUi
 from corral.frontend.models.check import ConfigChecks
 from corral.frontend.models.downloads import Downloads
 from corral.frontend.models.gallery import ModelGallery
 from corral.frontend.nodes.heartbeats import BeatBatcher
-from corral.frontend.nodes.process_leases import Grants
-from corral.frontend.nodes.routes import NodeRoutes, Refused
+from corral.frontend.nodes.process_leases import LeaseGrants
+from corral.frontend.nodes.routes import NodeRoutes, RegistrationRefused
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 
@@ -60,18 +60,18 @@ from corral.system import Clock, Disk, Ids
 class Parts:
     """What the routes need, opened by the role's main."""
 
-    me: Self
+    me: FrontendInfo
     stores: Stores
     authority: BusAuthority
-    gate: Gate
-    guesses: Guesses
-    refusals: Refusals
+    gate: Authorizer
+    guesses: BruteForceGuard
+    refusals: DenialLog
     tokens: JoinTokens
     beats: BeatBatcher
-    grants: Grants
+    grants: LeaseGrants
     feed: LiveFeed
     galleries: Galleries
-    refused: Refused
+    refused: RegistrationRefused
     clock: Clock
     ids: Ids
     hint: Callable[[], Awaitable[None]]
@@ -166,7 +166,7 @@ def _routers(parts: Parts) -> Iterator[APIRouter]:
 
 
 def build_app(parts: Parts) -> ASGIApp:
-    edge = Edge(
+    edge = AuthMiddleware(
         build_api(parts),
         gate=parts.gate,
         body_limit_bytes=parts.me.settings.body_limit_bytes,

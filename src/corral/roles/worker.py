@@ -17,20 +17,20 @@ from corral.system.http_server import default_limits, serve_http
 from corral.system.listen import Listener, PortTaken, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running
 from corral.worker.commands import serve_commands
-from corral.worker.commands.context import Workbench
+from corral.worker.commands.context import CommandContext
 from corral.worker.files.temporary_files import sweep_temporaries
 from corral.worker.membership.description import read_machine
 from corral.worker.membership.frontend_client import FrontendClient
 from corral.worker.membership.heartbeats import Beats
 from corral.worker.membership.identity import read_identity, settle_identity
 from corral.worker.membership.membership import RENEW_RETRY_S, Addresses, Member, Membership
-from corral.worker.membership.reports import Reporting
-from corral.worker.ports import World
+from corral.worker.membership.reports import NodeReporting
+from corral.worker.ports import WorkerPorts
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.orphans import tell_leftovers
 from corral.worker.replicas.launch import StartSettings
-from corral.worker.replicas.replicas import Replicas
-from corral.worker.runtime import Workshop, open_workshop
+from corral.worker.replicas.replicas import LocalReplicas
+from corral.worker.runtime import WorkerRuntime, open_worker_runtime
 from corral.worker.web.app import build_worker_app
 from corral.worker.web.auth import Keys
 
@@ -45,7 +45,7 @@ HTTP_CONNECTIONS = 4096
 """Of frontends and other workers: few, and what this machine downloads and runs needs descriptors too."""
 
 
-class Stopped(Exception):
+class WorkerStopped(Exception):
     """Ends the worker's tasks in order."""
 
 
@@ -70,7 +70,7 @@ def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
     return settings.host or ("127.0.0.1" if is_loopback_host(frontend_host) else "0.0.0.0")
 
 
-async def run_worker(settings: WorkerSettings, world: World) -> None:
+async def run_worker(settings: WorkerSettings, world: WorkerPorts) -> None:
     disk = world.disk
     async with AsyncExitStack() as opened:
         opened.enter_context(disk.hold(settings.data_dir, "worker"))
@@ -95,7 +95,7 @@ async def run_worker(settings: WorkerSettings, world: World) -> None:
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
         tell_isolation(machine.isolation)
-        async with open_workshop(
+        async with open_worker_runtime(
             settings, world, capability=machine.capability.token, nvml=nvml, isolation=machine.isolation
         ) as workshop:
             membership = Membership(
@@ -127,9 +127,9 @@ class Worker:
     def __init__(
         self,
         settings: WorkerSettings,
-        world: World,
+        world: WorkerPorts,
         membership: Membership,
-        workshop: Workshop,
+        workshop: WorkerRuntime,
         *,
         listen_on: str,
         advertise: str,
@@ -177,7 +177,7 @@ class Worker:
                     ),
                     name="files",
                 )
-        except* Stopped:
+        except* WorkerStopped:
             keep = False
             log.info("worker.stopped", reason="asked to by an administrator")
         except* Fenced:
@@ -233,12 +233,12 @@ class Worker:
                     tasks.create_task(self._keep_credential(bus), name="credential")
                     tasks.create_task(self._end_when_asked(), name="stop")
         except* Rejoin as left:
-            log.warning("worker.identity_ended", reason=str(left.exceptions[0]))
+            log.warning("worker.membership_lost", reason=str(left.exceptions[0]))
         finally:
             self._bus = None
 
-    def _reporting(self, member: Member) -> Reporting:
-        return Reporting(
+    def _reporting(self, member: Member) -> NodeReporting:
+        return NodeReporting(
             node=member.node_id,
             instance=self._membership.instance,
             epoch=member.epoch,
@@ -257,7 +257,7 @@ class Worker:
             return Keys(files=frozenset(filter(None, (self._shared_token(),))))
         return Keys(files=frozenset((self._workshop.http_token,)), blobs=frozenset((self._workshop.blob_token,)))
 
-    def _bench(self, bus: Bus, who: Reporting, localai: bool) -> Workbench:
+    def _bench(self, bus: Bus, who: NodeReporting, localai: bool) -> CommandContext:
         workshop = self._workshop
         starting = StartSettings(
             host=self._listen_on,
@@ -265,12 +265,12 @@ class Worker:
             user=self._settings.backend_user,
             shared_token=self._shared_token() if localai else None,
         )
-        return Workbench(
+        return CommandContext(
             bus=bus,
             who=who,
             epoch=None if localai else who.epoch,
             backends=workshop.backends,
-            replicas=Replicas(workshop.backends, workshop.supervisor, starting, self._disk),
+            replicas=LocalReplicas(workshop.backends, workshop.supervisor, starting, self._disk),
             supervisor=workshop.supervisor,
             reporter=workshop.reporter,
             models=workshop.models,
@@ -303,7 +303,7 @@ class Worker:
         told_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
         return told_s or HEARTBEAT_EVERY_S
 
-    async def _report_always(self, bus: Bus, who: Reporting) -> None:
+    async def _report_always(self, bus: Bus, who: NodeReporting) -> None:
         await self._workshop.reporter.publish_always(bus, who, every_s=self._beat_every_s())
 
     async def _beat_always(self) -> None:
@@ -357,4 +357,4 @@ class Worker:
 
     async def _end_when_asked(self) -> None:
         await self._stop.wait()
-        raise Stopped
+        raise WorkerStopped

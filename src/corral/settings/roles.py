@@ -188,7 +188,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Let everyone who reaches this frontend read /metrics. Off: it needs an admin key."""
     processes: Annotated[int, Field(ge=1, le=256)] = 1
     """How many processes of this frontend share its port, one for each core that is to serve requests."""
-    cut_off_after_s: Duration = 1800.0
+    disconnect_grace_s: Duration = 1800.0
     """A worker that has heard no frontend for this long ends its models: they run elsewhere by then. Until then they
     serve on, so this is also the longest outage of all frontends that no model notices."""
     model_idle_ttl_s: Duration | None = None
@@ -219,23 +219,23 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     connections_per_address: Annotated[int | None, Field(ge=8)] = None
     """Most connections from one address (IPv6: one /64 network); trusted proxies have no such limit. Default: half of
     all connections."""
-    audit_keep_s: Duration = 90 * 86400.0
+    audit_retention_s: Duration = 90 * 86400.0
     """How long entries of the audit log are kept."""
-    audit_entries: Annotated[int, Field(ge=1000)] = 200_000
+    audit_max_entries: Annotated[int, Field(ge=1000)] = 200_000
     """How many entries of the audit log are kept, the newest ones."""
     backend_install_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_INSTALL_TIMEOUT")] = 900.0
     """How long a worker may take to answer an install before it counts as still running there."""
     backend_upgrade_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_UPGRADE_TIMEOUT")] = 900.0
     """The same for an upgrade."""
-    backend_retry_first_s: Duration = 30.0
+    backend_retry_base_s: Duration = 30.0
     """How long to wait after the first failure on a node; doubles each time."""
     backend_retry_exhausted_s: Duration = 3600.0
     """How long an install or delete whose retries were exhausted rests before it is tried again by itself."""
-    backend_retry_longest_s: Duration = 900.0
+    backend_retry_max_s: Duration = 900.0
     """The longest wait between two attempts."""
-    backend_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
+    backend_max_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
     """Failures on one node after which it takes a person to try again."""
-    orders_at_once: Annotated[int, Field(ge=1, le=4096)] = 256
+    max_concurrent_node_operations: Annotated[int, Field(ge=1, le=4096)] = 256
     """How many nodes this frontend works with at the same time."""
     upgrade_check_interval_s: Duration = 6 * 3600.0
     """How often galleries and registries are asked whether there are newer versions."""

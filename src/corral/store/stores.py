@@ -3,7 +3,7 @@
 from corral.store.access.api_keys import AccessStore
 from corral.store.access.audit_events import EventStore
 from corral.store.backends.create_operation import AdmissionStore
-from corral.store.backends.intent_rows import hasten_background
+from corral.store.backends.intent_rows import retry_unconfirmed_now
 from corral.store.backends.intents import IntentStore
 from corral.store.backends.kept_builds import KeptBuildStore
 from corral.store.backends.observed import ObservedStore
@@ -54,7 +54,7 @@ class Stores:
         self.observed = ObservedStore(database)
         self.operations = OperationStore(database)
         self.policies = PolicyStore(database)
-        self.registration = RegistrationStore(database, on_restart=hasten_background)
+        self.registration = RegistrationStore(database, on_restart=retry_unconfirmed_now)
         self.replicas = ReplicaStore(database)
         self.scheduling = SchedulingStore(database)
         self.setbacks = SetbackStore(database)

@@ -28,22 +28,22 @@ class AsgiSide(Protocol):
     limits: HttpLimits
     clients: Clients
 
-    def enter(self, connection: "LaneConnection") -> None:
+    def enter(self, connection: "RawConnection") -> None:
         """The server waits for it when it stops."""
         ...
 
-    def leave(self, connection: "LaneConnection") -> None: ...
+    def leave(self, connection: "RawConnection") -> None: ...
 
     def take(self, client: Connected, data: bytes, take_back: TakeBack) -> None:
         """The app answers what begins with `data`."""
         ...
 
 
-class LaneConnection(Protocol):
+class RawConnection(Protocol):
     def shutdown(self) -> None: ...
 
 
-class Lane(Protocol):
+class RawHandler(Protocol):
     def connect(self, asgi: AsgiSide) -> asyncio.Protocol:
         """For a new connection of a client."""
         ...
@@ -63,7 +63,7 @@ class _Server(uvicorn.Server):
 class _Side:
     """Both sides of one server: its connections are the lane's or the app's, and share its limits."""
 
-    def __init__(self, lane: Lane | None, limits: HttpLimits, clients: Clients) -> None:
+    def __init__(self, lane: RawHandler | None, limits: HttpLimits, clients: Clients) -> None:
         self._lane = lane
         self.limits = limits
         self.clients = clients
@@ -73,10 +73,10 @@ class _Side:
         self.options = options
         return AppConnection(self) if self._lane is None else self._lane.connect(self)
 
-    def enter(self, connection: LaneConnection) -> None:
+    def enter(self, connection: RawConnection) -> None:
         self.options["server_state"].connections.add(connection)
 
-    def leave(self, connection: LaneConnection) -> None:
+    def leave(self, connection: RawConnection) -> None:
         self.options["server_state"].connections.discard(connection)
 
     def take(self, client: Connected, data: bytes, take_back: TakeBack) -> None:
@@ -105,7 +105,7 @@ async def serve_http(
     on_stop: Callable[[], None] = lambda: None,
     websockets: bool = False,
     pings: Pings = Pings(),  # noqa: B008  it is frozen
-    lane: Lane | None = None,
+    lane: RawHandler | None = None,
     limits: HttpLimits | None = None,
     is_proxy: Callable[[str], bool] = lambda _address: False,
 ) -> None:

@@ -11,7 +11,7 @@ from corral.formats.protobuf import BadMessage
 from corral.system.grpc_channel import BackendFailed, GrpcChannel
 
 
-class Place(Protocol):
+class LoadTarget(Protocol):
     @property
     def address(self) -> str: ...
 
@@ -41,7 +41,9 @@ class LocalAiLoader:
     def __init__(self, *, shared_token: str = "") -> None:
         self._shared_token = shared_token
 
-    async def load(self, config: ModelConfig, replica: Place, *, paths: Mapping[str, str], within_s: float) -> None:
+    async def load(
+        self, config: ModelConfig, replica: LoadTarget, *, paths: Mapping[str, str], within_s: float
+    ) -> None:
         """`paths`: where the files lie there, by the names the configuration has for them."""
         staged = StagedModel(models_dir=models_dir_of(config, paths), paths=paths)
         token = replica.token or self._shared_token

@@ -16,15 +16,15 @@ LONGEST_CRASHED_S = 30.0
 """After an error nobody foresaw, which may well come again."""
 
 
-async def until_poked(poked: asyncio.Event, *, within_s: float) -> bool:
+async def wait_or_timeout(notified: asyncio.Event, *, within_s: float) -> bool:
     """Until somebody pokes, which is True, or the time is over; the next poke counts anew."""
     try:
         async with asyncio.timeout(within_s):
-            await poked.wait()
+            await notified.wait()
     except TimeoutError:
         return False
     finally:
-        poked.clear()
+        notified.clear()
     return True
 
 

@@ -100,7 +100,7 @@ class Gauges:
             yield self.name, _label_text(self._labels, values), value
 
 
-class Registry:
+class MetricRegistry:
     def __init__(self) -> None:
         self._families: list[Family[Counter] | Family[Histogram] | Gauges] = []
 

@@ -74,7 +74,7 @@ class Fetch(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class WorkerPorts:
     clock: Clock
     ids: Ids
     disk: Disk

@@ -23,7 +23,7 @@ from corral.system.buckets import BucketSettings, open_bucket
 from corral.system.http_put import put_file
 from corral.system.loops import keep_running
 from corral.system.secret_files import ensure_secret
-from corral.worker.backends.applied_generations import Ledger
+from corral.worker.backends.applied_generations import AppliedGenerations
 from corral.worker.backends.backends import Backends
 from corral.worker.backends.cleanup import tidy_always
 from corral.worker.backends.download_settings import artifact_settings, storage_keys
@@ -35,9 +35,9 @@ from corral.worker.files.object_storage import STALL_S, TEMPORARY, SharedStorage
 from corral.worker.files.temporary_files import EPHEMERAL
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.membership.conditions import Conditions
-from corral.worker.membership.process_leases import Leases
+from corral.worker.membership.process_leases import ProcessLeaseKeeper
 from corral.worker.membership.reports import Reporter
-from corral.worker.ports import Fetch, World
+from corral.worker.ports import Fetch, WorkerPorts
 from corral.worker.processes.confinement import shared_group
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.local import LocalSettings
@@ -52,10 +52,10 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class WorkerRuntime:
     artifacts: Fetch
     supervisor: Supervisor
-    leases: Leases
+    leases: ProcessLeaseKeeper
     conditions: Conditions
     backends: Backends
     reporter: Reporter
@@ -69,9 +69,9 @@ class Workshop:
 
 
 @asynccontextmanager
-async def open_workshop(
-    settings: WorkerSettings, world: World, *, capability: str, nvml: Nvml | None, isolation: Isolation
-) -> AsyncIterator[Workshop]:
+async def open_worker_runtime(
+    settings: WorkerSettings, world: WorkerPorts, *, capability: str, nvml: Nvml | None, isolation: Isolation
+) -> AsyncIterator[WorkerRuntime]:
     """Leaving the block leaves the processes running; `Supervisor.stop_all` ends them."""
     try:
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as tasks:
@@ -87,14 +87,14 @@ class _Leaving(Exception):
 
 async def _open(
     settings: WorkerSettings,
-    world: World,
+    world: WorkerPorts,
     opened: AsyncExitStack,
     tasks: asyncio.TaskGroup,
     *,
     capability: str,
     nvml: Nvml | None,
     isolation: Isolation,
-) -> Workshop:
+) -> WorkerRuntime:
     data_dir = settings.data_dir
     artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings, world.environment)))
     news, untidy = asyncio.Event(), asyncio.Event()
@@ -102,7 +102,7 @@ async def _open(
     backends = Backends(
         artifacts,
         supervisor,
-        Ledger(data_dir / "ledger.json", world.disk),
+        AppliedGenerations(data_dir / "ledger.json", world.disk),
         Jobs(tasks),
         RequestReader(artifacts, capability),
         changed=news.set,
@@ -122,10 +122,10 @@ async def _open(
     group = shared_group(isolation, settings.backend_user)
     if group is not None:
         _share(areas, cache, world, group)
-    return Workshop(
+    return WorkerRuntime(
         artifacts=artifacts,
         supervisor=supervisor,
-        leases=Leases(data_dir / "leases.json", supervisor, disk=world.disk, clock=world.clock),
+        leases=ProcessLeaseKeeper(data_dir / "leases.json", supervisor, disk=world.disk, clock=world.clock),
         conditions=Conditions(
             data_dir,
             disk=world.disk,
@@ -161,7 +161,7 @@ _IN_CACHE = (EPHEMERAL, TEMPORARY, "data")
 """Where shared storage keeps what is no model's."""
 
 
-def _share(areas: FileAreas, cache: Area, world: World, group: int) -> None:
+def _share(areas: FileAreas, cache: Area, world: WorkerPorts, group: int) -> None:
     areas.data.share_with(group)
     areas.staging.share_with(group)
     for name in _IN_CACHE:
@@ -181,7 +181,7 @@ def _private(settings: WorkerSettings, disk: Disk) -> tuple[Path, ...]:
 
 def _supervisor(
     settings: WorkerSettings,
-    world: World,
+    world: WorkerPorts,
     tasks: asyncio.TaskGroup,
     news: asyncio.Event,
     nvml: Nvml | None,
@@ -214,7 +214,7 @@ def _supervisor(
     )
 
 
-def _areas(opened: AsyncExitStack, data_dir: Path, world: World, quota_bytes: int | None) -> FileAreas:
+def _areas(opened: AsyncExitStack, data_dir: Path, world: WorkerPorts, quota_bytes: int | None) -> FileAreas:
     # Not `staging`: there the installer builds versions, and frontends have no business in it.
     models, data, inbox = (world.open_area(data_dir / name) for name in ("models", "data", "inbox"))
     areas = FileAreas(models, data, inbox, world.ids.uuid, quota_bytes)

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from corral.telemetry.metrics import Registry, render
+from corral.telemetry.metrics import MetricRegistry, render
 from harness.lane import running_lane
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "corral-serving.json"
@@ -18,7 +18,7 @@ async def test_every_metric_of_the_dashboard_exists() -> None:
 
 
 def test_text_is_escaped_and_numbers_keep_their_digits() -> None:
-    registry = Registry()
+    registry = MetricRegistry()
     registry.counter("c", "Help.", "name").child('a"b\\c\nd').value = 123456789.0
     registry.histogram("h", "Help.").child().observe(0.02)
     text = render(registry.collect())

@@ -9,8 +9,8 @@ import pytest
 
 from corral.bus.messages import KeysInForce
 from corral.core.errors import Forbidden, TimedOut, Unavailable
-from corral.frontend.auth.brute_force import Guesses
-from corral.frontend.auth.rules import Gate
+from corral.frontend.auth.brute_force import BruteForceGuard
+from corral.frontend.auth.rules import Authorizer
 from corral.frontend.gateway.keys import StoredKeys, lane_key
 from corral.store.access.api_keys import ApiKey, Scope, hash_secret
 from corral.system import SystemClock
@@ -47,7 +47,7 @@ class Store:
 async def keys_through_an_outage() -> tuple[bool, bool]:
     """Whether the key is good after ten minutes without the store, and after an hour."""
     store, clock = Store(), SystemClock()
-    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     following = asyncio.ensure_future(keys.follow())
     await asyncio.sleep(5)
     assert keys.find(HEADER) is not None
@@ -79,7 +79,7 @@ async def test_without_keys_only_this_machines_own_pages_and_programs_are_served
 ) -> None:
     """S-12, for the lane and for everything else."""
     store, clock = Store(), SystemClock()
-    gate = Gate(store, Guesses(clock), clock=clock, auth=False, public_url="https://herd.example/")
+    gate = Authorizer(store, BruteForceGuard(clock), clock=clock, auth=False, public_url="https://herd.example/")
     keys = StoredKeys(store, gate, auth=False)
     assert keys.find(b"") is None
     asks = (keys.ask(headers, {}, "POST", "127.0.0.1"), gate.admit("POST", "/api/keys", headers, {}, "127.0.0.1"))
@@ -120,7 +120,9 @@ OTHER_KEY = replace(KEY, id="other", name="two")
 async def _follow(neighbour: Neighbour) -> tuple[Store, StoredKeys, "asyncio.Future[None]"]:
     store, clock = Store(), SystemClock()
     store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
-    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True, peers=neighbour)
+    keys = StoredKeys(
+        store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True, peers=neighbour
+    )
     following = asyncio.ensure_future(keys.follow())
     await asyncio.sleep(5)
     assert keys.find(HEADER) is not None
@@ -152,7 +154,7 @@ async def without_the_store_just_after_a_revocation() -> tuple[Sequence[str], bo
     store, first, _ = await _follow(neighbour)
     other_store, second, _ = await _follow(Neighbour())
     del store.ring[hash_secret(OTHER_SECRET)]
-    first.poke()
+    first.notify()
     await asyncio.sleep(1)
     store.is_away = other_store.is_away = True
     await asyncio.sleep(5)
@@ -173,7 +175,7 @@ async def cut_off_from_the_store_alone() -> tuple[bool, bool, bool, bool]:
     await asyncio.sleep(7200)
     both = (keys.find(HEADER) is not None, keys.find(OTHER_HEADER) is not None)
     del in_force["other"]
-    keys.poke()
+    keys.notify()
     await asyncio.sleep(5)
     return (*both, keys.find(HEADER) is not None, keys.find(OTHER_HEADER) is not None)
 
@@ -212,7 +214,7 @@ def test_several_frontends_serve_on_while_the_store_is_away_for_all_of_them() ->
 
 async def test_what_others_are_told_is_what_the_store_says_now() -> None:
     store, clock = Store(), SystemClock()
-    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     told = await keys.tell()
     assert told == KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})
     assert SECRET not in str(told)
@@ -241,10 +243,10 @@ class Asking:
 async def test_a_key_that_the_other_frontend_has_not_read_yet_does_not_count_as_revoked() -> None:
     clock = SystemClock()
     theirs, ours = Store(), Store()
-    other = StoredKeys(theirs, Gate(theirs, Guesses(clock), clock=clock, auth=True), auth=True)
+    other = StoredKeys(theirs, Authorizer(theirs, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     await other.refresh()
     asking = Asking(other)
-    keys = StoredKeys(ours, Gate(ours, Guesses(clock), clock=clock, auth=True), auth=True, peers=asking)
+    keys = StoredKeys(ours, Authorizer(ours, BruteForceGuard(clock), clock=clock, auth=True), auth=True, peers=asking)
     ours.ring[hash_secret(OTHER_SECRET)] = theirs.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
     await keys.refresh()
     ours.is_away = True
@@ -252,7 +254,7 @@ async def test_a_key_that_the_other_frontend_has_not_read_yet_does_not_count_as_
     await until(lambda: asking.asks == 2, "the first answer was taken")
     assert keys.find(OTHER_HEADER) is not None
     del theirs.ring[hash_secret(OTHER_SECRET)]
-    keys.poke()
+    keys.notify()
     await until(lambda: keys.find(OTHER_HEADER) is None, "the revoked key is gone")
     assert keys.find(HEADER) is not None
     following.cancel()
@@ -274,7 +276,7 @@ class SlowStore(Store):
 
 async def test_a_read_that_began_earlier_and_ends_later_does_not_undo_a_newer_one() -> None:
     store, clock = SlowStore(), SystemClock()
-    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True)
+    keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     early = asyncio.ensure_future(keys.refresh())
     await until(lambda: len(store.answers) == 1, "the first read has begun")
     store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
@@ -290,7 +292,9 @@ async def test_a_read_that_began_earlier_and_ends_later_does_not_undo_a_newer_on
 
 async def test_an_answer_of_another_frontend_does_not_undo_a_newer_read() -> None:
     neighbour, store, clock = HeldNeighbour(), Store(), SystemClock()
-    keys = StoredKeys(store, Gate(store, Guesses(clock), clock=clock, auth=True), auth=True, peers=neighbour)
+    keys = StoredKeys(
+        store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True, peers=neighbour
+    )
     store.is_away = True
     following = asyncio.ensure_future(keys.follow())
     await neighbour.asked.wait()

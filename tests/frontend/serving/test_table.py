@@ -9,7 +9,7 @@ import httpx
 from corral.core.errors import Unavailable
 from corral.core.replicas.routing import ModelRoute, RouteReplica, RouteSnapshot
 from corral.frontend.gateway.route_table import RouteTable
-from corral.frontend.gateway.targets import ServedModel, Target
+from corral.frontend.gateway.targets import Endpoint, ServedModel
 from harness.lane import Replica, Routes, RunningLane
 
 
@@ -30,7 +30,7 @@ class SlowRoutes(Routes):
         return found
 
 
-def no_target(_served: ServedModel, _replica: RouteReplica) -> Target:
+def no_target(_served: ServedModel, _replica: RouteReplica) -> Endpoint:
     raise AssertionError("these routes have no replicas")
 
 

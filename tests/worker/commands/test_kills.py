@@ -208,7 +208,7 @@ async def test_a_long_pause_changes_nothing_that_was_not_given_away(tmp_path: Pa
                 wait_until, lambda: len(worker.registrar.beats) > beats + 1 or None, what="the lease is known"
             )
             worker.program.send(signal.SIGSTOP)
-            worker.registrar.grant = {"given_away": {"lost#0": 5}}
+            worker.registrar.grant = {"revoked": {"lost#0": 5}}
             await asyncio.sleep(PAUSE_S)  # the pause is what is tested
             for reply in (kept, lost):
                 assert call("GET", f"http://{reply['address']}/x", key=reply["corral"]["token"]).status == 200

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.controller.replicas.smoke_test import TrialStart, VersionFailed
+from corral.controller.replicas.smoke_test import SmokeTest, VersionFailed
 from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import Unavailable
 from corral.core.nodes.node import NodeId
@@ -30,7 +30,7 @@ async def install(frontend: Commander, source: Path) -> list[ReplicaChange]:
 
 async def try_start(frontend: Commander, changes: list[ReplicaChange]) -> None:
     digest = changes[0].digest
-    await TrialStart(frontend.bus).switch(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
+    await SmokeTest(frontend.bus).switch(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
 
 
 async def test_a_trial_that_another_frontend_stops_says_nothing_of_the_version(

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from corral.core.processes.ports import PortPool
-from corral.core.processes.process import Fill, ProcessKey, ProcessSpec, ProcessView, Readiness
+from corral.core.processes.process import Fill, ProcessKey, ProcessReadiness, ProcessSpec, ProcessView
 from corral.core.processes.restarts import RestartPolicy
 from corral.system import SystemClock, SystemIds
 from corral.worker.processes.cgroups import Groups, GroupsV1, GroupsV2, find_groups
@@ -26,7 +26,7 @@ from corral.worker.processes.tree import find_marked
 from harness.ports import take_ports
 
 SERVER = Path(__file__).with_name("serving_child.py")
-READY = Readiness(kind="http", path="/health", refuses_wrong_token=True, within_s=20, quiet_within_s=10)
+READY = ProcessReadiness(kind="http", path="/health", refuses_wrong_token=True, within_s=20, quiet_within_s=10)
 
 
 def server(key: str = "model#0", *arguments: str, **changes: object) -> ProcessSpec:

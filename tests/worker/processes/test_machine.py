@@ -16,7 +16,7 @@ from tests.worker.processes.conftest import GROUPS, server, until
 
 from corral.core.errors import InvalidSetting
 from corral.core.processes.ports import NoPortLeft, PortSpan
-from corral.core.processes.process import Fill, Readiness
+from corral.core.processes.process import Fill, ProcessReadiness
 from corral.system import SystemClock
 from corral.worker.hardware.nvml import GpuProcess, NvmlError
 from corral.worker.processes.cgroups import Groups, find_groups, open_group
@@ -146,13 +146,13 @@ async def test_an_http_probe_believes_only_a_2xx(text: bytes, ready: bool, detai
     started, port = await _answer(text)
     async with started:
         target = ProbeTarget(host="127.0.0.1", port=port, token="t")
-        answer = await HttpProbe(Readiness(kind="http", path="/health")).ask(target)
+        answer = await HttpProbe(ProcessReadiness(kind="http", path="/health")).ask(target)
         assert answer.ready is ready
         assert detail in answer.detail
 
 
 async def test_a_probe_of_a_silent_or_absent_server_ends_in_time() -> None:
-    probe = HttpProbe(Readiness(kind="http", path="/health"))
+    probe = HttpProbe(ProcessReadiness(kind="http", path="/health"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert (await ListeningProbe().ask(ProbeTarget(host="127.0.0.1", port=port, token=""))).ready

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corral.core.errors import InvalidInput
-from corral.core.processes.process import ProcessKey, ProcessSpec, Readiness
+from corral.core.processes.process import ProcessKey, ProcessReadiness, ProcessSpec
 from corral.worker.processes import confine, grants
 from corral.worker.processes.allowed_paths import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.confinement import plan_confinement
@@ -21,7 +21,7 @@ def spec(*reads: Path | str, directory: Path | None = None) -> ProcessSpec:
         backend="b",
         version_digest="1",
         command=("serve",),
-        readiness=Readiness(kind="http", path="/health"),
+        readiness=ProcessReadiness(kind="http", path="/health"),
         directory=str(directory) if directory is not None else None,
         reads=tuple(map(str, reads)),
     )

@@ -23,13 +23,13 @@ from corral.core.processes.process import (
     Failed,
     Fill,
     ProcessKey,
+    ProcessReadiness,
+    ProcessStarting,
+    ProcessStopped,
     ProcessView,
-    Readiness,
     Ready,
     StartFailed,
-    Starting,
     StopFailed,
-    Stopped,
     Stopping,
 )
 from corral.worker.processes.records import read_start_ticks
@@ -49,7 +49,7 @@ async def test_a_process_is_started_ready_and_stopped(any_bench: Bench) -> None:
         assert any_bench.ports.in_use == {}
     assert any_bench.markers() == []
     assert not psutil.pid_exists(running.pid)
-    assert [type(view.state) for view in any_bench.changes] == [Starting, Ready, Stopping, Stopped]
+    assert [type(view.state) for view in any_bench.changes] == [ProcessStarting, Ready, Stopping, ProcessStopped]
 
 
 async def test_identical_starts_at_once_make_one_process(bench: Bench) -> None:
@@ -100,7 +100,7 @@ async def test_a_program_that_cannot_be_run_says_why(bench: Bench, tmp_path: Pat
     [({"within_s": 0.3}, "not ready within 0 s"), ({"quiet_within_s": 0.3}, "idle and silent for 0 s")],
 )
 async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: dict[str, float], words: str) -> None:
-    readiness = Readiness(kind="http", path="/health", **limits)  # type: ignore[arg-type]
+    readiness = ProcessReadiness(kind="http", path="/health", **limits)  # type: ignore[arg-type]
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed, match=words):
             await supervisor.start(script("model#0", "sleep 60", readiness=readiness))
@@ -108,7 +108,7 @@ async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: di
 
 
 async def test_a_process_that_accepts_any_token_is_not_believed(bench: Bench) -> None:
-    readiness = Readiness(kind="http", path="/health", refuses_wrong_token=True, within_s=5)
+    readiness = ProcessReadiness(kind="http", path="/health", refuses_wrong_token=True, within_s=5)
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed, match="answers 200 to a wrong token"):
             await supervisor.start(server("model#0", "no-token", readiness=readiness))
@@ -116,7 +116,7 @@ async def test_a_process_that_accepts_any_token_is_not_believed(bench: Bench) ->
 
 async def test_a_listener_is_enough_where_nothing_better_can_be_asked(bench: Bench) -> None:
     async with bench.supervisor() as supervisor:
-        running = await supervisor.start(server(readiness=Readiness(kind="listening")))
+        running = await supervisor.start(server(readiness=ProcessReadiness(kind="listening")))
         assert running.port in range(bench.first_port, bench.first_port + bench.port_count)
 
 
@@ -165,7 +165,7 @@ async def test_crashes_beyond_the_budget_end_as_failed_with_the_reason(bench: Be
         assert failed.last.code == 7
         assert failed.stderr_tail[-1] == "I cannot go on"
         assert "4 times within" in failed.reason
-        starts = [view for view in bench.changes if isinstance(view.state, Starting)]
+        starts = [view for view in bench.changes if isinstance(view.state, ProcessStarting)]
         assert len(starts) == 1 + bench.policy.budget
     assert bench.markers() == []
 
@@ -463,7 +463,7 @@ def no_descriptors() -> Iterator[None]:
 
 async def test_memory_and_processor_time_of_the_tree_are_sampled(bench: Bench) -> None:
     busy = f"{sys.executable} -ISc 'while True: pass' & exec sleep 60"
-    readiness = Readiness(kind="http", path="/health")
+    readiness = ProcessReadiness(kind="http", path="/health")
     async with bench.supervisor() as supervisor:
         starting = asyncio.ensure_future(supervisor.start(script("model#0", busy, readiness=readiness)))
         await until(lambda: supervisor.list() and supervisor.list()[0].pid)

@@ -28,7 +28,7 @@ _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _FORBIDDEN_ENVIRONMENT = re.compile(r"(LD_|DYLD_|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME|PATH\Z|BASH_ENV|ENV\Z|IFS\Z)")
 
 
-class Readiness(msgspec.Struct, frozen=True):
+class ReadinessProbe(msgspec.Struct, frozen=True):
     path: str = "/health"
     """Answers 2xx once the model can serve."""
     stall_s: float = 600.0
@@ -39,7 +39,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     protocol: Protocol
     start: tuple[str, ...]
     """The command, with `{python}`, `{bin}`, `{dir}`, `{host}`, `{port}`, `{model}` filled in."""
-    readiness: Readiness = Readiness()
+    readiness: ReadinessProbe = ReadinessProbe()
     context: tuple[str, ...] = ()
     """Added when a context size is set, with `{context}`."""
     slots: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class StartCommand:
     environment: dict[str, str]
     working_dir: Path
     token_env: str
-    readiness: Readiness
+    readiness: ReadinessProbe
 
 
 def check_manifest(manifest: Manifest) -> Manifest:

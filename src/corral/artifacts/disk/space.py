@@ -16,7 +16,7 @@ def _nothing_to_reclaim(_: int) -> None:
     return None
 
 
-class DiskLedger:
+class SpaceReservations:
     """What running installs have been promised. A second one cannot be promised the same bytes."""
 
     def __init__(self, root: Path, reserve_bytes: int) -> None:

@@ -20,7 +20,7 @@ from corral.artifacts.errors import (
     SourceUnavailable,
     disk_errors,
 )
-from corral.artifacts.install.resolve import Resolver
+from corral.artifacts.install.resolve import SourceResolver
 from corral.artifacts.net.client import Outbound
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.references import HttpFile, LocalPath, OciImage, Reference, parse_reference
@@ -52,7 +52,7 @@ class GalleryText:
 class GallerySources:
     cache_dir: Path
     outbound: Outbound
-    resolver: Resolver
+    resolver: SourceResolver
     blobs: BlobStore
     clock: Clock
     ids: Ids

@@ -36,7 +36,7 @@ from corral.artifacts.digests import Digest, digest_of
 from corral.artifacts.disk.flush import settling
 from corral.artifacts.disk.in_use import is_used, paths_in_use
 from corral.artifacts.disk.locks import held
-from corral.artifacts.disk.space import DiskLedger
+from corral.artifacts.disk.space import SpaceReservations
 from corral.artifacts.disk.staging import Staging, remove_tree
 from corral.artifacts.errors import (
     ArtifactError,
@@ -52,7 +52,7 @@ from corral.artifacts.errors import (
     disk_errors,
 )
 from corral.artifacts.install.layer_builder import Filler, layer_key
-from corral.artifacts.install.resolve import Resolver
+from corral.artifacts.install.resolve import SourceResolver
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.pypi.wheels import finish_environment
 from corral.artifacts.references import parse_reference
@@ -60,8 +60,8 @@ from corral.artifacts.requests import BackendRequest
 from corral.artifacts.settings import ArtifactSettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.sources.huggingface import check_git_oid
-from corral.artifacts.sources.peer import Peers
-from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.sources.peer import PeerDownloads
+from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.yaml import load_yaml
 from corral.system import Clock
 
@@ -84,13 +84,13 @@ class _Traces:
 class Installer:
     settings: ArtifactSettings
     clock: Clock
-    resolver: Resolver
+    resolver: SourceResolver
     blobs: BlobStore
     layers: LayerStore
     versions: VersionStore
     staging: Staging
-    ledger: DiskLedger
-    peers: Peers
+    ledger: SpaceReservations
+    peers: PeerDownloads
 
     @property
     def locks_dir(self) -> Path:
@@ -305,7 +305,7 @@ class Installer:
         budget_bytes = max(0, self.ledger.free_bytes() - self.settings.disk_reserve_bytes)
         for attempt in range(DAMAGE_RETRIES + 1):
             local = CancelToken(parent=cancel)
-            budget = Budget(self.settings.unpack, self.clock, disk_bytes=budget_bytes)
+            budget = UnpackBudget(self.settings.unpack, self.clock, disk_bytes=budget_bytes)
             filler = Filler(blobs=self.blobs, budget=budget, cancel=local, meter=meter)
             with disk_errors("staging the version"):
                 staged.mkdir()

@@ -17,7 +17,7 @@ from corral.artifacts.digests import Digest, hex_of
 from corral.artifacts.errors import BudgetExceeded, DigestMismatch, UnsafeArchive
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.pypi.wheels import site_packages, wheel_path
-from corral.artifacts.unpack.budget import Budget, RatioGuard
+from corral.artifacts.unpack.budget import RatioGuard, UnpackBudget
 from corral.artifacts.unpack.inflate import classify_compression, inflate
 from corral.artifacts.unpack.local_tree import copy_tree
 from corral.artifacts.unpack.pipeline import run_ahead
@@ -54,7 +54,7 @@ class Filler:
     """Everything one artifact's layers share while they are unpacked."""
 
     blobs: BlobStore
-    budget: Budget
+    budget: UnpackBudget
     cancel: CancelToken
     meter: ProgressMeter
 

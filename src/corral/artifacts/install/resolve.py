@@ -33,12 +33,12 @@ from corral.artifacts.sources.http import describe_download
 from corral.artifacts.sources.huggingface import HuggingFaceHub
 from corral.artifacts.sources.local import archive_piece, resolve_archive, resolve_layout, resolve_path
 from corral.artifacts.sources.s3 import S3Client
-from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.budget import UnpackBudget
 from corral.system import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolver:
+class SourceResolver:
     settings: ArtifactSettings
     outbound: Outbound
     registries: Registries
@@ -74,7 +74,7 @@ class Resolver:
             case OciLayout():
                 return resolve_layout(reference, self.platform)
             case OciArchive(path=path):
-                budget = Budget(UnpackLimits(), self.clock, disk_bytes=self.settings.unpack.total_bytes)
+                budget = UnpackBudget(UnpackLimits(), self.clock, disk_bytes=self.settings.unpack.total_bytes)
                 return resolve_archive(path, self.staging.new_path(), self.platform, budget, cancel)
             case LocalPath(path=path):
                 if self.settings.data_dir.resolve().is_relative_to(path.resolve()):

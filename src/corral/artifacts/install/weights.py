@@ -24,7 +24,7 @@ from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
 from corral.artifacts.requests import ModelFile
-from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.unpack.tree import member_parts
 from corral.artifacts.unpack.zip import read_member
 from corral.system import Ids
@@ -158,7 +158,7 @@ def _member(
     if item.sha256 is not None and _from_peers(installer, piece.path, item.sha256, cancel, meter):
         return item.sha256
     archive = installer.blobs.path(installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter))
-    budget = Budget(installer.settings.unpack, installer.clock, disk_bytes=installer.ledger.free_bytes())
+    budget = UnpackBudget(installer.settings.unpack, installer.clock, disk_bytes=installer.ledger.free_bytes())
     inner = Blob(
         name=piece.path,
         digest=item.sha256,
@@ -201,7 +201,7 @@ class _MemberSource:
 
     archive: Path
     member: str
-    budget: Budget
+    budget: UnpackBudget
 
     @property
     def label(self) -> str:

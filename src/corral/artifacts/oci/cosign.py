@@ -7,7 +7,7 @@ import msgspec
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.digests import Digest, digest_of, hex_of, parse_digest
 from corral.artifacts.errors import BadReference, SignatureRefused, SourceRejected
-from corral.artifacts.oci.image import Manifest
+from corral.artifacts.oci.image import ImageManifest
 from corral.artifacts.oci.registry import Registries
 from corral.artifacts.references import OciImage
 from corral.artifacts.signatures import SignaturePolicy, check_policy, pick_signer
@@ -56,7 +56,7 @@ def _signatures(
             return
         raise
     try:
-        layers = decode_json(content, Manifest).layers
+        layers = decode_json(content, ImageManifest).layers
     except msgspec.DecodeError as error:
         raise SignatureRefused(f"The signatures of {image} cannot be read: {error}.") from error
     if len(layers) > MAX_SIGNATURES:

@@ -62,13 +62,13 @@ class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] = {}
 
 
-class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+class ImageManifest(msgspec.Struct, frozen=True, rename="camel"):
     config: Descriptor
     layers: list[Descriptor]
     media_type: str = ""
 
 
-class Index(msgspec.Struct, frozen=True, rename="camel"):
+class ImageIndex(msgspec.Struct, frozen=True, rename="camel"):
     manifests: list[Descriptor]
     media_type: str = ""
 
@@ -121,7 +121,7 @@ def resolve_image(
 
 def _platform_manifest(
     repository: Repository, digest: Digest, platform: OciPlatform, depth: int = 0
-) -> tuple[Manifest, Digest]:
+) -> tuple[ImageManifest, Digest]:
     if depth >= MAX_NESTING:
         raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} deep.")
     content, media_type = repository.read_manifest(digest)
@@ -129,11 +129,11 @@ def _platform_manifest(
         raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
-        index = _decode(Index, content, "image index")
+        index = _decode(ImageIndex, content, "image index")
         chosen = pick_platform(index.manifests, platform, repository.name)
         return _platform_manifest(repository, parse_digest(chosen.digest), platform, depth + 1)
     if kind in MANIFEST_TYPES:
-        return _decode(Manifest, content, "image manifest"), digest
+        return _decode(ImageManifest, content, "image manifest"), digest
     raise UnsafeArchive(f"{repository.name} offers a manifest of the unknown type {kind[:100]!r}.")
 
 
@@ -144,10 +144,12 @@ def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | 
         raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
-        offered = [entry.platform for entry in _decode(Index, content, "image index").manifests[:MAX_INDEX_ENTRIES]]
+        offered = [
+            entry.platform for entry in _decode(ImageIndex, content, "image index").manifests[:MAX_INDEX_ENTRIES]
+        ]
         named = {f"{one.os}/{one.architecture}" for one in offered if one is not None and one.os != "unknown"}
         return tuple(sorted(named)) or None
-    manifest = _decode(Manifest, content, "image manifest")
+    manifest = _decode(ImageManifest, content, "image manifest")
     if manifest.config.media_type not in _CONFIG_TYPES:
         return None
     document = repository.read_small(parse_digest(manifest.config.digest), MANIFEST_BYTES)
@@ -191,7 +193,7 @@ def pick_platform(manifests: list[Descriptor], platform: OciPlatform, name: str)
     raise NoPlatformFits(f"{name} has no build for {platform}; it offers {', '.join(offered) or 'none'}.")
 
 
-def _image_pieces(repository: Repository, manifest: Manifest, platform: OciPlatform) -> tuple[Piece, ...]:
+def _image_pieces(repository: Repository, manifest: ImageManifest, platform: OciPlatform) -> tuple[Piece, ...]:
     digest = parse_digest(manifest.config.digest)
     content = repository.read_small(digest, MANIFEST_BYTES)
     if digest_of(content) != digest or len(content) != manifest.config.size:
@@ -211,7 +213,7 @@ def _image_pieces(repository: Repository, manifest: Manifest, platform: OciPlatf
     return tuple(pieces)
 
 
-def _file_pieces(repository: Repository, manifest: Manifest, *, ollama: bool) -> tuple[Piece, ...]:
+def _file_pieces(repository: Repository, manifest: ImageManifest, *, ollama: bool) -> tuple[Piece, ...]:
     """An artifact that is no image: each layer is a file, named by its title annotation."""
     pieces: list[Piece] = []
     for layer in manifest.layers:

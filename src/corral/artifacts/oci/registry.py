@@ -71,7 +71,7 @@ def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
 
 
 @dataclass(slots=True)
-class Registry:
+class OciRegistry:
     """One registry host and what is known about logging in to it."""
 
     outbound: Outbound
@@ -183,18 +183,18 @@ class Registries:
         self._logins = logins
         self._mirrors = mirrors
         self._plain = plain_http_hosts
-        self._known: dict[str, Registry] = {}
+        self._known: dict[str, OciRegistry] = {}
         self._lock = threading.Lock()
 
-    def registry(self, host: str) -> Registry:
+    def registry(self, host: str) -> OciRegistry:
         with self._lock:
             if host not in self._known:
                 name = urlsplit(f"//{host}").hostname or host
                 plain = is_loopback(name) or host in self._plain or name in self._plain
-                self._known[host] = Registry(self._outbound, host, plain, self._logins.get(host))
+                self._known[host] = OciRegistry(self._outbound, host, plain, self._logins.get(host))
             return self._known[host]
 
-    def ordered(self, host: str) -> list[Registry]:
+    def ordered(self, host: str) -> list[OciRegistry]:
         """The mirrors an operator set, then the registry itself."""
         return [self.registry(mirror) for mirror in (*self._mirrors.get(host, ()), host)]
 
@@ -250,7 +250,7 @@ class Registries:
 class RegistrySource:
     """A blob of one repository. Tokens expire during a long download, so a 401 logs in anew and asks again."""
 
-    registry: Registry
+    registry: OciRegistry
     repository: str
     digest: Digest
 

@@ -26,7 +26,7 @@ ROUNDS = 20_000
 BLOCK_BYTES = 64 * 1024
 
 
-class Index(Protocol):
+class PackageIndex(Protocol):
     """The part of a package index that the search asks."""
 
     outbound: Outbound
@@ -46,7 +46,7 @@ class _Candidate:
     extras: frozenset[str]
 
 
-def pick_wheels(index: Index, requirements: Sequence[Requirement], cancel: CancelToken) -> "list[Wheel]":
+def pick_wheels(index: PackageIndex, requirements: Sequence[Requirement], cancel: CancelToken) -> "list[Wheel]":
     """One wheel per package, in a stable order. Raises when no choice satisfies everybody."""
     provider = _Provider(index, cancel)
     applicable = [requirement for requirement in requirements if _applies(requirement, frozenset())]
@@ -62,7 +62,7 @@ def pick_wheels(index: Index, requirements: Sequence[Requirement], cancel: Cance
     return [chosen[package] for package in sorted(chosen)]
 
 
-def _explain(index: Index, causes: Iterable[Any]) -> str:
+def _explain(index: PackageIndex, causes: Iterable[Any]) -> str:
     wanted = {canonicalize_name(cause.requirement.name): cause for cause in causes}
     told = []
     for name, cause in sorted(wanted.items()):
@@ -80,7 +80,7 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 @dataclass(slots=True)
 class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
-    index: Index
+    index: PackageIndex
     cancel: CancelToken
     _dependencies: dict[tuple[str, frozenset[str]], list[Requirement]] = field(default_factory=dict)
 
@@ -157,7 +157,7 @@ def _without_marker(requirement: Requirement) -> Requirement:
     return plain
 
 
-def read_requirements(index: Index, wheel: "Wheel", cancel: CancelToken) -> list[Requirement]:
+def read_requirements(index: PackageIndex, wheel: "Wheel", cancel: CancelToken) -> list[Requirement]:
     """What a wheel needs, from the index's metadata file or else from the end of the wheel itself, by range. What a
     source package needs is known once it is built."""
     if wheel.from_source:

@@ -20,7 +20,7 @@ from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.blobs import Blob, BlobStore, FileSource, place
 from corral.artifacts.digests import Digest, hex_of
 from corral.artifacts.disk.locks import held
-from corral.artifacts.disk.space import DiskLedger
+from corral.artifacts.disk.space import SpaceReservations
 from corral.artifacts.disk.staging import Staging, remove_tree
 from corral.artifacts.errors import BuildFailed, Cancelled, disk_errors
 from corral.artifacts.net.host_policy import is_loopback
@@ -70,7 +70,7 @@ class SourceBuilds:
     settings: PypiSettings
     blobs: BlobStore
     staging: Staging
-    ledger: DiskLedger
+    ledger: SpaceReservations
     clock: Clock
     python: str = sys.executable
 

@@ -16,13 +16,13 @@ from corral.artifacts.oci.image import (
     INDEX_TYPES,
     MANIFEST_BYTES,
     MANIFEST_TYPES,
-    Index,
+    ImageIndex,
     OciPlatform,
     Repository,
     resolve_image,
 )
 from corral.artifacts.references import OciLayout
-from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.unpack.inflate import classify_compression, inflate
 from corral.artifacts.unpack.local_tree import measure_tree
 from corral.artifacts.unpack.tar import unpack_tar
@@ -96,7 +96,7 @@ def resolve_layout(reference: OciLayout, platform: OciPlatform) -> ResolvedArtif
         raise BadReference(f"{reference.path} is not an OCI layout: it has no usable index.json.")
     content = file.read_bytes()
     try:
-        index = decode_json(content, Index)
+        index = decode_json(content, ImageIndex)
     except msgspec.DecodeError as error:
         raise UnsafeArchive(f"The index of {reference.path} cannot be read: {error}.") from error
     images = [entry for entry in index.manifests if entry.media_type in MANIFEST_TYPES | INDEX_TYPES]
@@ -136,7 +136,7 @@ class _SavedConfig(msgspec.Struct):
 
 
 def resolve_archive(
-    path: Path, unpacked: Path, platform: OciPlatform, budget: Budget, cancel: CancelToken
+    path: Path, unpacked: Path, platform: OciPlatform, budget: UnpackBudget, cancel: CancelToken
 ) -> ResolvedArtifact:
     """A saved image. It is unpacked to `unpacked` first: its members come in any order, and a layer may come before
     the document that names it."""
@@ -154,7 +154,7 @@ def resolve_archive(
         raise
 
 
-def _unpack_archive(path: Path, unpacked: Path, budget: Budget, cancel: CancelToken) -> None:
+def _unpack_archive(path: Path, unpacked: Path, budget: UnpackBudget, cancel: CancelToken) -> None:
     unpacked.mkdir(parents=True)
     root = os.open(unpacked, DIRECTORY_FLAGS)
     tree = TreeWriter(root, budget, cancel)

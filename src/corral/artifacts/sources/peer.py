@@ -42,7 +42,7 @@ class PeerSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Peers:
+class PeerDownloads:
     outbound: Outbound
     peers: tuple[Peer, ...]
 
@@ -58,7 +58,7 @@ class Peers:
         return replace(blob, near=tuple(self.source(peer, blob.digest) for peer in self.peers) + blob.near)
 
     @contextmanager
-    def joined_by(self, named: tuple[Peer, ...]) -> Iterator["Peers"]:
+    def joined_by(self, named: tuple[Peer, ...]) -> Iterator["PeerDownloads"]:
         """With those a frontend named for one install. They may live in the fleet's own network and speak plain HTTP:
         what they send is judged by its digest."""
         if not named:
@@ -73,6 +73,6 @@ class Peers:
             )
         )
         try:
-            yield Peers(outbound, (*named, *self.peers))
+            yield PeerDownloads(outbound, (*named, *self.peers))
         finally:
             outbound.close()

@@ -7,7 +7,7 @@ from corral.artifacts.settings import UnpackLimits
 from corral.system import Clock
 
 
-class Budget:
+class UnpackBudget:
     def __init__(self, limits: UnpackLimits, clock: Clock, *, disk_bytes: int) -> None:
         self.limits = limits
         self._clock = clock
@@ -42,7 +42,7 @@ class Budget:
 class RatioGuard:
     """Compares what goes into one decompressor with what comes out."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: UnpackBudget) -> None:
         self._limits = budget.limits
         self._budget = budget
         self.packed = 0

@@ -13,7 +13,7 @@ import msgspec
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.disk.flush import start_writeback
 from corral.artifacts.errors import UnsafeArchive, disk_errors
-from corral.artifacts.unpack.budget import Budget
+from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.unpack.inflate import fast_zlib
 from corral.artifacts.unpack.small_files import SmallFileFailed, SmallFiles
 
@@ -160,7 +160,7 @@ class TreeWriter:
     would change the others. Set-user-id bits, extended attributes and owners are not taken over.
     """
 
-    def __init__(self, root: int, budget: Budget, cancel: CancelToken) -> None:
+    def __init__(self, root: int, budget: UnpackBudget, cancel: CancelToken) -> None:
         self._budget = budget
         self._cancel = cancel
         self._stack = DirectoryStack(root)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import BudgetExceeded, UnsafeArchive
-from corral.artifacts.unpack.budget import Budget, RatioGuard
+from corral.artifacts.unpack.budget import RatioGuard, UnpackBudget
 from corral.artifacts.unpack.tree import Parts, TreeWriter, member_parts
 
 _END = b"PK\x05\x06"
@@ -28,7 +28,7 @@ Place = Callable[[Parts, bytes], tuple[Parts, bytes | None] | None]
 content only of members that are small and end in `.pth`."""
 
 
-def _check_directory(path: Path, budget: Budget) -> None:
+def _check_directory(path: Path, budget: UnpackBudget) -> None:
     """Counts members by the end record alone: listing a million of them would already be the attack."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -44,7 +44,7 @@ def _check_directory(path: Path, budget: Budget) -> None:
         _check_zip64(tail, at, budget)
 
 
-def _check_zip64(tail: bytes, end_at: int, budget: Budget) -> None:
+def _check_zip64(tail: bytes, end_at: int, budget: UnpackBudget) -> None:
     at = tail.rfind(b"PK\x06\x06", 0, end_at)
     if at < 0 or len(tail) - at < 56:
         raise UnsafeArchive("The zip file's large end record is missing.")
@@ -53,7 +53,7 @@ def _check_zip64(tail: bytes, end_at: int, budget: Budget) -> None:
         raise BudgetExceeded(f"The zip file lists {members} members in {directory_bytes} bytes.")
 
 
-def unpack_zip(path: Path, tree: TreeWriter, budget: Budget, cancel: CancelToken, *, place: Place | None) -> None:
+def unpack_zip(path: Path, tree: TreeWriter, budget: UnpackBudget, cancel: CancelToken, *, place: Place | None) -> None:
     _check_directory(path, budget)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -73,7 +73,7 @@ def _member(
     archive: zipfile.ZipFile,
     info: zipfile.ZipInfo,
     tree: TreeWriter,
-    budget: Budget,
+    budget: UnpackBudget,
     guard: RatioGuard,
     cancel: CancelToken,
     place: Place | None,
@@ -130,7 +130,7 @@ def _time_of(info: zipfile.ZipInfo) -> float:
         return 0.0
 
 
-def read_member(path: Path, name: str, budget: Budget, cancel: CancelToken) -> Iterator[bytes]:
+def read_member(path: Path, name: str, budget: UnpackBudget, cancel: CancelToken) -> Iterator[bytes]:
     """One file of a zip by its exact name."""
     _check_directory(path, budget)
     try:

@@ -21,7 +21,7 @@ def how_held(node: Mapping[str, Any]) -> str | None:
         return None
     if node["state"] != "draining":
         return AWAY
-    return DRAINED if node.get("drain_wanted", True) else LEAVING
+    return DRAINED if node.get("drain_requested", True) else LEAVING
 
 
 class NodePart(msgspec.Struct, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ def upgrade_backend(
     if not names and not api.as_json:
         unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
         say_nothing_newer(api, unread=bool(unread), held=bool(upgrades))
-    _follow(api, _ask_each(api, names, {"spare_rolled_back": True, **target}), wait=wait, timeout_s=timeout_s)
+    _follow(api, _ask_each(api, names, {"skip_rolled_back": True, **target}), wait=wait, timeout_s=timeout_s)
 
 
 def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

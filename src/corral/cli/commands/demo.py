@@ -14,7 +14,7 @@ from corral.cli.commands.watch_operation import exit_code_of, wait_for
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, NotFound, Unavailable
 from corral.core.sizes import format_bytes
-from corral.roles.up.children import Part, PartPlan
+from corral.roles.up.children import UpChild, UpChildPlan
 from corral.settings.roles import UpSettings
 from corral.settings.values import data_home
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
@@ -63,9 +63,9 @@ class Demo:
             offline_after_s=6.0,
             health_interval_s=1.0,
         )
-        self._plan = PartPlan(self._settings, clock=clock, ids=ids, disk=disk)
+        self._plan = UpChildPlan(self._settings, clock=clock, ids=ids, disk=disk)
         self._url = f"http://{listen}"
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, UpChild] = {}
 
     async def run(self) -> None:
         with self._disk.hold(self._directory, "demo"):
@@ -210,7 +210,7 @@ def _kept(directory: Path, disk: Disk) -> str:
     return f"What it fetched stays for the next time: {format_bytes(disk.used_bytes(directory))} in {directory}"
 
 
-async def _stop_part(part: Part, within_s: float) -> None:
+async def _stop_part(part: UpChild, within_s: float) -> None:
     if part.child is not None:
         await part.child.stop(within_s=within_s)
 

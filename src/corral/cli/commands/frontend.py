@@ -13,11 +13,11 @@ from corral.artifacts.host_settings import settings_from_environment, with_sourc
 from corral.bus.client import connect_bus
 from corral.cli.client.settings_flags import read_settings, settings_options
 from corral.cli.program_name import program_name
-from corral.frontend.api.status.routes import Self
+from corral.frontend.api.status.routes import FrontendInfo
 from corral.frontend.auth.bus_credentials import BusAuthority, read_bus_keys
 from corral.roles.frontend.exposure import check_exposure, public_url
 from corral.roles.frontend.first_access import prepare_access
-from corral.roles.frontend.multi_process import Place, read_place, run_processes
+from corral.roles.frontend.multi_process import ProcessSlot, read_place, run_processes
 from corral.roles.frontend.wiring import FrontendRole
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import split_host_port
@@ -60,7 +60,7 @@ def _artifact_settings(settings: FrontendSettings) -> ArtifactSettings:
     return with_sources(settings_from_environment(settings.data_dir / "artifacts", os.environ), settings)
 
 
-async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock, ids: Ids, disk: Disk) -> None:
+async def run_frontend(settings: FrontendSettings, place: ProcessSlot, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     check_exposure(settings.listen, auth=settings.auth)
     bus_keys = read_bus_keys(settings)
     if bus_keys is None:
@@ -83,7 +83,7 @@ async def run_frontend(settings: FrontendSettings, place: Place, *, clock: Clock
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         keep_data_to_owner(settings.data_dir)
         url = public_url(settings.public_url, settings.listen)
-        me = Self(frontend_id, settings, bus, url, program=program_name())
+        me = FrontendInfo(frontend_id, settings, bus, url, program=program_name())
         role = FrontendRole(
             me, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
         )

@@ -222,7 +222,7 @@ def drain_node(api: Api, node: str) -> None:
 def resume_node(api: Api, node: str) -> None:
     """Take a drained machine back to work."""
     found = api.find_node(node)
-    _act(api, found["id"], "resume", "resumed" if found.get("drain_wanted", True) else _not_drained(found))
+    _act(api, found["id"], "resume", "resumed" if found.get("drain_requested", True) else _not_drained(found))
 
 
 def _not_drained(node: dict[str, Any]) -> str:

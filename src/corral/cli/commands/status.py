@@ -11,7 +11,7 @@ from corral.cli.program_name import command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Models:
+class ModelCounts:
     configured: int
     served: int
     replicas: int
@@ -19,9 +19,9 @@ class Models:
     """Models with fewer replicas than wanted, or with a load that waits for room or failed."""
 
 
-def _count_models(api: Api, running: dict[str, Running]) -> Models:
+def _count_models(api: Api, running: dict[str, Running]) -> ModelCounts:
     served = [one for one in running.values() if one["ready"]]
-    return Models(
+    return ModelCounts(
         configured=sum(not model["alias_of"] for model in api.call("GET", "api", "models")),
         served=len(served),
         replicas=sum(one["ready"] for one in served),
@@ -67,7 +67,7 @@ def status_command(api: Api) -> None:
         click.echo(f"\nMachines wait for approval: {command('nodes list')}, then {command('nodes approve NAME')}")
 
 
-def _describe(models: Models) -> str:
+def _describe(models: ModelCounts) -> str:
     told = f"{models.configured} configured, {models.served} served"
     if models.served:
         told += f" by {_several(models.replicas, 'replica', 'replicas')}"

@@ -20,7 +20,7 @@ from corral.core.backoff import restart_delay_s
 from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
 from corral.roles.frontend.exposure import check_exposure, local_url, public_url
-from corral.roles.up.children import Part, PartPlan
+from corral.roles.up.children import UpChild, UpChildPlan
 from corral.settings.roles import UpSettings
 from corral.settings.values import is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
@@ -82,7 +82,7 @@ def _describe(node: dict[str, Any]) -> str:
 
 def _is_in_place(node: dict[str, Any]) -> bool:
     """Everything in between works. That the machine itself is short of something is said, and not waited for."""
-    drained = node["state"] == "draining" and bool(node["drain_wanted"])
+    drained = node["state"] == "draining" and bool(node["drain_requested"])
     return node["state"] == "healthy" or drained or (node["state"] == "unhealthy" and node["reachable"])
 
 
@@ -103,7 +103,7 @@ class Up:
         self._last = read_last_run(disk, settings.data_dir)
         self._name = settings.name or (self._last.name if self._last is not None else host_name())
         self._local_url = local_url(settings.listen)
-        self._plan = PartPlan(settings, clock=clock, ids=ids, disk=disk)
+        self._plan = UpChildPlan(settings, clock=clock, ids=ids, disk=disk)
 
     async def run(self) -> None:
         began_s = self._clock.monotonic_s()
@@ -134,7 +134,7 @@ class Up:
         bind_socket(self._host, self._port, setting="--listen").close()
         bind_socket(self._host, self._settings.bus_port, setting="--bus-port").close()
 
-    async def _run_parts(self, parts: list[Part], began_s: float) -> None:
+    async def _run_parts(self, parts: list[UpChild], began_s: float) -> None:
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 tasks.create_task(self._keep(part), name=part.name)
@@ -142,7 +142,7 @@ class Up:
             tasks.create_task(self._bound_logs(parts), name="logs")
             tasks.create_task(self._watch_disk(), name="disk")
 
-    async def _keep(self, part: Part) -> None:
+    async def _keep(self, part: UpChild) -> None:
         failures = 0
         while True:
             started_s = self._clock.monotonic_s()
@@ -167,7 +167,7 @@ class Up:
                 say(f"  It said: {last}")
             await asyncio.sleep(delay_s)
 
-    async def _announce(self, parts: list[Part], began_s: float) -> None:
+    async def _announce(self, parts: list[UpChild], began_s: float) -> None:
         key_path = self._data / "keys" / "admin.key"
         node = await self._wait_for_node(key_path)
         for part in parts:
@@ -179,7 +179,7 @@ class Up:
             say(f"  It takes no new models: {condition['reason']}. {condition['remedy']}")
         if node["isolation"] != "full":
             say(f"  {node['isolation_reason']}")
-        if node["drain_wanted"]:
+        if node["drain_requested"]:
             resume = command_on(f"nodes resume {node['name']}", self._data)
             say(f"  An administrator drained it, so it gets no work until: {resume}")
         say()
@@ -234,7 +234,7 @@ class Up:
         events = await get_json(f"{self._local_url}/api/audit?limit=1000&since={since}", bearer=key)
         return any(event["subject"] == node_id and event["action"] in JOINED for event in events)
 
-    async def _bound_logs(self, parts: list[Part]) -> None:
+    async def _bound_logs(self, parts: list[UpChild]) -> None:
         while True:
             for part in parts:
                 await asyncio.to_thread(bound_log, part.log_path)
@@ -256,7 +256,7 @@ class Up:
                 say(f"The disk of {self._data} has room again ({format_bytes(free)}).")
             await asyncio.sleep(LOOK_AT_DISK_EVERY_S)
 
-    async def _stop(self, parts: list[Part]) -> None:
+    async def _stop(self, parts: list[UpChild]) -> None:
         """The worker says good-bye while the frontend still listens; the bus goes last."""
         for part in reversed(parts):
             if part.child is not None:

@@ -14,7 +14,7 @@ from corral.core.errors import InvalidInput, InvalidSetting
 from corral.settings.roles import WorkerSettings
 
 if TYPE_CHECKING:
-    from corral.worker.ports import World
+    from corral.worker.ports import WorkerPorts
 
 
 @click.group("worker", invoke_without_command=True)
@@ -84,20 +84,20 @@ def _check_own_directory(data_dir: Path) -> None:
         )
 
 
-def _real_world() -> "World":
+def _real_world() -> "WorkerPorts":
     from corral.artifacts import Artifacts
     from corral.bus.client import connect_bus
     from corral.system import SystemClock, SystemDisk, SystemIds
     from corral.system.http_call import http_call
     from corral.worker.files.areas import Area
     from corral.worker.hardware import Roots
-    from corral.worker.ports import World
+    from corral.worker.ports import WorkerPorts
     from corral.worker.processes.cgroups import find_groups
     from corral.worker.processes.isolation import find_isolation
     from corral.worker.processes.local import LocalProcesses
 
     clock, ids = SystemClock(), SystemIds()
-    return World(
+    return WorkerPorts(
         clock=clock,
         ids=ids,
         disk=SystemDisk(),

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from corral.artifacts import Progress
+from corral.artifacts import ArtifactProgress
 from corral.core.sizes import format_bytes
 
 STEP_PERCENT = 10
@@ -32,7 +32,7 @@ class ProgressView:
         self._task = self._drawn.add_task(self._title, total=None)
         self._drawn.start()
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: ArtifactProgress) -> None:
         if self._drawn is not None:
             self._drawn.update(
                 self._task,
@@ -43,7 +43,7 @@ class ProgressView:
         elif not self._quiet:
             self._tell(progress)
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ArtifactProgress) -> None:
         """Each phase, and each tenth of a download."""
         here = (progress.phase.label, int(progress.percentage // STEP_PERCENT))
         if here == self._last:

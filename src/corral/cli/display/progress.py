@@ -9,7 +9,7 @@ import click
 from corral.cli.client.api import clean
 from corral.cli.client.operation import DRAINED, Held, NodePart, OperationPart
 from corral.cli.program_name import command
-from corral.core.backends.operations import say_under_way
+from corral.core.backends.operations import describe_running
 
 STEP = 10
 """In a pipe a node's download is worth a line every so many percent."""
@@ -57,7 +57,7 @@ def count_words(operation: OperationPart) -> str:
 
 def status_word(status: str, verb: str) -> str:
     if status == "downloading":
-        return say_under_way(verb)
+        return describe_running(verb)
     return WORDS.get(status, status).lower()
 
 

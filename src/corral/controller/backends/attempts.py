@@ -12,16 +12,16 @@ from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.backends.commands import build_command, build_fallback, read_answer
 from corral.controller.loads.ports import PeerBook
 from corral.controller.nodes.reports import observation_of
-from corral.controller.replicas.smoke_test import ReplicaSwitch, SwitchStalled, VersionFailed
+from corral.controller.replicas.smoke_test import RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.intents import (
-    CalledOff,
+    AttemptCancelled,
+    AttemptConfirmed,
+    AttemptRejected,
+    AttemptUnconfirmed,
+    AttemptUndelivered,
     Intent,
-    Observed,
     Outcome,
-    Refused,
     RetryLimits,
-    StillRunning,
-    Unreached,
     Verb,
     missing_of,
     short_digest,
@@ -31,7 +31,7 @@ from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedO
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend, ObservedProcess, find_backend
 from corral.core.nodes.presence import Presence
-from corral.store.backends.intents import Claim
+from corral.store.backends.intents import IntentClaim
 from corral.system.yielding import Pace
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Reporting(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderLimits:
+class AttemptLimits:
     install_s: float = 900.0
     upgrade_s: float = 900.0
     at_once: int = 256
@@ -71,8 +71,8 @@ class OrderLimits:
 
 
 @dataclass(eq=False, slots=True)
-class Running:
-    claim: Claim
+class RunningAttempt:
+    claim: IntentClaim
     applied_before: bool
     """The worker may have carried out this very order before, in an earlier attempt: that a report says so again shows
     nothing about this one."""
@@ -105,14 +105,14 @@ class Running:
 
 class Attempts:
     def __init__(
-        self, *, bus: Requests, reports: Reporting, replicas: ReplicaSwitch, peers: PeerBook, limits: OrderLimits
+        self, *, bus: Requests, reports: Reporting, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
     ) -> None:
         self._bus, self._reports, self._replicas, self._peers, self._limits = bus, reports, replicas, peers, limits
         self._pace = Pace(AT_ONCE_ON_THE_LOOP)
 
-    async def make(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
+    async def make(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
         await self._pace.turn()
-        if running.claim.intent.cancel_wanted:
+        if running.claim.intent.cancel_requested:
             return await self._cancel(running.claim)
         try:
             outcome = await self._ask(running, on_answer)
@@ -120,7 +120,7 @@ class Attempts:
             outcome = outcome_of(error)
         return await self._unless_cancelled(running, outcome)
 
-    async def finish(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
+    async def finish(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
         """Of an order that was asked for before, and that a report shows the worker has carried out since: what is left
         to be done is the same as after an answer."""
         running.answered = True
@@ -132,25 +132,27 @@ class Attempts:
             outcome = outcome_of(error)
         return await self._unless_cancelled(running, outcome)
 
-    async def _unless_cancelled(self, running: Running, outcome: Outcome) -> Outcome:
-        if not running.called_off or isinstance(outcome, Observed | CalledOff):
+    async def _unless_cancelled(self, running: RunningAttempt, outcome: Outcome) -> Outcome:
+        if not running.called_off or isinstance(outcome, AttemptConfirmed | AttemptCancelled):
             return outcome
         ended = await self._cancel(running.claim)
-        if isinstance(ended, CalledOff) and isinstance(outcome, Refused):
+        if isinstance(ended, AttemptCancelled) and isinstance(outcome, AttemptRejected):
             return replace(ended, reason=f"{ended.reason}; it had failed: {outcome.reason}")
         return ended
 
-    async def _ask(self, running: Running, on_answer: Callable[[], None]) -> Outcome:
+    async def _ask(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
         intent = running.claim.intent
         within_s = self._within_s(intent)
         try:
             data = await self._await_answer(running, within_s)
         except NoResponders:
-            return Unreached("the node does not answer on the message bus", AWAY_AGAIN_S, True)
+            return AttemptUndelivered("the node does not answer on the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
-            return StillRunning(f"the worker has not answered within {within_s:g} s; it may still be working", within_s)
+            return AttemptUnconfirmed(
+                f"the worker has not answered within {within_s:g} s; it may still be working", within_s
+            )
         if data is None and running.shown_done is None:
-            return Unreached("the worker was restarted before it answered", STARTED_AGAIN_S)
+            return AttemptUndelivered("the worker was restarted before it answered", STARTED_AGAIN_S)
         running.answered = True
         on_answer()
         await self._pace.turn()
@@ -160,12 +162,12 @@ class Attempts:
         if answer.success:
             return await self._confirm(running)
         if running.called_off:
-            return CalledOff(answer.error or "cancelled")
+            return AttemptCancelled(answer.error or "cancelled")
         if answer.code == "cancelled":
-            return Refused(f"the worker stopped it, though nobody has cancelled it here ({answer.error})")
-        return Refused(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
+            return AttemptRejected(f"the worker stopped it, though nobody has cancelled it here ({answer.error})")
+        return AttemptRejected(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
-    async def _await_answer(self, running: Running, within_s: float) -> bytes | None:
+    async def _await_answer(self, running: RunningAttempt, within_s: float) -> bytes | None:
         """None where it is lost: a report shows the order done, or that the worker was started again."""
         try:
             async with asyncio.timeout(None) as running.patience:
@@ -177,7 +179,7 @@ class Attempts:
 
     async def _send(self, intent: Intent, *, within_s: float) -> bytes:
         gets = intent.verb in (Verb.INSTALL, Verb.UPGRADE)
-        peers = await self._peers.find(intent.wish.digest, besides=intent.node_id) if gets else []
+        peers = await self._peers.find(intent.spec.digest, besides=intent.node_id) if gets else []
         verb, body = build_command(intent, peers)
         try:
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
@@ -188,7 +190,9 @@ class Attempts:
             verb, body = fallback
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
 
-    async def _confirm(self, running: Running, report: NodeReport | None = None, *, answered: bool = True) -> Outcome:
+    async def _confirm(
+        self, running: RunningAttempt, report: NodeReport | None = None, *, answered: bool = True
+    ) -> Outcome:
         """The worker's word is not enough: its table must show it."""
         intent = running.claim.intent
         try:
@@ -196,25 +200,25 @@ class Attempts:
         except CorralError as error:
             if not error.retryable:
                 raise
-            return StillRunning(f"done by the worker's word, but its report is missing: {error}", UNKNOWN_AGAIN_S)
+            return AttemptUnconfirmed(f"done by the worker's word, but its report is missing: {error}", UNKNOWN_AGAIN_S)
         await self._pace.turn()
         seen = observation_of(report)
         missing = missing_of(intent, seen.backends, answered=answered)
         if missing is not None and not answered:
-            return StillRunning(missing, UNKNOWN_AGAIN_S)
+            return AttemptUnconfirmed(missing, UNKNOWN_AGAIN_S)
         if missing is not None:
-            return Refused(f"the worker says it is done, but {missing}")
+            return AttemptRejected(f"the worker says it is done, but {missing}")
         if intent.verb.changes_version:
             failure = await self._switch(running, seen.backends, seen.processes)
             if failure is not None:
                 return failure
-        return Observed(digest_of(intent, seen.backends))
+        return AttemptConfirmed(digest_of(intent, seen.backends))
 
     async def _switch(
-        self, running: Running, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
+        self, running: RunningAttempt, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
     ) -> Outcome | None:
         intent = running.claim.intent
-        found = find_backend(backends, intent.wish.name, intent.backend)
+        found = find_backend(backends, intent.spec.name, intent.backend)
         if found is None or not found.digest:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
@@ -223,21 +227,21 @@ class Attempts:
         )
         try:
             if not await _unless_set(running.cancelled, switching):
-                return StillRunning("cancelled while replicas went over to the new version", CANCEL_AGAIN_S)
+                return AttemptUnconfirmed("cancelled while replicas went over to the new version", CANCEL_AGAIN_S)
         except VersionFailed as error:
             return await self._refuse_version(running, found.name, changes, error)
-        except SwitchStalled as error:
+        except RolloutStalled as error:
             # Nothing is rolled back: of the version itself nothing is known.
-            return Refused(f"the new version is installed, but does not serve: {error}")
+            return AttemptRejected(f"the new version is installed, but does not serve: {error}")
         except CorralError as error:
             if not error.retryable:
                 raise
             # Nobody can say whether the new version starts: nothing is rolled back, and the switch is taken up again.
-            return StillRunning(f"the switch to the new version is not finished: {error}", self._within_s(intent))
+            return AttemptUnconfirmed(f"the switch to the new version is not finished: {error}", self._within_s(intent))
         return None
 
     async def _refuse_version(
-        self, running: Running, build: str, changes: Sequence[ReplicaChange], error: VersionFailed
+        self, running: RunningAttempt, build: str, changes: Sequence[ReplicaChange], error: VersionFailed
     ) -> Outcome:
         intent = running.claim.intent
         try:
@@ -248,14 +252,14 @@ class Attempts:
         except CorralError as problem:
             if not problem.retryable:
                 raise
-            return StillRunning(
+            return AttemptUnconfirmed(
                 f"the new version does not start ({error}), and the worker could not be told to go back: {problem}",
                 UNKNOWN_AGAIN_S,
             )
         if restored is None:
-            return Refused(f"the new version does not start: {error}")
+            return AttemptRejected(f"the new version does not start: {error}")
         words = f"{restored[0].words}, but {back.refusal}" if back.refusal else restored[0].words
-        return Refused(f"the new version does not start, {words}: {error}", final=restored[0].was_stopped)
+        return AttemptRejected(f"the new version does not start, {words}: {error}", final=restored[0].was_stopped)
 
     async def _go_back(self, intent: Intent, build: str, digest: str | None) -> "_WentBack":
         """So that whatever starts next starts from the version that serves."""
@@ -263,7 +267,7 @@ class Attempts:
             backend=intent.backend,
             to=digest or None,
             generation=intent.generation,
-            build=intent.wish.name or None,
+            build=intent.spec.name or None,
             undo=True,
         )
         subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
@@ -279,27 +283,29 @@ class Attempts:
 
     # Cancelling
 
-    async def _cancel(self, claim: Claim) -> Outcome:
+    async def _cancel(self, claim: IntentClaim) -> Outcome:
         """Of an order that a person has cancelled: until the worker says that it has nothing of it running. What it had
         finished before it heard is done."""
         intent = claim.intent
         if claim.is_localai:
-            return CalledOff(
+            return AttemptCancelled(
                 "cancelled; a LocalAI worker cannot be told to stop or to go back, and may still finish it"
             )
         try:
             if not await self._stop_on_worker(intent):
-                return StillRunning("cancelled; the worker has not ended it yet", CANCEL_AGAIN_S)
+                return AttemptUnconfirmed("cancelled; the worker has not ended it yet", CANCEL_AGAIN_S)
             report = await self._reports.ask(intent.node_id)
             return await self._judge_cancelled(intent, report)
         except NoResponders:
             if claim.presence is Presence.LIVE:  # as far as was known; it is looked at anew
-                return StillRunning("cancelled; the worker does not answer and is told again", CANCEL_AGAIN_S)
-            return CalledOff("cancelled while the node was away; its worker is told when it is back", untold=True)
+                return AttemptUnconfirmed("cancelled; the worker does not answer and is told again", CANCEL_AGAIN_S)
+            return AttemptCancelled(
+                "cancelled while the node was away; its worker is told when it is back", untold=True
+            )
         except CorralError as error:
             if not error.retryable:
-                return Refused(f"the worker could not be told to cancel: {error}")
-            return StillRunning(
+                return AttemptRejected(f"the worker could not be told to cancel: {error}")
+            return AttemptUnconfirmed(
                 f"cancelled; the worker is told again, as it could not be reached: {error}", AWAY_AGAIN_S
             )
 
@@ -308,36 +314,36 @@ class Attempts:
         nobody would see whether it starts."""
         seen = observation_of(report)
         applied = report.applied.get(intent.backend) == intent.generation
-        found = find_backend(seen.backends, intent.wish.name, intent.backend)
+        found = find_backend(seen.backends, intent.spec.name, intent.backend)
         if missing_of(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
             return await self._restore_stopped(intent, found)
         if found is None or not found.digest or not intent.verb.changes_version:
-            return Observed(digest_of(intent, seen.backends))
+            return AttemptConfirmed(digest_of(intent, seen.backends))
         left = plan_replicas(seen.processes, backend=found.name, digest=found.digest)
         before = left[0].process.digest if left else await self._replicas.find_stopped(intent.node_id, found.name)
         if before is None:
-            return Observed(found.digest)
+            return AttemptConfirmed(found.digest)
         return await self._take_back(intent, found, before)
 
     async def _restore_stopped(self, intent: Intent, found: ObservedBackend | None) -> Outcome:
         """Its version is not current, or not any more; something may still be stopped for it."""
         if found is None or not intent.verb.changes_version:
-            return CalledOff("cancelled")
+            return AttemptCancelled("cancelled")
         if await self._replicas.find_stopped(intent.node_id, found.name) is None:
-            return CalledOff("cancelled")
+            return AttemptCancelled("cancelled")
         restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=found.digest, wait=False)
-        return CalledOff(f"cancelled: {restored.words}" if restored.was_stopped else "cancelled")
+        return AttemptCancelled(f"cancelled: {restored.words}" if restored.was_stopped else "cancelled")
 
     async def _take_back(self, intent: Intent, found: ObservedBackend, before: str) -> Outcome:
         back = await self._go_back(intent, found.name, before)
         if back.refusal:
-            return CalledOff(
+            return AttemptCancelled(
                 f"cancelled; {short_digest(found.digest)} is installed and replicas go over to it, as the worker could"
                 f" not go back to {short_digest(before) or 'the version before'}: {back.refusal}"
             )
         restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=back.digest, wait=False)
         words = f"cancelled; the node is back on {short_digest(back.digest)}"
-        return CalledOff(f"{words}: {restored.words}" if restored.was_stopped else f"{words}, which serves on")
+        return AttemptCancelled(f"{words}: {restored.words}" if restored.was_stopped else f"{words}, which serves on")
 
     async def _stop_on_worker(self, intent: Intent) -> bool:
         for _ in range(CANCEL_LOOKS):
@@ -346,7 +352,7 @@ class Attempts:
             await asyncio.sleep(CANCEL_AGAIN_S)
         return False
 
-    async def call_off(self, running: Running) -> None:
+    async def call_off(self, running: RunningAttempt) -> None:
         """While its answer is waited for. A cancel may overtake its order, or get lost: it is told until the order has
         ended."""
         intent, heard = running.claim.intent, False
@@ -408,12 +414,12 @@ async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tup
 def outcome_of(error: CorralError) -> Outcome:
     """Of an attempt that ended with it: only what passes by itself is no failure."""
     if isinstance(error, OutcomeUnknown):
-        return StillRunning(f"{error}; asked again soon", UNKNOWN_AGAIN_S)
+        return AttemptUnconfirmed(f"{error}; asked again soon", UNKNOWN_AGAIN_S)
     if error.retryable:
-        return Unreached(str(error), AWAY_AGAIN_S)
-    return Refused(str(error))
+        return AttemptUndelivered(str(error), AWAY_AGAIN_S)
+    return AttemptRejected(str(error))
 
 
 def digest_of(intent: Intent, backends: Iterable[ObservedBackend]) -> str:
-    found = find_backend(backends, intent.wish.name, intent.backend)
+    found = find_backend(backends, intent.spec.name, intent.backend)
     return found.digest if found is not None else ""

@@ -23,7 +23,7 @@ ROLLING = "rolling"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WorkerAnswer:
     success: bool
     error: str = ""
     code: str = ""
@@ -33,20 +33,20 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, 
     """The subject's verb and the body."""
     match intent.verb:
         case Verb.INSTALL:
-            return BACKEND_INSTALL, encode(_install(intent, peers, strategy=None, force=intent.wish.force))
+            return BACKEND_INSTALL, encode(_install(intent, peers, strategy=None, force=intent.spec.force))
         case Verb.UPGRADE:
             return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=False))
         case Verb.DELETE:
             extras = CommandExtras(
-                generation=intent.generation, build=intent.wish.name or None, op_id=intent.operation_id
+                generation=intent.generation, build=intent.spec.name or None, op_id=intent.operation_id
             )
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend, corral=extras))
         case Verb.ROLLBACK:
             request = RollbackRequest(
                 backend=intent.backend,
-                to=intent.wish.digest or None,
+                to=intent.spec.digest or None,
                 generation=intent.generation,
-                build=intent.wish.name or None,
+                build=intent.spec.name or None,
                 op_id=intent.operation_id,
             )
             return BACKEND_ROLLBACK, encode(request)
@@ -60,29 +60,29 @@ def build_fallback(intent: Intent) -> tuple[str, bytes] | None:
 
 
 def _install(intent: Intent, peers: Sequence[BlobPeer], *, strategy: str | None, force: bool) -> InstallRequest:
-    wish = intent.wish
+    spec = intent.spec
     return InstallRequest(
-        backend=wish.element if not wish.uri else intent.backend,
-        backend_galleries=wish.galleries,
-        uri=wish.uri,
-        name=wish.name,
-        alias=wish.alias,
+        backend=spec.reference if not spec.uri else intent.backend,
+        backend_galleries=spec.galleries,
+        uri=spec.uri,
+        name=spec.name,
+        alias=spec.alias,
         force=force,
         op_id=intent.operation_id,
         corral=CommandExtras(
             generation=intent.generation,
             strategy=strategy,
-            digest=wish.digest or None,
-            uris=list(wish.uris) or None,
-            version=wish.version or None,
-            sha256=wish.sha256 or None,
-            manifest=msgspec.json.decode(wish.manifest) if wish.manifest else None,
+            digest=spec.digest or None,
+            uris=list(spec.uris) or None,
+            version=spec.version or None,
+            sha256=spec.sha256 or None,
+            manifest=msgspec.json.decode(spec.manifest) if spec.manifest else None,
             peers=list(peers) or None,
         ),
     )
 
 
-def read_answer(intent: Intent, data: bytes) -> Answer:
+def read_answer(intent: Intent, data: bytes) -> WorkerAnswer:
     reply: InstallReply | ChangeReply
     reply = decode(data, InstallReply) if intent.verb is Verb.INSTALL else decode(data, ChangeReply)
-    return Answer(reply.success, reply.error, reply.code or "")
+    return WorkerAnswer(reply.success, reply.error, reply.code or "")

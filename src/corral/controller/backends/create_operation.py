@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from corral.controller.backends.resolve import Resolution, Resolver, wish_of
-from corral.core.backends.intents import Intent, IntentState, Verb, Wish
-from corral.core.backends.operations import Admission, Order
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
+from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import (
-    NodeState,
+    NodeBackends,
     as_known,
     complete_digest,
     find_holds,
@@ -21,11 +21,11 @@ from corral.core.backends.planning import (
     plan_deletes,
     plan_held,
     plan_rollbacks,
-    spare_frozen,
-    spare_rolled_back,
+    skip_frozen_nodes,
+    skip_rolled_back,
 )
 from corral.core.backends.policies import Ensure, Policy, PolicyChange
-from corral.core.backends.requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
+from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
 from corral.core.backends.rollout import plan_upgrade
 from corral.core.backends.upgrades import Offered, Unknown
 from corral.core.backends.variants import Unfit, Unresolved
@@ -53,7 +53,7 @@ class Intents(Protocol):
 
     async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]: ...
 
-    async def find_wishes(self, backend: str) -> dict[str, Wish]: ...
+    async def find_wishes(self, backend: str) -> dict[str, BackendSpec]: ...
 
 
 class Admissions(Protocol):
@@ -71,14 +71,14 @@ class _Plan:
     """What an operation is to be, before it has an id."""
 
     backend: str
-    orders: Sequence[Order]
+    orders: Sequence[NewIntent]
     skipped: Sequence[Skipped] = ()
     policy: PolicyChange | None = None
-    holds: Sequence[Wish] = ()
+    holds: Sequence[BackendSpec] = ()
     rollout: str = ""
 
 
-W = TypeVar("W", InstallWanted, UpgradeWanted, DeleteWanted, RollbackWanted)
+W = TypeVar("W", InstallIntent, UpgradeIntent, DeleteIntent, RollbackIntent)
 
 
 class Fleet:
@@ -99,19 +99,19 @@ class Fleet:
 
     # What people ask for
 
-    async def install(self, wanted: InstallWanted, *, actor: str, key: str | None = None) -> Admitted:
+    async def install(self, wanted: InstallIntent, *, actor: str, key: str | None = None) -> Admitted:
         """Holds until it is deleted, also on machines that come later, unless nodes were named."""
         return await self._admit(Verb.INSTALL, wanted, self._plan_install, actor=actor, key=key)
 
-    async def upgrade(self, wanted: UpgradeWanted, *, actor: str, key: str | None = None) -> Admitted:
+    async def upgrade(self, wanted: UpgradeIntent, *, actor: str, key: str | None = None) -> Admitted:
         """To what the galleries offer now, on the nodes that have it. The old version serves until the new one does."""
         return await self._admit(Verb.UPGRADE, wanted, self._plan_upgrade, actor=actor, key=key)
 
-    async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted:
+    async def delete(self, wanted: DeleteIntent, *, actor: str, key: str | None = None) -> Admitted:
         """Holds as well: a node that was away does not bring it back."""
         return await self._admit(Verb.DELETE, wanted, self._plan_delete, actor=actor, key=key)
 
-    async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted:
+    async def rollback(self, wanted: RollbackIntent, *, actor: str, key: str | None = None) -> Admitted:
         """To the version before, which is still on the nodes' disks."""
         return await self._admit(Verb.ROLLBACK, wanted, self._plan_rollback, actor=actor, key=key)
 
@@ -127,7 +127,7 @@ class Fleet:
             id=self._ids.uuid(),
             verb=verb,
             backend=planned.backend,
-            element=wanted.element or planned.backend,
+            reference=wanted.reference or planned.backend,
             target=wanted.target,
             actor=actor,
             orders=tuple(planned.orders),
@@ -145,73 +145,75 @@ class Fleet:
 
     # What it means for each node
 
-    async def _plan_install(self, wanted: InstallWanted) -> _Plan:
+    async def _plan_install(self, wanted: InstallIntent) -> _Plan:
         if not wanted.uri and not wanted.galleries:
-            await self._resolver.look_up(wanted.element)
-            wanted = replace(wanted, element=await self._resolver.name_of(wanted.element))
-        backend = plain_name(wanted.element) if not wanted.uri else wanted.name
+            await self._resolver.look_up(wanted.reference)
+            wanted = replace(wanted, reference=await self._resolver.name_of(wanted.reference))
+        backend = plain_name(wanted.reference) if not wanted.uri else wanted.name
         if not backend:
             raise InvalidInput("say what to install: a gallery's name, or a location and a name for it")
         nodes = pick_nodes(await self._nodes.read_all(), wanted.target)
-        wishes, skipped = await self._wishes(wanted, backend, nodes)
+        specs, skipped = await self._wishes(wanted, backend, nodes)
         policy = None
         if wanted.target.is_lasting:
-            intended = Wish(
-                element=wanted.element or backend, name=wanted.name, uri=wanted.uri, alias=wanted.alias,
+            intended = BackendSpec(
+                reference=wanted.reference or backend, name=wanted.name, uri=wanted.uri, alias=wanted.alias,
                 galleries=wanted.galleries, force=False,
             )  # fmt: skip
             policy = PolicyChange(
-                selector=wanted.target.selector, ensure=Ensure.PRESENT, wish=intended, on_drift=wanted.on_drift
+                selector=wanted.target.selector, ensure=Ensure.PRESENT, spec=intended, on_drift=wanted.on_drift
             )
-        orders = [_order(node, backend, wishes[node.id]) for node in nodes if node.id in wishes]
+        orders = [_order(node, backend, specs[node.id]) for node in nodes if node.id in specs]
         return _Plan(backend=backend, orders=orders, skipped=skipped, policy=policy)
 
-    async def _plan_upgrade(self, wanted: UpgradeWanted) -> _Plan:
+    async def _plan_upgrade(self, wanted: UpgradeIntent) -> _Plan:
         targeted = await self.read_targeted(wanted.target)
-        element = as_known(wanted.element, targeted)
-        backend = plain_name(element)
+        reference = as_known(wanted.reference, targeted)
+        backend = plain_name(reference)
         states = pick_upgrades(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
-        states, frozen = spare_frozen(states, backend, await self._policies.read_all())
+        states, frozen = skip_frozen_nodes(states, backend, await self._policies.read_all())
         if not states:
             raise Conflict(frozen[0].reason)
         await self._resolver.look_again()
-        orders, skipped = await self.plan_upgrades(element, states)
+        orders, skipped = await self.plan_upgrades(reference, states)
         skipped += frozen
-        if wanted.spare_rolled_back:
-            orders, spared = spare_rolled_back(orders, states)
+        if wanted.skip_rolled_back:
+            orders, spared = skip_rolled_back(orders, states)
             skipped += spared
         rollout = plan_upgrade([order.node_id for order in orders])
         return _Plan(backend=backend, orders=orders, skipped=skipped, rollout=msgspec.json.encode(rollout).decode())
 
-    async def _plan_delete(self, wanted: DeleteWanted) -> _Plan:
+    async def _plan_delete(self, wanted: DeleteIntent) -> _Plan:
         states, policies = await self.read_targeted(wanted.target), await self._policies.read_all()
-        backend = plain_name(as_known(wanted.element, states, policies))
+        backend = plain_name(as_known(wanted.reference, states, policies))
         known = any(policy.backend == backend for policy in policies) or any(
             state.find(backend) or state.newest.get(state.key_of(backend)) or state.told_to_have(backend)
             for state in states
         )
         if not known:
             raise NotFound(f"no node has the backend {backend}, and none was told to have it")
-        change = PolicyChange(selector=wanted.target.selector, ensure=Ensure.ABSENT, wish=Wish(element=backend))
+        change = PolicyChange(
+            selector=wanted.target.selector, ensure=Ensure.ABSENT, spec=BackendSpec(reference=backend)
+        )
         return _Plan(
             backend=backend,
             orders=plan_deletes(states, backend),
             policy=change if wanted.target.is_lasting else None,
         )
 
-    async def _plan_rollback(self, wanted: RollbackWanted) -> _Plan:
+    async def _plan_rollback(self, wanted: RollbackIntent) -> _Plan:
         targeted = await self.read_targeted(wanted.target)
-        backend = plain_name(as_known(wanted.element, targeted))
+        backend = plain_name(as_known(wanted.reference, targeted))
         states = pick_holders(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}, so there is nothing to go back from")
         to = complete_digest(wanted.to, states, backend) if wanted.to else None
-        wishes: dict[str, Wish] = {}
+        specs: dict[str, BackendSpec] = {}
         for name in sorted({state.key_of(backend) for state in states}):
-            wishes.update(await self._intents.find_wishes(name))
-        orders, skipped = plan_rollbacks(states, backend, to=to, wishes=wishes)
+            specs.update(await self._intents.find_wishes(name))
+        orders, skipped = plan_rollbacks(states, backend, to=to, specs=specs)
         if not orders:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
         holds = find_holds(orders)
@@ -220,12 +222,12 @@ class Fleet:
 
     # Parts
 
-    async def read_targeted(self, target: Target) -> list[NodeState]:
+    async def read_targeted(self, target: Target) -> list[NodeBackends]:
         nodes = pick_nodes(await self._nodes.read_all(), target)
         return await self.read_states(nodes)
 
-    async def read_states(self, nodes: Sequence[Node]) -> list[NodeState]:
-        states: list[NodeState] = []
+    async def read_states(self, nodes: Sequence[Node]) -> list[NodeBackends]:
+        states: list[NodeBackends] = []
         for start in range(0, len(nodes), STATES_AT_ONCE):
             part = nodes[start : start + STATES_AT_ONCE]
             ids = [node.id for node in part]
@@ -235,7 +237,7 @@ class Fleet:
             restored = newest_by_node(await self._intents.read_restored(cancelled))
             newest = newest_by_node(orders)
             states += [
-                NodeState(
+                NodeBackends(
                     node=node,
                     backends=observed.get(node.id),
                     newest=newest.get(node.id, {}),
@@ -246,54 +248,56 @@ class Fleet:
         return states
 
     async def _wishes(
-        self, wanted: InstallWanted, backend: str, nodes: Sequence[Node]
-    ) -> tuple[dict[NodeId, Wish], list[Skipped]]:
+        self, wanted: InstallIntent, backend: str, nodes: Sequence[Node]
+    ) -> tuple[dict[NodeId, BackendSpec], list[Skipped]]:
         if wanted.galleries:
             # Somebody else's galleries: only the worker looks into them.
-            wish = Wish(element=wanted.element, galleries=wanted.galleries, force=wanted.force)
-            return {node.id: wish for node in nodes}, []
+            spec = BackendSpec(reference=wanted.reference, galleries=wanted.galleries, force=wanted.force)
+            return {node.id: spec for node in nodes}, []
         if wanted.uri:
             found = await self._resolver.resolve_location(wanted.uri, backend, wanted.alias, nodes)
         else:
-            found = await self._resolver.resolve(wanted.element, nodes)
+            found = await self._resolver.resolve(wanted.reference, nodes)
         galleries = "" if wanted.uri else self._resolver.galleries_text()
         by_build = {
             build: wish_of(
-                build, element=wanted.element or backend, uri=wanted.uri, galleries=galleries, force=wanted.force
+                build, reference=wanted.reference or backend, uri=wanted.uri, galleries=galleries, force=wanted.force
             )
             for build in {one for one in found.values() if not isinstance(one, Unfit)}
         }
-        wishes: dict[NodeId, Wish] = {}
+        specs: dict[NodeId, BackendSpec] = {}
         skipped = []
         for node in nodes:
             resolution = found[node.id]
             if isinstance(resolution, Unfit):
                 skipped.append(_skip(node, resolution.reason))
             else:
-                wishes[node.id] = by_build[resolution]
-        return wishes, skipped
+                specs[node.id] = by_build[resolution]
+        return specs, skipped
 
-    async def plan_upgrades(self, element: str, states: Sequence[NodeState]) -> tuple[list[Order], list[Skipped]]:
+    async def plan_upgrades(
+        self, reference: str, states: Sequence[NodeBackends]
+    ) -> tuple[list[NewIntent], list[Skipped]]:
         """Each node gets the newest of the build it has; what came from outside the galleries, from there again."""
-        orders: list[Order] = []
+        orders: list[NewIntent] = []
         skipped: list[Skipped] = []
-        for state, source, resolution in await self._look_up_newest(element, states):
+        for state, source, resolution in await self._look_up_newest(reference, states):
             if isinstance(resolution, Unresolved):
                 raise resolution.error
             if isinstance(resolution, Unfit):
                 skipped.append(_skip(state.node, resolution.reason))
                 continue
             galleries = "" if source.uri else self._resolver.galleries_text()
-            wish = wish_of(resolution, element=source.element, uri=source.uri, galleries=galleries)
-            order = _order(state.node, state.key_of(plain_name(element)), wish)
-            missing = state.find(plain_name(element)) is None
+            spec = wish_of(resolution, reference=source.reference, uri=source.uri, galleries=galleries)
+            order = _order(state.node, state.key_of(plain_name(reference)), spec)
+            missing = state.find(plain_name(reference)) is None
             orders.append(replace(order, verb=Verb.INSTALL) if missing else order)
         return orders, skipped
 
-    async def find_offers(self, element: str, states: Sequence[NodeState]) -> dict[NodeId, Offered | Unknown]:
+    async def find_offers(self, reference: str, states: Sequence[NodeBackends]) -> dict[NodeId, Offered | Unknown]:
         """What each of these nodes would get by an upgrade, or why nobody can tell."""
         offers: dict[NodeId, Offered | Unknown] = {}
-        for state, _, resolution in await self._look_up_newest(element, states):
+        for state, _, resolution in await self._look_up_newest(reference, states):
             if isinstance(resolution, Unresolved):
                 offers[state.node.id] = Unknown(f"its source cannot be asked now: {resolution.error}", passing=True)
             elif isinstance(resolution, Unfit):
@@ -308,11 +312,11 @@ class Fleet:
         return offers
 
     async def _look_up_newest(
-        self, element: str, states: Sequence[NodeState]
-    ) -> list[tuple[NodeState, Wish, Resolution | Unresolved]]:
+        self, reference: str, states: Sequence[NodeBackends]
+    ) -> list[tuple[NodeBackends, BackendSpec, Resolution | Unresolved]]:
         """For each node from where it has the backend, and what that is now."""
-        found: list[tuple[NodeState, Wish, Resolution | Unresolved]] = []
-        for source, group in _by_source(element, states).items():
+        found: list[tuple[NodeBackends, BackendSpec, Resolution | Unresolved]] = []
+        for source, group in _by_source(reference, states).items():
             try:
                 resolved = await self._resolver.resolve_wish_each(source, source.name, [one.node for one in group])
             except NotFound as error:
@@ -322,31 +326,31 @@ class Fleet:
         return found
 
 
-def _by_source(element: str, states: Iterable[NodeState]) -> Mapping[Wish, list[NodeState]]:
+def _by_source(reference: str, states: Iterable[NodeBackends]) -> Mapping[BackendSpec, list[NodeBackends]]:
     """What to ask for on each node."""
-    groups: dict[Wish, list[NodeState]] = {}
-    plain = plain_name(element)
+    groups: dict[BackendSpec, list[NodeBackends]] = {}
+    plain = plain_name(reference)
     for state in states:
         key = state.key_of(plain)
         wanted = state.newest.get(key)
-        if wanted is not None and wanted.wish.uri:
-            wish = wanted.wish
-            source = Wish(element=key, uri=wish.uri, name=wish.name or key, alias=wish.alias)
-        elif wanted is not None and wanted.verb.wants_presence and element == plain:
-            source = Wish(element=wanted.wish.element)
+        if wanted is not None and wanted.spec.uri:
+            spec = wanted.spec
+            source = BackendSpec(reference=key, uri=spec.uri, name=spec.name or key, alias=spec.alias)
+        elif wanted is not None and wanted.verb.wants_presence and reference == plain:
+            source = BackendSpec(reference=wanted.spec.reference)
         else:
-            source = Wish(element=element if key == plain else key)
+            source = BackendSpec(reference=reference if key == plain else key)
         groups.setdefault(source, []).append(state)
     return groups
 
 
-def plain_name(element: str) -> str:
+def plain_name(reference: str) -> str:
     """`gallery@name` and `name` are one backend."""
-    return element.rpartition("@")[2]
+    return reference.rpartition("@")[2]
 
 
-def _order(node: Node, backend: str, wish: Wish) -> Order:
-    return Order(node_id=node.id, node_name=node.name, backend=backend, wish=wish)
+def _order(node: Node, backend: str, spec: BackendSpec) -> NewIntent:
+    return NewIntent(node_id=node.id, node_name=node.name, backend=backend, spec=spec)
 
 
 def _skip(node: Node, reason: str) -> Skipped:

@@ -12,9 +12,9 @@ class FleetBuilds:
     def __init__(self, resolver: Resolver, holds: Holds) -> None:
         self._resolver, self._holds = resolver, holds
 
-    async def recall(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
         nodes = list(nodes)
-        found = await self._resolver.recall(element, nodes)
+        found = await self._resolver.recall(reference, nodes)
         holds = await self._holds.read_all()
         for node in nodes if holds else ():
             build = found[node.id]
@@ -22,5 +22,5 @@ class FleetBuilds:
                 found[node.id] = with_hold(node, build, holds)
         return found
 
-    async def find_names(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
-        return await self._resolver.find_names(element, nodes)
+    async def find_names(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
+        return await self._resolver.find_names(reference, nodes)

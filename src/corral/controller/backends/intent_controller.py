@@ -13,22 +13,22 @@ import structlog
 from corral.bus.messages import NodeReport
 from corral.controller.backends.attempts import (
     CANCEL_AGAIN_S,
+    AttemptLimits,
     Attempts,
-    OrderLimits,
     Reporting,
     Requests,
-    Running,
+    RunningAttempt,
     digest_of,
 )
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.loads.ports import PeerBook
-from corral.controller.replicas.smoke_test import ReplicaSwitch
+from corral.controller.replicas.smoke_test import VersionRollout
 from corral.core.backends.intents import (
+    AttemptConfirmed,
+    AttemptRejected,
     Intent,
     IntentState,
-    Observed,
     Outcome,
-    Refused,
     Verb,
     missing_of,
     plan_next,
@@ -36,9 +36,9 @@ from corral.core.backends.intents import (
 from corral.core.errors import CorralError
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
-from corral.store.backends.intents import Claim, Result, Stop
+from corral.store.backends.intents import IntentClaim, Result, Stop
 from corral.system import Ids
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -56,10 +56,10 @@ WRITE_AGAIN_S = 1.0
 UNFIT = "the worker's answer could not be stored; the frontend's log has the details"
 
 
-class Orders(Protocol):
-    async def claim(self, token: str, *, lease_s: float, limit: int) -> list[Claim]: ...
+class IntentQueue(Protocol):
+    async def claim(self, token: str, *, lease_s: float, limit: int) -> list[IntentClaim]: ...
 
-    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[Claim]: ...
+    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[IntentClaim]: ...
 
     async def read_stops(self) -> list[Stop]: ...
 
@@ -79,25 +79,25 @@ class Orders(Protocol):
 
 
 Pending = tuple[Result, "asyncio.Future[bool]"]
-Attempt = Callable[[Running, Callable[[], None]], Awaitable[Outcome]]
+Attempt = Callable[[RunningAttempt, Callable[[], None]], Awaitable[Outcome]]
 
 
 class Suspicion(Protocol):
     async def suspect(self, node_id: NodeId, *, reason: str) -> bool: ...
 
 
-class IntentController:
+class IntentReconciler:
     def __init__(
         self,
         *,
-        orders: Orders,
+        orders: IntentQueue,
         bus: Requests,
         reports: Reporting,
         progress: LiveProgress,
         suspicion: Suspicion,
-        replicas: ReplicaSwitch,
+        replicas: VersionRollout,
         peers: PeerBook,
-        limits: OrderLimits,
+        limits: AttemptLimits,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
@@ -105,8 +105,8 @@ class IntentController:
         self._limits, self._ids, self._on_change = limits, ids, on_change
         self._attempts = Attempts(bus=bus, reports=reports, replicas=replicas, peers=peers, limits=limits)
         self._token = ids.uuid()
-        self._running: dict[str, Running] = {}
-        self._waiting: dict[tuple[str, str], Running] = {}
+        self._running: dict[str, RunningAttempt] = {}
+        self._waiting: dict[tuple[str, str], RunningAttempt] = {}
         """By node and backend, of which no two orders are open."""
         self._applied: dict[str, dict[str, int]] = {}
         """By node: the last order carried out for each backend, as its newest report tells."""
@@ -119,7 +119,7 @@ class IntentController:
         self._look_back_s = 0.0
         self._owes_look_back = False
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Something may be due, or called off."""
         self._poked.set()
 
@@ -165,7 +165,7 @@ class IntentController:
             except CorralError as error:  # the store is away: what runs goes on, what is due waits
                 log.warning("intents.pass_failed", error=str(error))
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            await until_poked(self._poked, within_s=self._rest_s())
+            await wait_or_timeout(self._poked, within_s=self._rest_s())
 
     async def _pass(self, tasks: asyncio.TaskGroup) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -195,11 +195,11 @@ class IntentController:
         if claims:
             await self._on_change()
 
-    def _start(self, tasks: asyncio.TaskGroup, claim: Claim, attempt: Attempt) -> None:
+    def _start(self, tasks: asyncio.TaskGroup, claim: IntentClaim, attempt: Attempt) -> None:
         before = self._running.get(claim.intent.id)
         if before is not None and before.task is not None:
             before.task.cancel()  # we were away for so long that our own claim ran out
-        running = Running(claim, applied_before=self._may_be_applied(claim.intent))
+        running = RunningAttempt(claim, applied_before=self._may_be_applied(claim.intent))
         self._running[claim.intent.id] = running
         running.task = tasks.create_task(self._carry_out(running, attempt), name=f"intent {claim.intent.id}")
 
@@ -251,10 +251,11 @@ class IntentController:
         shown = [
             (intent, digest_of(intent, backends))
             for intent, backends in await self._orders.read_background()
-            if not intent.cancel_wanted and missing_of(intent, backends, answered=self._is_shown_gone(intent)) is None
+            if not intent.cancel_requested
+            and missing_of(intent, backends, answered=self._is_shown_gone(intent)) is None
         ]
         done = [
-            Result(intent, plan_next(intent, Observed(digest), draw=0.0, limits=self._limits.retry))
+            Result(intent, plan_next(intent, AttemptConfirmed(digest), draw=0.0, limits=self._limits.retry))
             for intent, digest in shown
             if not intent.verb.changes_version
         ]
@@ -283,16 +284,18 @@ class IntentController:
 
     # One order
 
-    async def _carry_out(self, running: Running, attempt: Attempt) -> None:
+    async def _carry_out(self, running: RunningAttempt, attempt: Attempt) -> None:
         intent = running.claim.intent
         self._progress.follow(intent.operation_id, intent.node_id)
         place = (str(intent.node_id), intent.backend)
         self._waiting[place] = running
         try:
-            outcome = await attempt(running, self.poke)
+            outcome = await attempt(running, self.notify)
         except Exception as error:
             log.exception("intent.crashed", intent=intent.id, backend=intent.backend, node=intent.node_id)
-            outcome = Refused(f"unexpected {type(error).__name__} inside Corral; the frontend's log has the details")
+            outcome = AttemptRejected(
+                f"unexpected {type(error).__name__} inside Corral; the frontend's log has the details"
+            )
         except BaseException:
             self._forget(running)
             raise
@@ -305,13 +308,13 @@ class IntentController:
             await self._finish(running, outcome)
         finally:
             self._forget(running)
-            self.poke()
+            self.notify()
 
-    def _forget(self, running: Running) -> None:
+    def _forget(self, running: RunningAttempt) -> None:
         if self._running.get(running.claim.intent.id) is running:
             del self._running[running.claim.intent.id]
 
-    async def _finish(self, running: Running, outcome: Outcome) -> None:
+    async def _finish(self, running: RunningAttempt, outcome: Outcome) -> None:
         intent = running.claim.intent
         step = plan_next(intent, outcome, draw=self._ids.draw(), limits=self._limits.retry)
         if step.node_unhealthy:
@@ -380,7 +383,9 @@ class IntentController:
                 if result.step.error == UNFIT:
                     _settle(written, False)  # nor this: the claim runs out, and the order is given anew
                     continue
-                step = plan_next(result.intent, Refused(UNFIT), draw=self._ids.draw(), limits=self._limits.retry)
+                step = plan_next(
+                    result.intent, AttemptRejected(UNFIT), draw=self._ids.draw(), limits=self._limits.retry
+                )
                 left.append((Result(result.intent, step), written))
                 continue
             _settle(written, result.intent.id in kept)

@@ -10,8 +10,8 @@ import structlog
 
 from corral.artifacts.oci.pins import pinned_uri
 from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
-from corral.core.backends.drift import Heal
-from corral.core.backends.intents import Intent, Wish, short_digest
+from corral.core.backends.drift import Correction
+from corral.core.backends.intents import BackendSpec, Intent, short_digest
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.backends.version_holds import VersionHold, hold_for
 from corral.core.errors import CorralError
@@ -39,15 +39,15 @@ class Impossible:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    wish: Wish
+class LookupAnswer:
+    spec: BackendSpec
     note: str = ""
     """What was found out on the way, for people."""
     unconfirmed: bool = False
     """Known from before, while nobody can be asked."""
 
 
-_Question = tuple[str, Wish, bool]
+_Question = tuple[str, BackendSpec, bool]
 """A backend, what is wanted of it, and whether that is an exact version which may exist no more."""
 _Key = tuple[_Question, NodeId]
 
@@ -57,12 +57,12 @@ class LookUps:
         self, resolver: Resolver, holds: Holds, *, clock: Clock, on_answer: Callable[[Iterable[NodeId]], None]
     ) -> None:
         self._resolver, self._holds, self._clock, self._on_answer = resolver, holds, clock, on_answer
-        self._known: dict[_Key, tuple[float, Answer | Impossible]] = {}
+        self._known: dict[_Key, tuple[float, LookupAnswer | Impossible]] = {}
         self._asked: set[_Key] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    def take(self, heal: Heal, node: Node) -> Answer | Impossible | None:
+    def take(self, heal: Correction, node: Node) -> LookupAnswer | Impossible | None:
         """None before the first answer."""
         key = (_question(heal), node.id)
         known = self._known.get(key)
@@ -70,7 +70,7 @@ class LookUps:
             return None
         return known[1]
 
-    def ask(self, heals: Iterable[tuple[Heal, Node]]) -> None:
+    def ask(self, heals: Iterable[tuple[Correction, Node]]) -> None:
         groups: dict[_Question, list[Node]] = {}
         for heal, node in heals:
             question = _question(heal)
@@ -83,7 +83,7 @@ class LookUps:
         """Open orders whose version may exist no more are given the one that their reference means now."""
         groups: dict[_Question, list[Intent]] = {}
         for intent in stuck:
-            question = (intent.backend, intent.wish, True)
+            question = (intent.backend, intent.spec, True)
             key = (question, intent.node_id)
             known = self._known.get(key)
             if key not in self._asked and (known is None or known[0] <= self._clock.monotonic_s()):
@@ -122,18 +122,18 @@ class LookUps:
             self._known[question, node.id] = now_s + kept_s, answer
         self._on_answer([node.id for node in nodes])
 
-    async def _answers(self, question: _Question, nodes: Sequence[Node]) -> dict[NodeId, Answer | Impossible]:
-        backend, wish, may_be_gone = question
+    async def _answers(self, question: _Question, nodes: Sequence[Node]) -> dict[NodeId, LookupAnswer | Impossible]:
+        backend, spec, may_be_gone = question
         async with self._room:
             try:
-                if may_be_gone and (wish.is_exact or not await self._resolver.is_gone(wish)):
-                    return {node.id: Answer(wish) for node in nodes}
-                found = await self._resolver.recall_wish(_source_of(wish, backend), backend, nodes)
+                if may_be_gone and (spec.is_exact or not await self._resolver.is_gone(spec)):
+                    return {node.id: LookupAnswer(spec) for node in nodes}
+                found = await self._resolver.recall_wish(_source_of(spec, backend), backend, nodes)
                 holds = await self._holds.read_all()
             except CorralError as error:
                 return {node.id: Impossible(str(error)) for node in nodes}
-        galleries = "" if wish.uri else self._resolver.galleries_text()
-        answers: dict[NodeId, Answer | Impossible] = {}
+        galleries = "" if spec.uri else self._resolver.galleries_text()
+        answers: dict[NodeId, LookupAnswer | Impossible] = {}
         for node in nodes:
             build = found[node.id]
             if isinstance(build, Unfit):
@@ -142,9 +142,9 @@ class LookUps:
                 answers[node.id] = Impossible(str(build.error))
             else:
                 build = with_hold(node, build, holds)
-                resolved = wish_of(build, element=wish.element, uri=wish.uri, galleries=galleries)
-                note = _gone_words(wish, resolved) if may_be_gone else ""
-                answers[node.id] = Answer(resolved, note, unconfirmed=bool(build.unconfirmed))
+                resolved = wish_of(build, reference=spec.reference, uri=spec.uri, galleries=galleries)
+                note = _gone_words(spec, resolved) if may_be_gone else ""
+                answers[node.id] = LookupAnswer(resolved, note, unconfirmed=bool(build.unconfirmed))
         return answers
 
     async def _renew(
@@ -154,14 +154,14 @@ class LookUps:
         answers = await self._answers(question, places)
         for intent in intents:
             answer = answers[intent.node_id]
-            if isinstance(answer, Answer) and answer.wish.digest != intent.wish.digest:
-                await renew(intent, answer.wish, answer.note)
-            same = Impossible("it still exists") if isinstance(answer, Answer) else answer
+            if isinstance(answer, LookupAnswer) and answer.spec.digest != intent.spec.digest:
+                await renew(intent, answer.spec, answer.note)
+            same = Impossible("it still exists") if isinstance(answer, LookupAnswer) else answer
             self._known[question, intent.node_id] = self._clock.monotonic_s() + AGAIN_AFTER_S, same
 
 
 class Renew(Protocol):
-    async def __call__(self, intent: Intent, wish: Wish, note: str, /) -> None: ...
+    async def __call__(self, intent: Intent, spec: BackendSpec, note: str, /) -> None: ...
 
 
 def with_hold(node: Node, build: ResolvedBackend, holds: Iterable[VersionHold]) -> ResolvedBackend:
@@ -181,19 +181,19 @@ def with_hold(node: Node, build: ResolvedBackend, holds: Iterable[VersionHold]) 
     )
 
 
-def _question(heal: Heal) -> _Question:
-    return heal.backend, heal.wish, heal.failed_before and heal.resolved
+def _question(heal: Correction) -> _Question:
+    return heal.backend, heal.spec, heal.failed_before and heal.resolved
 
 
-def _source_of(wish: Wish, backend: str) -> Wish:
+def _source_of(spec: BackendSpec, backend: str) -> BackendSpec:
     """What was asked for, before it was resolved."""
-    if wish.uri:
-        return Wish(element=wish.element, uri=wish.uri, name=wish.name or backend, alias=wish.alias)
-    return Wish(element=wish.element)
+    if spec.uri:
+        return BackendSpec(reference=spec.reference, uri=spec.uri, name=spec.name or backend, alias=spec.alias)
+    return BackendSpec(reference=spec.reference)
 
 
-def _gone_words(before: Wish, now: Wish) -> str:
+def _gone_words(before: BackendSpec, now: BackendSpec) -> str:
     return (
         f"{short_digest(before.digest)} of {before.name} is no longer at its source;"
-        f" {before.uri or before.element} was looked up again and is {short_digest(now.digest)} now"
+        f" {before.uri or before.reference} was looked up again and is {short_digest(now.digest)} now"
     )

@@ -8,16 +8,16 @@ from typing import Protocol
 import structlog
 
 from corral.controller.backends.create_operation import Fleet
-from corral.controller.backends.lookups import Answer, Holds, Impossible, LookUps
-from corral.controller.backends.policy_preview import ProspectReader
+from corral.controller.backends.lookups import Holds, Impossible, LookupAnswer, LookUps
+from corral.controller.backends.policy_preview import PolicyPreview
 from corral.controller.backends.resolve import Resolver
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import find_open_questions, find_rival, find_wants
-from corral.core.backends.drift import FleetPicture, Heal, find_stuck, plan_heal
+from corral.core.backends.desired import find_all_desired, find_conflict, find_unresolved_policies
+from corral.core.backends.drift import Correction, FleetPicture, find_stuck, plan_corrections
 from corral.core.backends.exhausted import Patience
-from corral.core.backends.intents import Intent, IntentState, Verb, Wish, short_digest
-from corral.core.backends.operations import Admission, Order
-from corral.core.backends.planning import NodeState
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, short_digest
+from corral.core.backends.operations import Admission, NewIntent
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Policy
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeId
@@ -61,7 +61,7 @@ class ChangeSource(Protocol):
 class Admissions(Protocol):
     async def admit(self, admission: Admission) -> Admitted: ...
 
-    async def renew(self, intent: Intent, wish: Wish, note: str) -> bool: ...
+    async def renew(self, intent: Intent, spec: BackendSpec, note: str) -> bool: ...
 
 
 class Leases(Protocol):
@@ -70,7 +70,7 @@ class Leases(Protocol):
     async def release(self, lease: Lease) -> None: ...
 
 
-class DesiredState:
+class PolicyReconciler:
     def __init__(
         self,
         *,
@@ -92,7 +92,7 @@ class DesiredState:
         self._holder, self._nodes, self._processes, self._policies = holder, nodes, processes, policies
         self._fleet, self._resolver, self._admissions, self._leases = fleet, resolver, admissions, leases
         self._clock, self._ids, self._on_change, self._changes = clock, ids, on_change, changes
-        self._prospects = ProspectReader(resolver, clock)
+        self._prospects = PolicyPreview(resolver, clock)
         self._lookups = LookUps(resolver, holds, clock=clock, on_answer=self._look_at)
         self._patience = patience
         self._poked = asyncio.Event()
@@ -107,17 +107,17 @@ class DesiredState:
         self._due_s: dict[NodeId, float] = {}
         """Nodes on which something failed for good, and when it may be tried again."""
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
-    async def read_states(self) -> list[NodeState]:
+    async def read_states(self) -> list[NodeBackends]:
         nodes = [node for node in await self._nodes.read_all() if takes_backends(node)]
         return await self._fleet.read_states(nodes)
 
     async def read_picture(self) -> FleetPicture:
         states, policies = await self.read_states(), await self._policies.read_all()
         # Thousands of rows: not on the loop, where requests would wait for it.
-        questions = await asyncio.to_thread(find_open_questions, states, policies)
+        questions = await asyncio.to_thread(find_unresolved_policies, states, policies)
         return FleetPicture(
             states=states,
             policies=policies,
@@ -154,7 +154,7 @@ class DesiredState:
             states = await self._fleet.read_states(nodes[start : start + NODES_AT_ONCE])
             self._note_due(states, now_ms, now_s)
             by_id = {state.node.id: state for state in states}
-            heals = plan_heal(
+            heals = plan_corrections(
                 states,
                 policies,
                 now_ms=now_ms,
@@ -193,9 +193,9 @@ class DesiredState:
         """There is an answer that orders for them waited for."""
         until_s = self._clock.monotonic_s() + 2 * SETTLE_MS / 1000
         self._restless.update(dict.fromkeys(nodes, until_s))
-        self.poke()
+        self.notify()
 
-    def _note_due(self, states: Iterable[NodeState], now_ms: int, now_s: float) -> None:
+    def _note_due(self, states: Iterable[NodeBackends], now_ms: int, now_s: float) -> None:
         waits = (self._patience.on_change_after_ms, self._patience.again_after_ms)
         for state in states:
             ends = [one.finished_at or 0 for one in state.newest.values() if one.state is IntentState.DEAD_LETTERED]
@@ -209,24 +209,24 @@ class DesiredState:
         self,
         backend: str,
         verb: Verb,
-        group: Sequence[Heal],
-        states: Mapping[NodeId, NodeState],
+        group: Sequence[Correction],
+        states: Mapping[NodeId, NodeBackends],
         policies: Sequence[Policy],
     ) -> None:
         found = {heal: self._find_wish(heal, states[heal.node_id], policies) for heal in group}
         self._lookups.ask([(heal, states[heal.node_id].node) for heal in group if found[heal] is None])
         orders = [
-            Order(
+            NewIntent(
                 node_id=heal.node_id,
                 node_name=states[heal.node_id].node.name,
                 backend=backend,
-                wish=answer.wish,
+                spec=answer.spec,
                 note=answer.note,
                 expected_generation=heal.expected_generation,
                 asked_generation=heal.asked_generation,
             )
             for heal, answer in found.items()
-            if isinstance(answer, Answer)
+            if isinstance(answer, LookupAnswer)
         ]
         if not orders:
             return
@@ -234,37 +234,39 @@ class DesiredState:
             id=self._ids.uuid(),
             verb=verb,
             backend=backend,
-            element=orders[0].wish.element,
+            reference=orders[0].spec.reference,
             target=Target(nodes=tuple(order.node_id for order in orders)),
             actor=ACTOR,
             cause="policy",
             orders=tuple(orders),
             node_id=orders[0].node_id if len(orders) == 1 else None,
         )
-        log.info("desired.healed", backend=backend, verb=verb.value, nodes=[order.node_name for order in orders])
+        log.info("policy.corrected", backend=backend, verb=verb.value, nodes=[order.node_name for order in orders])
         await self._admissions.admit(admission)
         await self._on_change()
 
-    def _find_wish(self, heal: Heal, state: NodeState, policies: Sequence[Policy]) -> Answer | Impossible | None:
+    def _find_wish(
+        self, heal: Correction, state: NodeBackends, policies: Sequence[Policy]
+    ) -> LookupAnswer | Impossible | None:
         """None where galleries and registries have to be asked first."""
-        foreign = bool(heal.wish.galleries) and not heal.wish.uris  # only the worker looks into those
+        foreign = bool(heal.spec.galleries) and not heal.spec.uris  # only the worker looks into those
         if heal.verb is Verb.DELETE or foreign:
-            return Answer(heal.wish)
+            return LookupAnswer(heal.spec)
         if heal.resolved and not heal.failed_before:
-            return Answer(heal.wish)
+            return LookupAnswer(heal.spec)
         answer = self._lookups.take(heal, state.node)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, LookupAnswer):
             return answer
-        if heal.only_another_version and (answer.unconfirmed or answer.wish.digest in ("", heal.wish.digest)):
-            return Impossible(f"{short_digest(heal.wish.digest)} did not start, and no other version is known")
+        if heal.only_another_version and (answer.unconfirmed or answer.spec.digest in ("", heal.spec.digest)):
+            return Impossible(f"{short_digest(heal.spec.digest)} did not start, and no other version is known")
         # Only now it is known under which names it would be there.
-        names = names_in(heal.backend, answer.wish)
-        rival = find_rival(find_wants(state, policies), heal.verb, names, heal.asked_generation)
+        names = names_in(heal.backend, answer.spec)
+        rival = find_conflict(find_all_desired(state, policies), heal.verb, names, heal.asked_generation)
         return Impossible(f"{rival} was deleted since") if rival is not None else answer
 
-    async def _renew(self, intent: Intent, wish: Wish, note: str) -> None:
+    async def _renew(self, intent: Intent, spec: BackendSpec, note: str) -> None:
         try:
-            renewed = await self._admissions.renew(intent, wish, note)
+            renewed = await self._admissions.renew(intent, spec, note)
         except CorralError as error:  # it is looked at again
             log.warning("desired.not_renewed", backend=intent.backend, node=intent.node_id, error=str(error))
             return
@@ -273,9 +275,9 @@ class DesiredState:
             await self._on_change()
 
 
-def _by_order(heals: Iterable[Heal]) -> list[tuple[tuple[str, Verb], list[Heal]]]:
+def _by_order(heals: Iterable[Correction]) -> list[tuple[tuple[str, Verb], list[Correction]]]:
     """Deletes first: what was deleted while a machine was away must not be used there."""
-    groups: dict[tuple[str, Verb], list[Heal]] = {}
+    groups: dict[tuple[str, Verb], list[Correction]] = {}
     for heal in heals:
         groups.setdefault((heal.backend, heal.verb), []).append(heal)
     return sorted(groups.items(), key=lambda group: (group[0][1] is not Verb.DELETE, group[0][0]))

@@ -8,8 +8,8 @@ import structlog
 
 from corral.controller.backends.resolve import Resolution, Resolver
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import OpenQuestion, Prospects
-from corral.core.backends.intents import Wish
+from corral.core.backends.desired import Prospects, UnresolvedPolicy
+from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeId
@@ -21,18 +21,18 @@ LOOK_WITHIN_S = 5.0
 KEPT_S = 60.0
 """How long an answer counts, also that nobody could tell."""
 
-_Key = tuple[str, Wish, NodeId, str | None]
+_Key = tuple[str, BackendSpec, NodeId, str | None]
 
 
-class ProspectReader:
+class PolicyPreview:
     def __init__(self, resolver: Resolver, clock: Clock) -> None:
         self._resolver, self._clock = resolver, clock
         self._known: dict[_Key, tuple[float, frozenset[str] | Unfit | None]] = {}
         self._looking = asyncio.Lock()
 
-    async def read(self, questions: Iterable[OpenQuestion]) -> Prospects:
+    async def read(self, questions: Iterable[UnresolvedPolicy]) -> Prospects:
         """Without those that no gallery or registry answered in time."""
-        asked = {_key(one): one for one in questions if not one.wish.galleries}
+        asked = {_key(one): one for one in questions if not one.spec.galleries}
         async with self._looking:
             now_s = self._clock.monotonic_s()
             self._known = {key: known for key, known in self._known.items() if known[0] > now_s}
@@ -45,13 +45,13 @@ class ProspectReader:
         answers = {(one.backend, one.node.id): self._known[key][1] for key, one in asked.items() if key in self._known}
         return {place: answer for place, answer in answers.items() if answer is not None}
 
-    async def _look(self, questions: Iterable[OpenQuestion], until_s: float) -> None:
-        groups: dict[tuple[str, Wish], list[Node]] = {}
+    async def _look(self, questions: Iterable[UnresolvedPolicy], until_s: float) -> None:
+        groups: dict[tuple[str, BackendSpec], list[Node]] = {}
         for one in questions:
-            groups.setdefault((one.backend, one.wish), []).append(one.node)
-        for (backend, wish), nodes in groups.items():
+            groups.setdefault((one.backend, one.spec), []).append(one.node)
+        for (backend, spec), nodes in groups.items():
             try:
-                found = await self._resolver.recall_wish(wish, backend, nodes)
+                found = await self._resolver.recall_wish(spec, backend, nodes)
             except CorralError as error:
                 log.info("prospects.not_known", backend=backend, error=str(error))
                 continue
@@ -60,16 +60,16 @@ class ProspectReader:
                 if isinstance(resolution, Unresolved):
                     log.info("prospects.not_known", backend=backend, node=node.id, error=str(resolution.error))
                     continue
-                self._known[backend, wish, node.id, node.capability] = until_s, _answer(backend, resolution)
+                self._known[backend, spec, node.id, node.capability] = until_s, _answer(backend, resolution)
 
 
-def _key(question: OpenQuestion) -> _Key:
-    return question.backend, question.wish, question.node.id, question.node.capability
+def _key(question: UnresolvedPolicy) -> _Key:
+    return question.backend, question.spec, question.node.id, question.node.capability
 
 
 def _answer(backend: str, found: Resolution) -> frozenset[str] | Unfit:
     return (
         found
         if isinstance(found, Unfit)
-        else names_in(backend, Wish(element="", name=found.variant, alias=found.alias))
+        else names_in(backend, BackendSpec(reference="", name=found.variant, alias=found.alias))
     )

@@ -20,7 +20,7 @@ from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
 from corral.bus.node_api import decode_facts
-from corral.core.backends.intents import Wish
+from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Chosen, Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import Node, NodeId
@@ -118,54 +118,54 @@ class Resolver:
     async def look_again(self) -> None:
         await self._catalogues.look_again()
 
-    async def name_of(self, element: str) -> str:
+    async def name_of(self, reference: str) -> str:
         """As its gallery writes it; an unknown one as it is."""
         try:
-            found = (await self._catalogues.backends()).find(element)
+            found = (await self._catalogues.backends()).find(reference)
         except NotInstalled:
-            return element
-        gallery, at, _ = element.rpartition("@")
+            return reference
+        gallery, at, _ = reference.rpartition("@")
         return f"{gallery}{at}{found.name}"
 
-    async def look_up(self, element: str) -> None:
+    async def look_up(self, reference: str) -> None:
         """A name that no gallery had when it was last read may be there now: whoever asks for it just wrote it down."""
         try:
-            (await self._catalogues.backends()).find(element)
+            (await self._catalogues.backends()).find(reference)
         except NotInstalled:
             await self._catalogues.look_again()
 
-    async def resolve_wish(self, wish: Wish, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
+    async def resolve_wish(self, spec: BackendSpec, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Of what a policy asks for, be it of a gallery or from a location."""
-        return _or_raise(await self.resolve_wish_each(wish, backend, nodes))
+        return _or_raise(await self.resolve_wish_each(spec, backend, nodes))
 
     async def resolve_wish_each(
-        self, wish: Wish, backend: str, nodes: Iterable[Node]
+        self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
     ) -> dict[NodeId, Resolution | Unresolved]:
         """As it is now. A build whose source is away is unknown to the nodes it is for, and to no others."""
-        return await self._find_wish(wish, backend, nodes, kept=False)
+        return await self._find_wish(spec, backend, nodes, kept=False)
 
     async def recall_wish(
-        self, wish: Wish, backend: str, nodes: Iterable[Node]
+        self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
     ) -> dict[NodeId, Resolution | Unresolved]:
         """The same; while its source is away, what it meant when it was last asked."""
-        return await self._find_wish(wish, backend, nodes, kept=True)
+        return await self._find_wish(spec, backend, nodes, kept=True)
 
-    async def resolve(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
+    async def resolve(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be asked."""
-        return _or_raise(await self._find(element, nodes, kept=False))
+        return _or_raise(await self._find(reference, nodes, kept=False))
 
-    async def recall(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
         """The same; while its source is away, what it meant when it was last asked."""
-        return await self._find(element, nodes, kept=True)
+        return await self._find(reference, nodes, kept=True)
 
-    async def find_names(self, element: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
+    async def find_names(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
         """By node: what the build it would get goes by. Galleries tell; no registry is asked."""
         catalogue = await self._catalogues.backends()
-        chosen = catalogue.resolve_for_nodes(element, {node.id: capability_of(node) for node in nodes})
+        chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
         names = {}
         for node_id, resolution in chosen.items():
             if isinstance(resolution, Chosen):
-                entry = catalogue.chosen_entry(element, resolution)
+                entry = catalogue.chosen_entry(reference, resolution)
                 names[NodeId(node_id)] = frozenset({entry.name, entry.alias} - {""})
         return names
 
@@ -175,9 +175,9 @@ class Resolver:
         """Of something outside the galleries."""
         return _or_raise(await self._find_location(uri, name, alias, nodes, kept=False))
 
-    async def is_gone(self, wish: Wish) -> bool:
+    async def is_gone(self, spec: BackendSpec) -> bool:
         """Its registry is there and says that it has that version no more."""
-        for uri in wish.uris:
+        for uri in spec.uris:
             try:
                 await self._pins.pin(uri)
             except SourceRejected as error:
@@ -187,30 +187,32 @@ class Resolver:
                 return False
             else:
                 return False
-        return bool(wish.uris)
+        return bool(spec.uris)
 
     async def _find_wish(
-        self, wish: Wish, backend: str, nodes: Iterable[Node], *, kept: bool
+        self, spec: BackendSpec, backend: str, nodes: Iterable[Node], *, kept: bool
     ) -> dict[NodeId, Resolution | Unresolved]:
-        if wish.uri:
-            return await self._find_location(wish.uri, wish.name or backend, wish.alias, nodes, kept=kept)
-        return await self._find(wish.element, nodes, kept=kept)
+        if spec.uri:
+            return await self._find_location(spec.uri, spec.name or backend, spec.alias, nodes, kept=kept)
+        return await self._find(spec.reference, nodes, kept=kept)
 
-    async def _find(self, element: str, nodes: Iterable[Node], *, kept: bool) -> dict[NodeId, Resolution | Unresolved]:
+    async def _find(
+        self, reference: str, nodes: Iterable[Node], *, kept: bool
+    ) -> dict[NodeId, Resolution | Unresolved]:
         nodes = list(nodes)
         catalogue = await self._catalogues.backends()
         try:
-            catalogue.find(element)
+            catalogue.find(reference)
         except NotInstalled as error:
             if not kept or not any(status.problem for status in catalogue.galleries):
                 raise
-            return await self._from_before(element, nodes, error)
-        chosen = catalogue.resolve_for_nodes(element, {node.id: capability_of(node) for node in nodes})
+            return await self._from_before(reference, nodes, error)
+        chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
         requests: dict[str, BackendRequest | CorralError] = {}
         for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
-            requests[choice.name] = self._request(catalogue.chosen_entry(element, choice))
+            requests[choice.name] = self._request(catalogue.chosen_entry(reference, choice))
         pins = await self._ask_all(requests, ANSWERS_WITHIN_S if kept else None)
-        before = await self._read_kept(element) if kept and any(map(_is_away, pins.values())) else {}
+        before = await self._read_kept(reference) if kept and any(map(_is_away, pins.values())) else {}
 
         def recalled(node: Node, name: str) -> KeptBuild | None:
             known = before.get(capability_of(node))
@@ -235,7 +237,7 @@ class Resolver:
                 build = _resolved(request, pin, resolution.reason)
                 news[capability] = KeptBuild(build=build, platforms=pin.platforms)
                 found[node.id] = _fitting(node, build, pin.platforms)
-        await self._save(element, news)
+        await self._save(reference, news)
         return found
 
     async def _find_location(
@@ -256,10 +258,10 @@ class Resolver:
         return {node.id: _recalled(node, known, pin) if known is not None else Unresolved(pin) for node in nodes}
 
     async def _from_before(
-        self, element: str, nodes: Iterable[Node], error: CorralError
+        self, reference: str, nodes: Iterable[Node], error: CorralError
     ) -> dict[NodeId, Resolution | Unresolved]:
         """No gallery that can be read has the name, and some cannot."""
-        before = await self._read_kept(element)
+        before = await self._read_kept(reference)
         if not before:
             raise error
         return {
@@ -420,10 +422,10 @@ def _resolved(request: BackendRequest, pin: Pin, reason: str) -> ResolvedBackend
 
 
 def wish_of(
-    resolved: ResolvedBackend, *, element: str, uri: str = "", galleries: str = "", force: bool = False
-) -> Wish:
-    return Wish(
-        element=element,
+    resolved: ResolvedBackend, *, reference: str, uri: str = "", galleries: str = "", force: bool = False
+) -> BackendSpec:
+    return BackendSpec(
+        reference=reference,
         name=resolved.variant,
         uri=uri,
         alias=resolved.alias,

@@ -9,7 +9,7 @@ from typing import Protocol
 import structlog
 
 from corral.controller.backends.create_operation import Fleet
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.upgrades import (
     Offered,
     Offers,
@@ -22,7 +22,7 @@ from corral.core.backends.upgrades import (
 )
 from corral.core.errors import CorralError
 from corral.core.nodes.node import NodeId
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ GATHER_S = 0.1
 
 
 class States(Protocol):
-    async def read_states(self) -> list[NodeState]: ...
+    async def read_states(self) -> list[NodeBackends]: ...
 
 
 class Refreshable(Protocol):
@@ -50,7 +50,7 @@ class Refreshable(Protocol):
 class _Place:
     """Where a backend is installed."""
 
-    state: NodeState
+    state: NodeBackends
     versions: frozenset[str]
     """By digest: the one it has, and the one that was last asked for there."""
 
@@ -91,7 +91,7 @@ class UpgradeCheck:
         """The end of the next look."""
         self._looking = asyncio.Lock()
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
     async def ask(self, *, wait_s: float = 0.0) -> bool:
@@ -117,7 +117,7 @@ class UpgradeCheck:
         states = await self._states.read_states()
         return find_unchecked(states, await self.read_offers(states))
 
-    async def read_offers(self, states: Sequence[NodeState]) -> Offers:
+    async def read_offers(self, states: Sequence[NodeBackends]) -> Offers:
         """By backend and node. Looked up now is only what was never looked up for these, and what is outdated by what
         they have got since, for example by an upgrade that another frontend admitted."""
         places = await asyncio.to_thread(_find_places, states)
@@ -146,7 +146,7 @@ class UpgradeCheck:
 
     async def run(self) -> None:
         while True:
-            if not await until_poked(self._poked, within_s=self._every_s):
+            if not await wait_or_timeout(self._poked, within_s=self._every_s):
                 await self._tell()
                 continue
             await asyncio.sleep(GATHER_S)
@@ -212,14 +212,14 @@ class UpgradeCheck:
         return _Found(offered, known | {offered.digest} if isinstance(offered, Offered) else known)
 
 
-def _find_places(states: Iterable[NodeState]) -> _Places:
+def _find_places(states: Iterable[NodeBackends]) -> _Places:
     return {
         name: [_Place(state, _versions_of(state, name)) for state in holders]
         for name, holders in installed_names(states).items()
     }
 
 
-def _versions_of(state: NodeState, name: str) -> frozenset[str]:
+def _versions_of(state: NodeBackends, name: str) -> frozenset[str]:
     found, wanted = state.find(name), state.newest.get(state.key_of(name))
-    digests = [found.digest if found is not None else "", wanted.wish.digest if wanted is not None else ""]
+    digests = [found.digest if found is not None else "", wanted.spec.digest if wanted is not None else ""]
     return frozenset(digest for digest in digests if digest)

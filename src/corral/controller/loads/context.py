@@ -20,7 +20,7 @@ WRITE_AGAIN_S = 1.0
 T = TypeVar("T")
 
 
-class LoadFailed(Unavailable):
+class LoadJobFailed(Unavailable):
     """The machine it was on, or its backend, said why it cannot, or nothing at all."""
 
     code = "model_load_failed"
@@ -39,7 +39,7 @@ class NodeLost(Unavailable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTools:
+class LoadContext:
     stores: Stores
     """What a load that runs is given waits while the store is away (`store/patient.py`)."""
     bus: Link

@@ -7,7 +7,7 @@ import structlog
 
 from corral.bus.client import BusMessage
 from corral.bus.messages import InstallProgress, decode
-from corral.controller.loads.context import LoadTools
+from corral.controller.loads.context import LoadContext
 from corral.controller.loads.localai_staging import StagingMirrors
 from corral.controller.loads.on_named_node import NamedLoads
 from corral.controller.loads.run import LoadRun
@@ -20,8 +20,8 @@ from corral.core.replicas.replica import COMING, ReplicaState
 from corral.core.replicas.routing import RouteSnapshot
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.load_jobs import Patience
-from corral.system.loops import keep_running, until_poked
+from corral.store.serving.load_jobs import LoadPatience
+from corral.system.loops import keep_running, wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -37,12 +37,12 @@ PASSING = (Unavailable, OutcomeUnknown, StoreConflict)
 class LoadRunner:
     """Claims jobs that are due and carries each out in a task of its own."""
 
-    def __init__(self, owner: str, tools: LoadTools) -> None:
+    def __init__(self, owner: str, tools: LoadContext) -> None:
         self._owner, self._tools = owner, tools
         self._runs: dict[str, LoadRun] = {}
         self._poked = asyncio.Event()
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
     def loads(self, model: str) -> bool:
@@ -70,7 +70,7 @@ class LoadRunner:
                 for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=room):
                     run = self._runs[job.id] = LoadRun(job, self._tools)
                     tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
-            await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
 
     async def _carry_out(self, job: LoadJob, run: LoadRun) -> None:
         try:
@@ -108,22 +108,22 @@ class _Watch:
     def __init__(self, model: str) -> None:
         self.progress = LoadProgress(model=model, state=LoadState.PENDING)
         self.outcome: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-        self.poked = asyncio.Event()
+        self.notified = asyncio.Event()
         self.waiters = 0
 
 
-class LoadDesk:
+class LoadCoordinator:
     """Where requests ask for a cold model."""
 
-    def __init__(self, tools: LoadTools, runner: LoadRunner, elsewhere: StagingMirrors) -> None:
+    def __init__(self, tools: LoadContext, runner: LoadRunner, elsewhere: StagingMirrors) -> None:
         self._tools, self._runner, self._elsewhere = tools, runner, elsewhere
         self._watches: dict[str, _Watch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Routes changed somewhere: whoever waits looks now."""
         for watch in self._watches.values():
-            watch.poked.set()
+            watch.notified.set()
 
     async def ask(self, model: str, *, within_s: float, cause: str = "a request") -> Settled:
         """All who ask for one model share one load and one watch. Leaving stops neither."""
@@ -148,7 +148,7 @@ class LoadDesk:
         named = NamedLoads(stores=stores, needs=self._tools.needs, traffic=self._tools.traffic, ids=self._tools.ids)
         model = await stores.models.read(name)
         progress = await named.step(model, node)
-        self._runner.poke()
+        self._runner.notify()
         give_up_s = self._tools.clock.monotonic_s() + within_s
         while progress is not None and (left_s := give_up_s - self._tools.clock.monotonic_s()) > 0:
             await asyncio.sleep(min(WATCH_EVERY_S, left_s))
@@ -213,7 +213,7 @@ class LoadDesk:
                 settled = None
             if settled is not None:
                 return settled
-            await until_poked(watch.poked, within_s=WATCH_EVERY_S)
+            await wait_or_timeout(watch.notified, within_s=WATCH_EVERY_S)
             if not watch.waiters:
                 # Nobody is here any more; the load goes on without us.
                 return Settled(cause="nobody waits for it here any more")
@@ -230,13 +230,13 @@ class LoadDesk:
         if not any(job.active for job in jobs):
             revision = (await stores.models.read(model)).revision
             asked = await stores.load_jobs.ask(model, revision, cause=cause, ids=self._tools.ids)
-            if isinstance(asked, Patience):
+            if isinstance(asked, LoadPatience):
                 watch.progress = LoadProgress(model=model, state=LoadState.PENDING, reason=asked.reason)
                 return None
             if not asked.active:
                 return Settled(cause=asked.last_error)
             jobs = [asked]
-            self._runner.poke()
+            self._runner.notify()
         deleted = await self._deleted(model, jobs)
         if deleted is not None:
             return Settled(cause=deleted)

@@ -12,7 +12,7 @@ from corral.bus.client import BusMessage
 from corral.bus.messages import StagingProgress, StagingStatus, decode, encode
 from corral.bus.subjects import staging_subject
 from corral.controller.loads.ports import Link
-from corral.controller.loads.progress import Headway
+from corral.controller.loads.progress import LoadTracker
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.replicas.load_jobs import LoadProgress, LoadState
 from corral.core.replicas.staging import Lot, is_news
@@ -27,7 +27,7 @@ MIRRORS_MOST = 1000
 
 
 @asynccontextmanager
-async def telling_of_staging(headway: Headway, bus: Link, clock: Clock) -> AsyncIterator[None]:
+async def telling_of_staging(headway: LoadTracker, bus: Link, clock: Clock) -> AsyncIterator[None]:
     """Lossy, and never in the way of what it tells of; that it is over is told however it ended."""
     news = _News(headway, clock)
     headway.on_staged = news.take
@@ -58,7 +58,7 @@ async def _send_all(queue: "asyncio.Queue[StagingProgress]", bus: Link) -> None:
 class _News:
     """What is worth telling, in the order in which it happened."""
 
-    def __init__(self, headway: Headway, clock: Clock) -> None:
+    def __init__(self, headway: LoadTracker, clock: Clock) -> None:
         self._headway, self._clock = headway, clock
         self._began_s, self._began_at = clock.monotonic_s(), _rfc3339(clock.now_ms())
         self._told: Lot | None = None

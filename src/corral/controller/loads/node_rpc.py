@@ -6,8 +6,8 @@ import structlog
 
 from corral.bus.messages import CancelRequest, encode
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
-from corral.controller.loads.context import LoadFailed, LoadTools, NodeLost
-from corral.controller.loads.progress import Headway
+from corral.controller.loads.context import LoadContext, LoadJobFailed, NodeLost
+from corral.controller.loads.progress import LoadTracker
 from corral.core.errors import CorralError, NoResponders, NotFound, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import Node, NodeStatus
 
@@ -18,8 +18,8 @@ ASK_AGAIN_S = 1.0
 CALL_OFF_WITHIN_S = 5.0
 
 
-class NodeLine:
-    def __init__(self, tools: LoadTools, headway: Headway) -> None:
+class NodeRpc:
+    def __init__(self, tools: LoadContext, headway: LoadTracker) -> None:
         self._tools, self._headway = tools, headway
 
     async def ask(self, node: Node, verb: str, data: bytes) -> bytes:
@@ -37,7 +37,7 @@ class NodeLine:
             await self._check_node(node)
             if self._headway.is_stalled:
                 step, quiet_s = self._headway.progress.state.value, self._headway.quiet_s
-                raise LoadFailed(f"{node.name} gave no sign of life for {quiet_s:.0f} s while {step}: {problem}")
+                raise LoadJobFailed(f"{node.name} gave no sign of life for {quiet_s:.0f} s while {step}: {problem}")
             await asyncio.sleep(ASK_AGAIN_S)
 
     async def _check_node(self, node: Node) -> None:

@@ -8,7 +8,7 @@ from corral.controller.loads.needs import Needs
 from corral.controller.loads.ports import Traffic
 from corral.core.errors import Conflict
 from corral.core.nodes.node import Node
-from corral.core.replicas.availability import Standing
+from corral.core.replicas.availability import Availability
 from corral.core.replicas.load_jobs import LoadProgress, LoadState
 from corral.core.replicas.on_demand import plan_named
 from corral.core.replicas.placement import Waiting, place
@@ -31,7 +31,7 @@ class NamedLoads:
     async def step(self, model: StoredModel, node: Node) -> LoadProgress | None:
         """How far it is, begun if need be; None when the node serves it. Raises Conflict where the node cannot."""
         here = [one for one in await self.stores.replicas.read_standing() if _is_here(one, model, node)]
-        if any(one.stands is not None and one.stands.standing is Standing.SERVES for one in here):
+        if any(one.stands is not None and one.stands.standing is Availability.SERVES for one in here):
             return None
         jobs = await self.stores.load_jobs.read_of_model(model.name)
         under_way = next((job for job in jobs if _leads_to(job, node)), None)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import structlog
 
-from corral.controller.loads.context import LoadTools, written
-from corral.controller.loads.progress import Headway
+from corral.controller.loads.context import LoadContext, written
+from corral.controller.loads.progress import LoadTracker
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_DRAIN_MS, STOP_FIRST_REASON
 from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
 from corral.core.nodes.node import Node, NodeStatus
@@ -27,8 +27,8 @@ STOPPED_WITHIN_S = STOP_FIRST_DRAIN_MS / 1000 + 120.0
 TOLD_WITHIN_S, TOLD_LOOK_S = 15.0, 0.25
 
 
-class Placing:
-    def __init__(self, job: LoadJob, tools: LoadTools, headway: Headway) -> None:
+class PlaceReplica:
+    def __init__(self, job: LoadJob, tools: LoadContext, headway: LoadTracker) -> None:
         self._job, self._tools, self._headway = job, tools, headway
         self._need: Need | None = None
         """As it was placed; None when an earlier owner of the job did that."""

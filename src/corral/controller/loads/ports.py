@@ -54,12 +54,12 @@ class Build(Protocol):
 
 
 class Builds(Protocol):
-    async def recall(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
         """By node a Build, an Unfit with the reason, or an Unresolved where its source is away and it was never looked
         up. Raises NotFound for a name that no gallery has."""
         ...
 
-    async def find_names(self, element: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
+    async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
         """By node: what the build it would get goes by, without asking any registry."""
         ...
 

@@ -15,7 +15,7 @@ STARTING = "its process is being started"
 STARTING_PHASE = "starting"
 
 
-class Headway:
+class LoadTracker:
     def __init__(self, job: LoadJob, clock: Clock) -> None:
         self._clock = clock
         self.progress = LoadProgress(model=job.model, state=job.state, node=job.node_name)

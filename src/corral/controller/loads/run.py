@@ -6,12 +6,12 @@ import asyncio
 import structlog
 
 from corral.bus.messages import InstallProgress
-from corral.controller.loads.context import BackendDeleted, LoadFailed, LoadTools, NodeLost, written
-from corral.controller.loads.node_rpc import CALL_OFF_WITHIN_S, NodeLine
-from corral.controller.loads.place import Placing
-from corral.controller.loads.progress import Headway
-from corral.controller.loads.stage import Weights
-from corral.controller.loads.start import Starting
+from corral.controller.loads.context import BackendDeleted, LoadContext, LoadJobFailed, NodeLost, written
+from corral.controller.loads.node_rpc import CALL_OFF_WITHIN_S, NodeRpc
+from corral.controller.loads.place import PlaceReplica
+from corral.controller.loads.progress import LoadTracker
+from corral.controller.loads.stage import StageWeights
+from corral.controller.loads.start import StartReplica
 from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.models.load_plan import plan_weights
 from corral.core.replicas.load_jobs import LEASE_S, RENEW_S, retry_delay_s
@@ -19,7 +19,7 @@ from corral.core.replicas.replica import ReplicaState
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.models import StoredModel
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -28,16 +28,16 @@ RELEASE_WITHIN_S = 2.0
 
 
 class LoadRun:
-    def __init__(self, job: LoadJob, tools: LoadTools) -> None:
+    def __init__(self, job: LoadJob, tools: LoadContext) -> None:
         self._job, self._tools = job, tools
         self._begun: StoredModel | None = None
         """As it is being loaded."""
         self._replica_id = job.replica_id
-        self._headway = Headway(job, tools.clock)
-        self._line = NodeLine(tools, self._headway)
-        self._placing = Placing(job, tools, self._headway)
-        self._weights = Weights(job.id, tools, self._headway, self._line)
-        self._starting = Starting(job.id, tools, self._headway, self._line)
+        self._headway = LoadTracker(job, tools.clock)
+        self._line = NodeRpc(tools, self._headway)
+        self._placing = PlaceReplica(job, tools, self._headway)
+        self._weights = StageWeights(job.id, tools, self._headway, self._line)
+        self._starting = StartReplica(job.id, tools, self._headway, self._line)
 
     @property
     def model(self) -> str:
@@ -124,7 +124,7 @@ class LoadRun:
         """Until cancelled, or until the job is another's; then everything here ends."""
         told = self._headway.progress
         while True:
-            await until_poked(self._headway.stepped, within_s=RENEW_S if self._headway.progress == told else 0.5)
+            await wait_or_timeout(self._headway.stepped, within_s=RENEW_S if self._headway.progress == told else 0.5)
             progress = self._headway.progress
             try:
                 if progress == told:
@@ -164,13 +164,13 @@ class LoadRun:
         except Fenced:
             raise
         except (NodeLost, BackendDeleted) as error:
-            log.warning("load.moves_on", model=job.model, node=job.node_name, error=str(error))
+            log.warning("load.rescheduled", model=job.model, node=job.node_name, error=str(error))
             await written(job.model, lambda: jobs.unplace(job, again_in_s=0.5))
         except StoreConflict as error:
             await self._fail(error, started=started)
         except Conflict as error:  # overtaken by an edit, a delete or an unload
             await self._overtaken(str(error))
-        except LoadFailed as error:  # what another machine may do better
+        except LoadJobFailed as error:  # what another machine may do better
             await self._fail_here(error, started=started)
         except CorralError as error:
             await self._fail(error, started=started)

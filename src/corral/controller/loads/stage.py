@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from corral.bus.messages import BlobPeer, ModelFetchReply, ModelFetchRequest, WeightsFile, decode, encode
 from corral.bus.subjects import MODEL_FETCH
-from corral.controller.loads.context import LoadFailed, LoadTools, written
+from corral.controller.loads.context import LoadContext, LoadJobFailed, written
 from corral.controller.loads.localai_staging import telling_of_staging
-from corral.controller.loads.node_rpc import NodeLine
-from corral.controller.loads.progress import Headway
+from corral.controller.loads.node_rpc import NodeRpc
+from corral.controller.loads.progress import LoadTracker
 from corral.core.errors import Conflict, InvalidInput, NoResponders, Unavailable
 from corral.core.models.config import ConfigFile
 from corral.core.models.load_plan import WeightsPlan, borrowed_files, by_configured_name, plan_weights
@@ -20,8 +20,8 @@ from corral.core.replicas.staging import Lot
 from corral.store.serving.models import StoredModel
 
 
-class Weights:
-    def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
+class StageWeights:
+    def __init__(self, op_id: str, tools: LoadContext, headway: LoadTracker, line: NodeRpc) -> None:
         self._op_id, self._tools, self._headway, self._line = op_id, tools, headway, line
         self._generation = 0
 
@@ -92,7 +92,7 @@ class Weights:
         try:
             left = await stager.stage(model.name, node, names, self._headway.note_staged)
         except (Conflict, Unavailable) as error:  # of the node or the file, not with another's load
-            raise LoadFailed(str(error)) from error
+            raise LoadJobFailed(str(error)) from error
         if left is None:
             return reply
         self._headway.begin_second_leg()
@@ -121,14 +121,14 @@ class Weights:
             return ModelFetchReply(success=True)  # a LocalAI worker: it takes files, and fetches none
         reply = decode(data, ModelFetchReply)
         if not reply.success:
-            raise LoadFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
+            raise LoadJobFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
         return reply
 
 
 def _check_shared(plan: WeightsPlan, reply: ModelFetchReply, node: Node) -> None:
     missing = [name for name in plan.paths if name not in reply.found]
     if missing:
-        raise LoadFailed(
+        raise LoadJobFailed(
             f"{', '.join(missing)} is not in the models directory of {node.name}, which is said to be shared"
         )
 

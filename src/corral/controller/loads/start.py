@@ -18,10 +18,10 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL
-from corral.controller.loads.context import BackendDeleted, LoadFailed, LoadTools
-from corral.controller.loads.node_rpc import NodeLine
+from corral.controller.loads.context import BackendDeleted, LoadContext, LoadJobFailed
+from corral.controller.loads.node_rpc import NodeRpc
 from corral.controller.loads.ports import Build
-from corral.controller.loads.progress import STARTING, Headway
+from corral.controller.loads.progress import STARTING, LoadTracker
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.core.models.load_plan import EngineStart, backend_of, capacity_of, plan_engine, plan_weights
@@ -31,20 +31,20 @@ from corral.core.replicas.capacity import device_class
 from corral.core.replicas.load_jobs import LoadState
 from corral.core.replicas.replica import Replica
 from corral.core.replicas.routing import LOCALAI_GRPC, OPENAI
-from corral.store.serving.load_claims import Loaded
+from corral.store.serving.load_claims import ReplicaLoaded
 from corral.store.serving.models import StoredModel
 from corral.system.resolve_host import check_reach
 
 log = structlog.get_logger()
 
 
-class Starting:
-    def __init__(self, op_id: str, tools: LoadTools, headway: Headway, line: NodeLine) -> None:
+class StartReplica:
+    def __init__(self, op_id: str, tools: LoadContext, headway: LoadTracker, line: NodeRpc) -> None:
         self._op_id, self._tools, self._headway, self._line = op_id, tools, headway, line
         self.tried = ""
         """The digest of the version that the node was asked to start."""
 
-    async def start(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> Loaded:
+    async def start(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> ReplicaLoaded:
         began_s = self._tools.clock.monotonic_s()
         backend = backend_of(model.config)
         await self._refuse_deleted(backend, node)
@@ -63,7 +63,7 @@ class Starting:
         reply = decode(await self._line.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
             await self._refuse_deleted(backend, node)
-            raise LoadFailed(f"{node.name} could not start {model.name}: {reply.error}")
+            raise LoadJobFailed(f"{node.name} could not start {model.name}: {reply.error}")
         process = reply.corral or StartedProcess(backend=backend)
         if not isinstance(build, ObservedBackend):
             await self._note_install(model.name, backend, build, node)
@@ -73,7 +73,7 @@ class Starting:
         if protocol == LOCALAI_GRPC:
             self._headway.show(LoadState.LOADING, node)
             await self._load_grpc(model, running, node, found)
-        return Loaded(
+        return ReplicaLoaded(
             address=running.address,
             protocol=protocol,
             token=running.token,
@@ -105,13 +105,13 @@ class Starting:
 
     async def _load_grpc(self, model: StoredModel, replica: Replica, node: Node, found: Mapping[str, str]) -> None:
         if self._tools.grpc is None:
-            raise LoadFailed(f"{model.name} needs a backend that speaks gRPC, and this frontend cannot load such")
+            raise LoadJobFailed(f"{model.name} needs a backend that speaks gRPC, and this frontend cannot load such")
         try:
             await self._tools.grpc.load(model.config, replica, paths=found, within_s=self._headway.window_s)
         except InvalidInput:
             raise
         except CorralError as error:
-            raise LoadFailed(f"{node.name} could not load {model.name}: {error}") from error
+            raise LoadJobFailed(f"{node.name} could not load {model.name}: {error}") from error
 
     async def _refuse_deleted(self, backend: str, node: Node) -> None:
         """The delete is newer than the place: the load neither brings the backend back, nor fails by its own fault."""
@@ -129,9 +129,9 @@ class Starting:
         self._headway.show(LoadState.INSTALLING, node)
         build = (await self._tools.builds.recall(backend, [node]))[node.id]
         if isinstance(build, Unfit):
-            raise LoadFailed(f"no build of {backend} fits {node.name}: {build.reason}")
+            raise LoadJobFailed(f"no build of {backend} fits {node.name}: {build.reason}")
         if isinstance(build, Unresolved):
-            raise LoadFailed(f"{node.name} does not have {backend}, which cannot be looked up now: {build.error}")
+            raise LoadJobFailed(f"{node.name} does not have {backend}, which cannot be looked up now: {build.error}")
         resolved: Build = build
         return resolved
 
@@ -141,7 +141,7 @@ async def _check_own_address(address: str, node: Node) -> None:
     try:
         await check_reach(address, told_from=node.registered_from, what="the address of the process")
     except (InvalidInput, Unavailable) as error:
-        raise LoadFailed(f"{node.name} started it at an address that cannot be its own: {error}") from error
+        raise LoadJobFailed(f"{node.name} started it at an address that cannot be its own: {error}") from error
 
 
 def _files_of(model: StoredModel) -> list[str]:
@@ -168,7 +168,7 @@ def _extras(
         generation=generation,
     )
     if isinstance(build, ObservedBackend):
-        return CommandExtras(start=msgspec.structs.replace(start, wishes=dict(engine.options)))
+        return CommandExtras(start=msgspec.structs.replace(start, soft_options=dict(engine.options)))
     known = _known_options(build)
     options = {name: value for name, value in engine.options.items() if name in known}
     return CommandExtras(

@@ -9,12 +9,12 @@ import structlog
 from corral.bus.messages import HealthAnswer, decode
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
-from corral.core.nodes.health import BusProbe, Pulse, any_live, pick_news
+from corral.core.nodes.health import BusProbe, HealthRecord, any_live, pick_news
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.presence import Limits, Presence
 from corral.store.engine.leases import Lease
 from corral.system import Clock
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ LOOK_AT_MOST_EVERY_S = 0.05
 
 
 class Verdicts(Protocol):
-    async def read_pulses(self) -> tuple[int, list[Pulse]]: ...
+    async def read_pulses(self) -> tuple[int, list[HealthRecord]]: ...
 
     async def record(
         self,
@@ -87,7 +87,7 @@ class HealthController:
         self._started = False
         self._listening_since_s: float | None = None
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Something about nodes changed: look at those that are not settled, now."""
         self._poked.set()
 
@@ -100,7 +100,7 @@ class HealthController:
                     next_full_s = self._clock.monotonic_s() + self._every_s
                 await self._turn(full=full)
                 await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-                await until_poked(self._poked, within_s=max(0.0, next_full_s - self._clock.monotonic_s()))
+                await wait_or_timeout(self._poked, within_s=max(0.0, next_full_s - self._clock.monotonic_s()))
         finally:
             # Silence while we were not listening is no one's fault: count from the next turn that works.
             self._listening_since_s = None
@@ -138,7 +138,7 @@ class HealthController:
             await self._also()
 
     async def _judge(
-        self, pulses: list[Pulse], probes: list[BusProbe], lease: Lease, *, now_ms: int, listened_s: float
+        self, pulses: list[HealthRecord], probes: list[BusProbe], lease: Lease, *, now_ms: int, listened_s: float
     ) -> list[tuple[Node, Node]]:
         """A quiet herd costs the one read that has been made: only nodes about which there is news are written."""
         by_id = {probe.node_id: probe for probe in probes}
@@ -157,12 +157,12 @@ class HealthController:
             )
         return changes
 
-    async def _probe(self, pulses: list[Pulse]) -> list[BusProbe]:
+    async def _probe(self, pulses: list[HealthRecord]) -> list[BusProbe]:
         if not self._bus.connected:
             return []
         limit = asyncio.Semaphore(PROBES_AT_ONCE)
 
-        async def probe(pulse: Pulse) -> BusProbe | None:
+        async def probe(pulse: HealthRecord) -> BusProbe | None:
             async with limit:
                 try:
                     return await self._ask(pulse)
@@ -175,7 +175,7 @@ class HealthController:
         results = await asyncio.gather(*(probe(pulse) for pulse in pulses))
         return [result for result in results if result is not None]
 
-    async def _ask(self, pulse: Pulse) -> BusProbe:
+    async def _ask(self, pulse: HealthRecord) -> BusProbe:
         """LocalAI's workers have `models.running` since July 2026 only; every one of them can list its backends."""
         try:
             subject = node_subject(pulse.node_id, MODELS_RUNNING)

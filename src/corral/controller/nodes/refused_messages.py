@@ -11,9 +11,9 @@ from typing import Protocol
 import structlog
 
 from corral.core.errors import InvalidInput
-from corral.core.rate_limit import Allowance, Allowances
+from corral.core.rate_limit import RateLimiter, TokenBucket
 from corral.system import Clock
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 
 log = structlog.get_logger()
 
@@ -21,7 +21,7 @@ SAVE_EVERY_S = 2.0
 SENDERS_MOST = 1024
 REASON_MOST = 300
 OTHERS = "others"
-_LOGGED = Allowance(most=1, per_s=1 / 60)
+_LOGGED = TokenBucket(most=1, per_s=1 / 60)
 
 
 class Marks(Protocol):
@@ -31,13 +31,13 @@ class Marks(Protocol):
 
 
 class RefusedMessages:
-    def __init__(self, store: Marks, clock: Clock, registry: Registry) -> None:
+    def __init__(self, store: Marks, clock: Clock, registry: MetricRegistry) -> None:
         self._store, self._clock = store, clock
         self._family = registry.counter(
             "corral_messages_refused_total", "Messages of nodes that could not be read or stored.", "node", "kind"
         )
         self._senders: set[str] = set()
-        self._logged = Allowances(_LOGGED, keys_most=SENDERS_MOST)
+        self._logged = RateLimiter(_LOGGED, keys_most=SENDERS_MOST)
         self._unsaved: dict[str, tuple[int, str]] = {}
         self._unlogged: dict[str, int] = {}
 

@@ -21,7 +21,7 @@ from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavaila
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
 from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess
 from corral.system import Clock
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -114,7 +114,7 @@ class Reports:
 
         self._bus.on_reconnect(again)
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Nodes changed: one that has just become healthy is asked at once."""
         self._look.set()
 
@@ -223,7 +223,7 @@ class Reports:
         """Asks every healthy node that has told nothing in its present epoch, or for long."""
         while True:
             await self._look_once()
-            await until_poked(self._look, within_s=LOOK_EVERY_S)
+            await wait_or_timeout(self._look, within_s=LOOK_EVERY_S)
 
     async def _look_once(self) -> None:
         if not self._bus.connected:

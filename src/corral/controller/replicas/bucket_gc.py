@@ -26,7 +26,7 @@ class Bucket(Protocol):
         ...
 
 
-class BucketLeftovers:
+class BucketCollector:
     def __init__(self, weights: BucketWeightsStore, bucket: Bucket) -> None:
         self._weights, self._bucket = weights, bucket
 

@@ -9,7 +9,7 @@ import structlog
 from corral.bus.messages import NodeReport
 from corral.core.errors import CorralError
 from corral.store.serving.replicas import ReplicaStore
-from corral.system.loops import keep_running, until_poked
+from corral.system.loops import keep_running, wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 2.0
 ASK_AT_ONCE = 32
 
 
-class Learning:
+class EndpointRefresher:
     def __init__(
         self,
         replicas: ReplicaStore,
@@ -31,7 +31,7 @@ class Learning:
         self._asked: set[str] = set()
         self._poked = asyncio.Event()
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
     async def run(self) -> None:
@@ -46,7 +46,7 @@ class Learning:
                     if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
                         self._asked.add(node_id)
                         tasks.create_task(self._learn(node_id), name=f"learn {node_id}")
-            await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
 
     async def _learn(self, node_id: str) -> None:
         try:

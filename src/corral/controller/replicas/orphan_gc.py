@@ -22,7 +22,7 @@ ASK_WITHIN_S = 30.0
 DELETE_LEASE_MS = 60_000
 
 
-class Leftovers:
+class OrphanCollector:
     def __init__(self, files: StagedFileStore, bus: Link, *, orphan_grace_s: float, clock: Clock) -> None:
         self._files, self._bus, self._grace_s, self._clock = files, bus, orphan_grace_s, clock
         self._orphans: dict[Orphan, float] = {}

@@ -10,8 +10,8 @@ from corral.bus.messages import NodeReport
 from corral.controller.loads.needs import read_deletes
 from corral.controller.loads.ports import Traffic
 from corral.controller.replicas.model_views import ViewBuilder
-from corral.controller.replicas.orphan_gc import Leftovers
-from corral.controller.replicas.stopper import Stops
+from corral.controller.replicas.orphan_gc import OrphanCollector
+from corral.controller.replicas.stopper import ReplicaStopper
 from corral.core.nodes.labels import effective_labels
 from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.replicas.endings import plan_ending
@@ -19,14 +19,14 @@ from corral.core.replicas.footprints import FootprintKey, ProcessMemory, plan_pe
 from corral.core.replicas.repair import plan_repair
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.core.replicas.scaling import Add, ScalingPace, ScalingPlan, Scheduling, plan_scaling
-from corral.core.replicas.wakeups import Offer, Wakes, first_look, plan_wake
+from corral.core.replicas.wakeups import CapacityWakeups, Offer, first_look, plan_wake
 from corral.store.engine.leases import Lease
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.models import StoredModel
 from corral.store.serving.replicas import FleetView
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -44,12 +44,12 @@ class ReplicaController:
         *,
         holder: str,
         stores: Stores,
-        stops: Stops,
+        stops: ReplicaStopper,
         traffic: Traffic,
         loads_changed: Callable[[], None],
         hint: Callable[[], Awaitable[None]],
         pace: ScalingPace,
-        leftovers: Leftovers,
+        leftovers: OrphanCollector,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -60,14 +60,14 @@ class ReplicaController:
         self._poked = asyncio.Event()
         self._started = False
         self._lease: Lease | None = None
-        self._wakes: Wakes | None = None
+        self._wakes: CapacityWakeups | None = None
         self._capacities: dict[str, tuple[Node, Offer | None]] = {}
         self._told: dict[tuple[str, str], ProcessMemory] = {}
         self._peaks: dict[FootprintKey, int] = {}
         """As last written by us."""
         self.passes = 0
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
     @property
@@ -85,7 +85,7 @@ class ReplicaController:
                 self._lease, self._told = None, {}
                 self._leftovers.note(())
             await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
 
     async def look(self, lease: Lease) -> None:
         """What it decides is void when the lease has gone to another meanwhile: that one has seen newer things."""
@@ -226,7 +226,7 @@ class ReplicaController:
         if plan.by_load:
             await self._stores.scheduling.note_action(model.name)
         if plan.drain or plan.stop:
-            self._stops.poke()
+            self._stops.notify()
             await self._hint()
 
     async def _end(self, rows: Sequence[Replica], *, why: str, now_ms: int) -> None:
@@ -237,7 +237,7 @@ class ReplicaController:
         if plan.stop:
             await self._stores.replicas.want_stopped(plan.stop, why=why, lease=self._lease)
         if plan.drain or plan.stop:
-            self._stops.poke()
+            self._stops.notify()
             await self._hint()
 
     # What reports tell beyond the table

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import structlog
 
-from corral.controller.replicas.smoke_test import ReplicaSwitch, Restored, SwitchStalled, VersionFailed
+from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange, is_served_again
 from corral.core.causes import brief_cause
 from corral.core.errors import CorralError, TimedOut
@@ -30,7 +30,7 @@ Tell = Callable[[str, NodeId, str], Awaitable[None]]
 """Of an operation, on a node: what is being done."""
 
 
-class SharedLook:
+class SharedSnapshot:
     """One read of the store for all who wait for a switch here, at most twice a second however many they are."""
 
     def __init__(self, read: Callable[[Collection[str]], Awaitable[SwitchView]], clock: Clock) -> None:
@@ -60,14 +60,14 @@ def _take_error(task: "asyncio.Task[SwitchView]") -> None:
         task.exception()
 
 
-class ReplicaSwitcher:
+class ReplicaRollout:
     def __init__(
-        self, stores: Stores, *, poke: Callable[[], None], others: ReplicaSwitch, tell: Tell, clock: Clock, ids: Ids
+        self, stores: Stores, *, notify: Callable[[], None], others: VersionRollout, tell: Tell, clock: Clock, ids: Ids
     ) -> None:
         """`others` is for processes that are no replica of ours, such as a LocalAI frontend's."""
-        self._stores, self._poke, self._others, self._tell = stores, poke, others, tell
+        self._stores, self._poke, self._others, self._tell = stores, notify, others, tell
         self._clock, self._ids = clock, ids
-        self._shared = SharedLook(stores.switches.read, clock)
+        self._shared = SharedSnapshot(stores.switches.read, clock)
 
     async def switch(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
@@ -126,7 +126,7 @@ class ReplicaSwitcher:
 def _stalled(waiting: "_Switch", doing: str) -> CorralError:
     if doing == UNKNOWN or not waiting.problem:
         return TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s ({doing})")
-    return SwitchStalled(f"replicas still run from the old version after {WITHIN_S:.0f} s: {waiting.problem}")
+    return RolloutStalled(f"replicas still run from the old version after {WITHIN_S:.0f} s: {waiting.problem}")
 
 
 class _Switch:
@@ -135,15 +135,15 @@ class _Switch:
     def __init__(
         self,
         stores: Stores,
-        shared: SharedLook,
-        poke: Callable[[], None],
+        shared: SharedSnapshot,
+        notify: Callable[[], None],
         node_id: NodeId,
         keys: frozenset[str],
         *,
         backend: str,
         digest: str,
     ) -> None:
-        self._stores, self._shared, self._poke, self._node_id, self._keys = stores, shared, poke, node_id, keys
+        self._stores, self._shared, self._poke, self._node_id, self._keys = stores, shared, notify, node_id, keys
         self._backend, self._digest = backend, digest
         self._replaced: set[str] = set()
         self._earlier: set[str] = set()

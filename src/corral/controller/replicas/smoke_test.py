@@ -36,7 +36,7 @@ class VersionFailed(Conflict):
     code = "version_failed"
 
 
-class SwitchStalled(Conflict):
+class RolloutStalled(Conflict):
     """The new version could not be started for a reason that says nothing of it: it stays, and what serves goes on."""
 
     code = "switch_stalled"
@@ -51,7 +51,7 @@ class Restored:
     """It had been stopped for the one that does not start."""
 
 
-class ReplicaSwitch(Protocol):
+class VersionRollout(Protocol):
     """Moves what serves from one version to another, replica by replica, by the steps each change has."""
 
     async def switch(
@@ -78,7 +78,7 @@ class Requests(Protocol):
     async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
 
 
-class TrialStart:
+class SmokeTest:
     """Where nobody routes to replicas yet: the new version shows that it starts, and goes again.
 
     What serves is left alone and shown as an old process. A backend that loads its model as it starts is not tried:
@@ -103,7 +103,7 @@ class TrialStart:
             answer = decode(await self._bus.request(subject, encode(request), within_s=START_WITHIN_S), InstallReply)
         except TimedOut as error:
             await self._call_off(node_id, model)
-            raise SwitchStalled(f"its trial start was not answered within {START_WITHIN_S:.0f} s") from error
+            raise RolloutStalled(f"its trial start was not answered within {START_WITHIN_S:.0f} s") from error
         except (OutcomeUnknown, asyncio.CancelledError):
             await self._call_off(node_id, model)
             raise

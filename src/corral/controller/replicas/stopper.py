@@ -11,7 +11,7 @@ from corral.controller.loads.ports import Link
 from corral.core.errors import CorralError
 from corral.core.replicas.replica import Replica
 from corral.store.serving.replicas import ReplicaStore
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -21,18 +21,18 @@ STOP_WITHIN_S = 30.0
 AGAIN_CAP_S = 300.0
 
 
-class Stops:
+class ReplicaStopper:
     def __init__(self, replicas: ReplicaStore, bus: Link, *, changed: Callable[[], Awaitable[None]]) -> None:
         self._replicas, self._bus, self._changed = replicas, bus, changed
         self._poked = asyncio.Event()
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
     async def run(self) -> None:
         while True:
             await self.turn()
-            await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
 
     async def turn(self) -> None:
         due = await self._replicas.claim_stops()

@@ -9,16 +9,16 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, EVERY_STAGING, ROUTES_CHANGED
-from corral.controller.loads.context import LoadTools
-from corral.controller.loads.coordinator import LoadDesk, LoadRunner
+from corral.controller.loads.context import LoadContext
+from corral.controller.loads.coordinator import LoadCoordinator, LoadRunner
 from corral.controller.loads.localai_staging import StagingMirrors
 from corral.controller.loads.needs import Needs
 from corral.controller.loads.ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
-from corral.controller.replicas.bucket_gc import Bucket, BucketLeftovers
-from corral.controller.replicas.endpoint_refresh import Learning
-from corral.controller.replicas.orphan_gc import Leftovers
+from corral.controller.replicas.bucket_gc import Bucket, BucketCollector
+from corral.controller.replicas.endpoint_refresh import EndpointRefresher
+from corral.controller.replicas.orphan_gc import OrphanCollector
 from corral.controller.replicas.replica_controller import ReplicaController
-from corral.controller.replicas.stopper import Stops
+from corral.controller.replicas.stopper import ReplicaStopper
 from corral.core.replicas.scaling import ScalingPace
 from corral.store.engine.patient import PatientDatabase
 from corral.store.stores import Stores
@@ -56,8 +56,8 @@ class Replication:
     ) -> None:
         self._bus = bus
         self._hint_routes = hint
-        self.stops = Stops(stores.replicas, bus, changed=self.changed)
-        tools = LoadTools(
+        self.stops = ReplicaStopper(stores.replicas, bus, changed=self.changed)
+        tools = LoadContext(
             stores=stores,
             bus=bus,
             builds=builds,
@@ -74,21 +74,21 @@ class Replication:
         )
         self.runner = LoadRunner(holder, _patient(tools, builds))
         self._elsewhere = StagingMirrors(clock, is_ours=self.runner.loads)
-        self.desk = LoadDesk(tools, self.runner, self._elsewhere)
-        leftovers = Leftovers(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
+        self.desk = LoadCoordinator(tools, self.runner, self._elsewhere)
+        leftovers = OrphanCollector(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
             holder=holder,
             stores=stores,
             stops=self.stops,
             traffic=traffic,
-            loads_changed=self.runner.poke,
+            loads_changed=self.runner.notify,
             hint=self.changed,
             pace=pace,
             leftovers=leftovers,
             clock=clock,
             ids=ids,
         )
-        self._learning = Learning(
+        self._learning = EndpointRefresher(
             stores.replicas, ask_report=ask_report, is_ours=lambda: self.controller.looks, hint=self.changed
         )
         self.loops = {
@@ -99,30 +99,30 @@ class Replication:
             "restarted processes": self._learning.run,
         }
         if bucket is not None:
-            self.loops["bucket"] = BucketLeftovers(stores.bucket_weights, bucket).run
+            self.loops["bucket"] = BucketCollector(stores.bucket_weights, bucket).run
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
         await self._bus.serve(EVERY_STAGING, self._elsewhere.hear, concurrency=1)
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Nodes, models or routes changed."""
-        self.desk.poke()
-        self.stops.poke()
-        self.controller.poke()
-        self._learning.poke()
+        self.desk.notify()
+        self.stops.notify()
+        self.controller.notify()
+        self._learning.notify()
 
     async def _on_routes(self, _message: BusMessage) -> None:
-        self.poke()
+        self.notify()
 
     async def changed(self) -> None:
         """Models, scheduling or replicas were changed here: act now, and tell the others."""
-        self.poke()
+        self.notify()
         await self._hint_routes()
 
 
-def _patient(tools: LoadTools, builds: Builds) -> LoadTools:
+def _patient(tools: LoadContext, builds: Builds) -> LoadContext:
     """For loads that run: the store being away for a while ends none of them."""
     stores = Stores(PatientDatabase(tools.stores.database), tools.ids)
     return replace(tools, stores=stores, needs=Needs(stores, builds, shared_models=tools.shared_models))

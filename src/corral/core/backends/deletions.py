@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from corral.core.backends.desired import find_wants
+from corral.core.backends.desired import find_all_desired
 from corral.core.backends.intents import Intent, Verb
-from corral.core.backends.planning import NodeState, newest_by_node
+from corral.core.backends.planning import NodeBackends, newest_by_node
 from corral.core.backends.policies import Ensure, Policy, policy_for
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend, family_of
@@ -46,7 +46,7 @@ class Deletes:
         newest = newest_by_node(self.intents)
         found: dict[str, Deletion] = {}
         for node in nodes:
-            state = NodeState(node=node, backends=None, newest=newest.get(node.id, {}))
+            state = NodeBackends(node=node, backends=None, newest=newest.get(node.id, {}))
             deletion = self._on(state, names.get(node.id, ()))
             if deletion is not None:
                 found[node.id] = deletion
@@ -64,16 +64,16 @@ class Deletes:
             found.setdefault(intent.node_id, set()).add((intent.backend, intent.generation))
         return {node: frozenset(marks) for node, marks in found.items()}
 
-    def _on(self, state: NodeState, names: Collection[str]) -> Deletion | None:
+    def _on(self, state: NodeBackends, names: Collection[str]) -> Deletion | None:
         """The latest of them: it is what an administrator remembers, and what an install has to come after."""
         matching = {
             wanted.generation: backend
-            for backend, wanted in find_wants(state, self.policies).items()
-            if wanted.verb is Verb.DELETE and (backend in names or wanted.wish.name in names)
+            for backend, wanted in find_all_desired(state, self.policies).items()
+            if wanted.verb is Verb.DELETE and (backend in names or wanted.spec.name in names)
         }
         return self._describe(state, matching[max(matching)]) if matching else None
 
-    def _describe(self, state: NodeState, backend: str) -> Deletion:
+    def _describe(self, state: NodeBackends, backend: str) -> Deletion:
         policy = policy_for(state.node, backend, self.policies)
         if policy is not None and policy.ensure is Ensure.ABSENT:
             return Deletion(backend=backend, by=policy.created_by, at_ms=policy.created_at)

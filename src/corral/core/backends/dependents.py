@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.backends.deletions import names_of_installed
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 
 RUNS = (ReplicaState.READY, ReplicaState.DRAINING, *COMING)
@@ -18,7 +18,7 @@ class Use:
 
 
 def find_uses(
-    states: Sequence[NodeState], backend: str, models: Mapping[str, str], replicas: Iterable[Replica]
+    states: Sequence[NodeBackends], backend: str, models: Mapping[str, str], replicas: Iterable[Replica]
 ) -> list[Use]:
     """On these nodes. `models`: the backend that each names."""
     names = {str(state.node.id): _names(state, backend) for state in states}
@@ -41,7 +41,7 @@ def _describe_stops(count: int) -> str:
     return "1 replica stops" if count == 1 else f"{count} replicas stop"
 
 
-def _names(state: NodeState, backend: str) -> frozenset[str]:
+def _names(state: NodeBackends, backend: str) -> frozenset[str]:
     found = state.find(backend)
     installed = names_of_installed(state.backends or (), found) if found is not None else set()
     return frozenset({backend, state.key_of(backend), *installed})

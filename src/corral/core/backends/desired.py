@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from corral.core.backends.conflicts import exclude_each_other, names_in
-from corral.core.backends.intents import Intent, IntentState, Verb, Wish
-from corral.core.backends.planning import NodeState
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, OnDrift, Policy, policy_for
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.node import Node, NodeId
@@ -17,20 +17,20 @@ NO_PROSPECTS: Prospects = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenQuestion:
+class UnresolvedPolicy:
     """Which build a policy means on a node: for galleries to answer, as one of `Prospects`."""
 
     backend: str
-    wish: Wish
+    spec: BackendSpec
     node: Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Desired:
     """The newer of the node's last order and the policy that fits it."""
 
     verb: Verb
-    wish: Wish
+    spec: BackendSpec
     resolved: bool
     intent: Intent | None
     """The order that holds: the last one or, where that was cancelled, the one it had replaced."""
@@ -52,14 +52,16 @@ class Wanted:
         return self.generation > generation and exclude_each_other((self.verb, self.names), (verb, names))
 
 
-def find_wants(state: NodeState, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS) -> dict[str, Wanted]:
+def find_all_desired(
+    state: NodeBackends, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
+) -> dict[str, Desired]:
     """By backend. A wish that a newer one excludes, under whichever name, is none any more."""
-    found = {backend: find_wanted(state, backend, policies, prospects) for backend in _backends_of(state, policies)}
+    found = {backend: find_desired(state, backend, policies, prospects) for backend in _backends_of(state, policies)}
     wants = {backend: wanted for backend, wanted in found.items() if wanted is not None}
     return _share_versions(_without_excluded(wants))
 
 
-def _without_excluded(wants: dict[str, Wanted]) -> dict[str, Wanted]:
+def _without_excluded(wants: dict[str, Desired]) -> dict[str, Desired]:
     if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
         return wants
     taken: dict[bool, set[str]] = {True: set(), False: set()}
@@ -72,26 +74,26 @@ def _without_excluded(wants: dict[str, Wanted]) -> dict[str, Wanted]:
     return wants
 
 
-def _share_versions(wants: dict[str, Wanted]) -> dict[str, Wanted]:
+def _share_versions(wants: dict[str, Desired]) -> dict[str, Desired]:
     """A build has one version: of wishes for it under several names the newest says which."""
-    newest: dict[str, Wanted] = {}
+    newest: dict[str, Desired] = {}
     for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        if wanted.verb.wants_presence and wanted.wish.name and wanted.wish.digest:
-            first = newest.setdefault(wanted.wish.name, wanted)
+        if wanted.verb.wants_presence and wanted.spec.name and wanted.spec.digest:
+            first = newest.setdefault(wanted.spec.name, wanted)
             if first is not wanted:
-                wish = replace(first.wish, element=wanted.wish.element)
-                wants[backend] = replace(wanted, wish=wish, says_version=False)
+                spec = replace(first.spec, reference=wanted.spec.reference)
+                wants[backend] = replace(wanted, spec=spec, says_version=False)
     return wants
 
 
-def find_rival(wants: Mapping[str, Wanted], verb: Verb, names: frozenset[str], generation: int) -> str | None:
+def find_conflict(wants: Mapping[str, Desired], verb: Verb, names: frozenset[str], generation: int) -> str | None:
     """The backend whose wish excludes this one, and is newer."""
     return next((backend for backend, one in wants.items() if one.excludes(verb, names, generation)), None)
 
 
-def find_wanted(
-    state: NodeState, backend: str, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
-) -> Wanted | None:
+def find_desired(
+    state: NodeBackends, backend: str, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
+) -> Desired | None:
     """Under this name alone, whatever is wanted under others."""
     newest = state.newest.get(backend)
     intent = state.restored.get(backend, newest)
@@ -99,24 +101,24 @@ def find_wanted(
     on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
     if policy is not None and (intent is None or intent.generation < policy.generation or _is_void(intent, policy)):
         verb = _verb_of(policy)
-        wish, generation, resolved = policy.wish, policy.generation, False
+        spec, generation, resolved = policy.spec, policy.generation, False
         prospect = prospects.get((backend, state.node.id), frozenset())
         if isinstance(prospect, Unfit):
             return None
     elif intent is None or not _holds(intent, restored=intent is not newest):
         return None
     else:
-        verb, wish, generation = intent.verb, intent.wish, intent.generation
-        resolved, prospect = bool(wish.uris or wish.galleries or wish.uri), frozenset()
-    return Wanted(
+        verb, spec, generation = intent.verb, intent.spec, intent.generation
+        resolved, prospect = bool(spec.uris or spec.galleries or spec.uri), frozenset()
+    return Desired(
         verb=verb,
-        wish=wish,
+        spec=spec,
         resolved=resolved,
         intent=intent,
         newest=newest,
         on_drift=on_drift,
         generation=generation,
-        names=names_in(backend, wish) | _names_there(state, backend, verb) | prospect,
+        names=names_in(backend, spec) | _names_there(state, backend, verb) | prospect,
     )
 
 
@@ -135,20 +137,20 @@ def _is_void(intent: Intent, policy: Policy) -> bool:
     return intent.state is IntentState.CANCELLED and intent.verb is not _verb_of(policy)
 
 
-def find_open_questions(states: Iterable[NodeState], policies: Sequence[Policy]) -> list[OpenQuestion]:
+def find_unresolved_policies(states: Iterable[NodeBackends], policies: Sequence[Policy]) -> list[UnresolvedPolicy]:
     """What is to be on a node by a policy alone and is not there."""
     return [
-        OpenQuestion(backend=backend, wish=wanted.wish, node=state.node)
+        UnresolvedPolicy(backend=backend, spec=wanted.spec, node=state.node)
         for state in states
         for backend in sorted({policy.backend for policy in policies})
-        if (wanted := find_wanted(state, backend, policies)) is not None
+        if (wanted := find_desired(state, backend, policies)) is not None
         and wanted.by_policy
         and wanted.verb.wants_presence
         and state.find(backend) is None
     ]
 
 
-def _names_there(state: NodeState, backend: str, verb: Verb) -> frozenset[str]:
+def _names_there(state: NodeBackends, backend: str, verb: Verb) -> frozenset[str]:
     """A delete of one build says nothing of others that share its alias."""
     found = state.find(backend)
     if found is None:
@@ -156,5 +158,5 @@ def _names_there(state: NodeState, backend: str, verb: Verb) -> frozenset[str]:
     return frozenset({found.name, found.alias} - {""}) if verb.wants_presence else frozenset({found.name})
 
 
-def _backends_of(state: NodeState, policies: Iterable[Policy]) -> list[str]:
+def _backends_of(state: NodeBackends, policies: Iterable[Policy]) -> list[str]:
     return sorted({*state.newest, *(policy.backend for policy in policies)})

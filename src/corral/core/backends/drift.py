@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.backends.desired import NO_PROSPECTS, Prospects, Wanted, find_wants
+from corral.core.backends.desired import NO_PROSPECTS, Desired, Prospects, find_all_desired
 from corral.core.backends.exhausted import DEFAULT_PATIENCE, Patience, may_retry
-from corral.core.backends.intents import Intent, IntentState, Verb, Wish, short_digest
-from corral.core.backends.planning import NodeState
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, short_digest
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift, Policy
 from corral.core.backends.rollout import plan_replicas
 from corral.core.nodes.node import NodeId, NodeStatus
@@ -36,7 +36,7 @@ class Drift:
 class FleetPicture:
     """What nodes have and what is wanted of them, read together."""
 
-    states: Sequence[NodeState]
+    states: Sequence[NodeBackends]
     policies: Sequence[Policy]
     processes: Mapping[NodeId, Sequence[ObservedProcess]]
     prospects: Prospects
@@ -46,13 +46,13 @@ class FleetPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heal:
+class Correction:
     """An order nobody asked for, that makes a wish true again."""
 
     node_id: NodeId
     backend: str
     verb: Verb
-    wish: Wish
+    spec: BackendSpec
     resolved: bool
     """The wish names an exact version; otherwise it is to be looked up for the node first."""
     expected_generation: int | None
@@ -65,7 +65,7 @@ class Heal:
 
 
 def find_drift(
-    states: Iterable[NodeState],
+    states: Iterable[NodeBackends],
     policies: Sequence[Policy],
     processes: Mapping[NodeId, Sequence[ObservedProcess]],
     prospects: Prospects = NO_PROSPECTS,
@@ -75,14 +75,14 @@ def find_drift(
     for state in states:
         if state.backends is None:
             continue
-        for backend, wanted in find_wants(state, policies, prospects).items():
+        for backend, wanted in find_all_desired(state, policies, prospects).items():
             if wanted.intent is not None and wanted.intent.state.live:
                 continue
             found += _compare(state, backend, wanted, processes.get(state.node.id, ()))
     return found
 
 
-def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence[ObservedProcess]) -> list[Drift]:
+def _compare(state: NodeBackends, backend: str, wanted: Desired, processes: Sequence[ObservedProcess]) -> list[Drift]:
     def drift(cause: DriftCause, detail: str, process_key: str = "") -> Drift:
         return Drift(
             node_id=state.node.id,
@@ -97,12 +97,12 @@ def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence
     if wanted.verb is Verb.DELETE:
         return [drift(DriftCause.EXTRA, f"{found.name} was deleted, and is there")] if found is not None else []
     if found is None:
-        return [drift(DriftCause.MISSING, f"{wanted.wish.name or backend} is not on the node")]
+        return [drift(DriftCause.MISSING, f"{wanted.spec.name or backend} is not on the node")]
     drifts = []
-    digest = wanted.wish.digest
+    digest = wanted.spec.digest
     if wanted.says_version and digest and found.digest and found.digest != digest:
-        if wanted.wish.name and found.name != wanted.wish.name:
-            drifts.append(drift(DriftCause.WRONG_VARIANT, f"it has {found.name}, not {wanted.wish.name}"))
+        if wanted.spec.name and found.name != wanted.spec.name:
+            drifts.append(drift(DriftCause.WRONG_VARIANT, f"it has {found.name}, not {wanted.spec.name}"))
         else:
             has, should = short_digest(found.digest), short_digest(digest)
             drifts.append(drift(DriftCause.WRONG_VERSION, f"it has {has} of {found.name}, not {should}"))
@@ -121,22 +121,22 @@ def _compare(state: NodeState, backend: str, wanted: Wanted, processes: Sequence
 _HEALED = (DriftCause.MISSING, DriftCause.EXTRA, DriftCause.WRONG_VERSION, DriftCause.WRONG_VARIANT)
 
 
-def plan_heal(
-    states: Iterable[NodeState],
+def plan_corrections(
+    states: Iterable[NodeBackends],
     policies: Sequence[Policy],
     *,
     now_ms: int,
     settle_ms: int,
     patience: Patience = DEFAULT_PATIENCE,
     galleries_changed_ms: int = 0,
-) -> list[Heal]:
+) -> list[Correction]:
     """Orders for healthy nodes. What has just ended is left to settle; what failed until its retries were exhausted is
     tried again after a while, or when something has changed that may help."""
-    heals: list[Heal] = []
+    heals: list[Correction] = []
     for state in states:
         if state.backends is None or state.node.status is not NodeStatus.HEALTHY:
             continue
-        for backend, wanted in find_wants(state, policies).items():
+        for backend, wanted in find_all_desired(state, policies).items():
             if wanted.on_drift is not OnDrift.HEAL:
                 continue
             drifts = [one for one in _compare(state, backend, wanted, ()) if one.cause in _HEALED]
@@ -159,21 +159,21 @@ def plan_heal(
 
 
 def _heal(
-    state: NodeState,
+    state: NodeBackends,
     backend: str,
-    wanted: Wanted,
+    wanted: Desired,
     cause: DriftCause,
     failed: Intent | None,
     galleries_changed_ms: int,
-) -> Heal:
+) -> Correction:
     verb = Verb.INSTALL if wanted.verb.wants_presence else Verb.DELETE
-    outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not wanted.wish.is_exact
+    outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not wanted.spec.is_exact
     final = failed is not None and failed.final and _changes_version(failed, cause)
-    return Heal(
+    return Correction(
         node_id=state.node.id,
         backend=backend,
         verb=failed.verb if failed is not None and _changes_version(failed, cause) else verb,
-        wish=wanted.wish,
+        spec=wanted.spec,
         resolved=wanted.resolved and not outdated and not final,
         failed_before=failed is not None,
         only_another_version=final,
@@ -182,7 +182,7 @@ def _heal(
     )
 
 
-def _failed(wanted: Wanted) -> Intent | None:
+def _failed(wanted: Desired) -> Intent | None:
     """The order that holds, where its retries were exhausted."""
     intent = wanted.intent
     dead = intent is not None and not wanted.by_policy and intent.state is IntentState.DEAD_LETTERED
@@ -196,11 +196,11 @@ def _changes_version(failed: Intent, cause: DriftCause) -> bool:
 
 def _is_settled(failed: Intent, cause: DriftCause) -> bool:
     """A person named the very version that does not start, or it was only the worker that knew what it would be."""
-    foreign = bool(failed.wish.galleries) and not failed.wish.uris
-    return failed.final and _changes_version(failed, cause) and (failed.wish.is_exact or foreign)
+    foreign = bool(failed.spec.galleries) and not failed.spec.uris
+    return failed.final and _changes_version(failed, cause) and (failed.spec.is_exact or foreign)
 
 
-def _may_heal(wanted: Wanted, cause: DriftCause, *, now_ms: int, settle_ms: int) -> bool:
+def _may_heal(wanted: Desired, cause: DriftCause, *, now_ms: int, settle_ms: int) -> bool:
     newest = wanted.newest
     if newest is None:
         return True
@@ -211,7 +211,7 @@ def _may_heal(wanted: Wanted, cause: DriftCause, *, now_ms: int, settle_ms: int)
     return wanted.by_policy or now_ms - (newest.finished_at or 0) >= settle_ms
 
 
-def find_stuck(states: Iterable[NodeState]) -> list[Intent]:
+def find_stuck(states: Iterable[NodeBackends]) -> list[Intent]:
     """Open orders that failed and whose version may exist no more: it was looked up when they were given, and nobody
     asked for this very one."""
     return [
@@ -222,7 +222,7 @@ def find_stuck(states: Iterable[NodeState]) -> list[Intent]:
         if intent.state is IntentState.PENDING
         and intent.attempts > 0
         and intent.verb in (Verb.INSTALL, Verb.UPGRADE)
-        and intent.wish.digest
-        and intent.wish.uris
-        and not intent.wish.is_exact
+        and intent.spec.digest
+        and intent.spec.uris
+        and not intent.spec.is_exact
     ]

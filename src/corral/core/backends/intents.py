@@ -2,7 +2,7 @@
 
 pending ──claim──> running ──┬─ observed ───────────────> succeeded
    ▲                         ├─ unreachable ────────────> pending        attempts kept
-   │                         ├─ no answer in time ──────> in_background  attempts kept
+   │                         ├─ no answer in time ──────> unconfirmed  attempts kept
    └──── back-off ───────────┼─ definite failure ───────> pending, or after the last attempt dead_lettered
                              └─ cancelled by a person ──> cancelled
 a newer order for the same backend on the same node: superseded, from wherever it is
@@ -36,7 +36,7 @@ class Verb(StrEnum):
 class IntentState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
-    IN_BACKGROUND = "in_background"
+    UNCONFIRMED = "unconfirmed"
     SUCCEEDED = "succeeded"
     SUPERSEDED = "superseded"
     CANCELLED = "cancelled"
@@ -44,14 +44,14 @@ class IntentState(StrEnum):
 
     @property
     def live(self) -> bool:
-        return self in (IntentState.PENDING, IntentState.RUNNING, IntentState.IN_BACKGROUND)
+        return self in (IntentState.PENDING, IntentState.RUNNING, IntentState.UNCONFIRMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class BackendSpec:
     """All that a request to a worker needs: a retry from this value alone equals the first attempt."""
 
-    element: str
+    reference: str
     """What was asked for, as it was asked: `name` or `gallery@name`."""
     name: str = ""
     """The build chosen for the node, and its directory there."""
@@ -95,13 +95,13 @@ class Intent:
     generation: int
     operation_id: str
     wave: int
-    wish: Wish
+    spec: BackendSpec
     state: IntentState
     newest: bool
     attempts: int
     due_at: int
     last_error: str
-    cancel_wanted: bool
+    cancel_requested: bool
     claim_token: str | None
     fence: int
     finished_at: int | None
@@ -117,14 +117,14 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class AttemptConfirmed:
     """The node's report shows what was wanted."""
 
     digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class StillRunning:
+class AttemptUnconfirmed:
     """Nobody can say yet; most likely the worker is at it."""
 
     reason: str
@@ -132,7 +132,7 @@ class StillRunning:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreached:
+class AttemptUndelivered:
     """Definitely nothing was done, and through no fault of the order."""
 
     reason: str
@@ -142,7 +142,7 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AttemptRejected:
     """The worker tried, or declined, and said why."""
 
     reason: str
@@ -153,7 +153,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class CalledOff:
+class AttemptCancelled:
     """A person cancelled it, and the worker has nothing of it running any more."""
 
     reason: str
@@ -161,7 +161,7 @@ class CalledOff:
     """Except that the worker could not be told: it is away, and is told when it is back."""
 
 
-Outcome = Observed | StillRunning | Unreached | Refused | CalledOff
+Outcome = AttemptConfirmed | AttemptUnconfirmed | AttemptUndelivered | AttemptRejected | AttemptCancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ class NextStep:
     """This attempt did, for good; what only did not get through has not."""
     higher_generation: bool = False
     node_unhealthy: bool = False
-    stop_wanted: bool = False
+    stop_requested: bool = False
     """The order has ended, but its worker has yet to be told to stop what it may have begun."""
     final: bool = False
 
@@ -198,16 +198,16 @@ def retry_delay_s(attempt: int, *, draw: float, limits: RetryLimits) -> float:
 def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLimits) -> NextStep:
     step = NextStep(state=IntentState.PENDING, attempts=intent.attempts)
     match outcome:
-        case Observed(digest=digest):
+        case AttemptConfirmed(digest=digest):
             return replace(step, state=IntentState.SUCCEEDED, digest=digest)
-        case CalledOff(reason=reason, untold=untold):
+        case AttemptCancelled(reason=reason, untold=untold):
             error = with_last_error(reason, intent)
-            return replace(step, state=IntentState.CANCELLED, error=error, stop_wanted=untold)
-        case StillRunning(reason=reason, again_after_s=wait_s):
-            return replace(step, state=IntentState.IN_BACKGROUND, due_in_s=wait_s, error=reason)
-        case Unreached(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):
+            return replace(step, state=IntentState.CANCELLED, error=error, stop_requested=untold)
+        case AttemptUnconfirmed(reason=reason, again_after_s=wait_s):
+            return replace(step, state=IntentState.UNCONFIRMED, due_in_s=wait_s, error=reason)
+        case AttemptUndelivered(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):
             return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=nobody_there)
-        case Refused(reason=reason, outdated=outdated, final=final):
+        case AttemptRejected(reason=reason, outdated=outdated, final=final):
             step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
             if final or step.attempts >= limits.attempts:
                 return replace(step, state=IntentState.DEAD_LETTERED, final=final)
@@ -230,21 +230,21 @@ def missing_of(intent: Intent, backends: Iterable[ObservedBackend], *, answered:
 
     `answered`: the worker has just said that this very order is done. Without its word an order is only taken as done
     where nothing else can have made it look so: that a backend is there proves an install, not an upgrade."""
-    found = find_backend(backends, intent.wish.name, intent.backend)
+    found = find_backend(backends, intent.spec.name, intent.backend)
     if intent.verb is Verb.DELETE:
         if found is None:
             return None if answered else "nobody has said that the delete was carried out"
         return f"{found.name} is still on the node"
     if found is None or (found.problem and not found.digest):
-        return f"{intent.wish.name or intent.backend} is not on the node" + (f": {found.problem}" if found else "")
-    wanted = intent.wish.digest
+        return f"{intent.spec.name or intent.backend} is not on the node" + (f": {found.problem}" if found else "")
+    wanted = intent.spec.digest
     if wanted and found.digest and found.digest != wanted:
         return f"the node has {short_digest(found.digest)} of {found.name}, not {short_digest(wanted)}"
     if answered or found.generation == intent.generation:
         return None
-    if intent.verb is Verb.INSTALL and not intent.wish.force:
+    if intent.verb is Verb.INSTALL and not intent.spec.force:
         return None
-    if wanted and found.digest == wanted and not intent.wish.force:
+    if wanted and found.digest == wanted and not intent.spec.force:
         return None
     return f"{found.name} is on the node, but nothing shows that the {intent.verb} was carried out"
 

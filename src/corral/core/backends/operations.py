@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.backends.intents import IntentState, NextStep, Verb, Wish
+from corral.core.backends.intents import BackendSpec, IntentState, NextStep, Verb
 from corral.core.backends.policies import PolicyChange
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Skipped, Target
@@ -37,7 +37,7 @@ _UNDER_WAY: Mapping[str, str] = {
 }
 
 
-def say_under_way(verb: str) -> str:
+def describe_running(verb: str) -> str:
     """For people; as a status, everything that is under way is `downloading`, as it is with LocalAI."""
     return _UNDER_WAY.get(verb, "under way")
 
@@ -81,7 +81,7 @@ class Operation:
     id: str
     verb: Verb
     backend: str
-    element: str
+    reference: str
     node_id: str | None
     """Of an operation on one node only."""
     target: Target
@@ -90,7 +90,7 @@ class Operation:
     cause: str
     """Who wanted it: `request`, or the controller, by a `policy`."""
     state: OperationState
-    cancel_wanted: bool
+    cancel_requested: bool
     error: str
     created_at: int
     changed_at: int
@@ -109,7 +109,7 @@ class Operation:
     @property
     def is_retrying(self) -> bool:
         """All that is left of it has failed, and is tried again by itself."""
-        if self.state is not OperationState.RUNNING or self.cancel_wanted:
+        if self.state is not OperationState.RUNNING or self.cancel_requested:
             return False
         left = [node for node in self.nodes if not node.status.settled]
         return bool(left) and all(node.has_failed for node in left)
@@ -121,13 +121,13 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class NewIntent:
     """One node's part of an operation that is about to be admitted."""
 
     node_id: NodeId
     node_name: str
     backend: str
-    wish: Wish
+    spec: BackendSpec
     wave: int = 0
     only_if_wanted: bool = False
     """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
@@ -148,15 +148,15 @@ class Admission:
     id: str
     verb: Verb
     backend: str
-    element: str
+    reference: str
     target: Target
     actor: str
-    orders: tuple[Order, ...]
+    orders: tuple[NewIntent, ...]
     skipped: tuple[Skipped, ...] = ()
     node_id: str | None = None
     cause: str = "request"
     policy: PolicyChange | None = None
-    holds: tuple[Wish, ...] = ()
+    holds: tuple[BackendSpec, ...] = ()
     """Of a rollback for more than named nodes: what machines get that come later, for each build."""
     idempotency_key: str | None = None
     request_hash: str = ""
@@ -172,7 +172,7 @@ def status_after(step: NextStep) -> NodeProgressStatus:
             return NodeProgressStatus.CANCELLED
         case IntentState.DEAD_LETTERED:
             return NodeProgressStatus.ERROR
-        case IntentState.IN_BACKGROUND:
+        case IntentState.UNCONFIRMED:
             return NodeProgressStatus.RUNNING_ON_WORKER
         case IntentState.RUNNING:
             return NodeProgressStatus.DOWNLOADING
@@ -181,7 +181,7 @@ def status_after(step: NextStep) -> NodeProgressStatus:
 
 
 def conclude(
-    nodes: Iterable[NodeProgress], *, verb: Verb, cancel_wanted: bool, holds: bool
+    nodes: Iterable[NodeProgress], *, verb: Verb, cancel_requested: bool, holds: bool
 ) -> tuple[OperationState, str]:
     """The end of an operation none of whose orders is open any more, and why it ended so.
 
@@ -196,9 +196,9 @@ def conclude(
     cancelled = by_status[NodeProgressStatus.CANCELLED]
     if cancelled:
         tried = [node for node in cancelled if node.attempts]
-        if cancel_wanted and tried:
+        if cancel_requested and tried:
             return OperationState.CANCELLED, "; ".join(f"{node.node_name}: {node.error}" for node in tried)
-        return OperationState.CANCELLED, "cancelled" if cancel_wanted else cancelled[0].error
+        return OperationState.CANCELLED, "cancelled" if cancel_requested else cancelled[0].error
     misfits = by_status[NodeProgressStatus.NOT_APPLICABLE]
     if misfits and len(misfits) == len(nodes) and not (verb is Verb.DELETE and holds):
         return OperationState.FAILED, "; ".join(f"{node.node_name}: {node.error}" for node in misfits)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.intents import Intent, IntentState, Verb, Wish, version_mark
-from corral.core.backends.operations import Order
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, version_mark
+from corral.core.backends.operations import NewIntent
 from corral.core.backends.policies import OnDrift, Policy, policy_for
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import Node, NodeId
@@ -15,7 +15,7 @@ from corral.core.nodes.targets import Skipped
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeState:
+class NodeBackends:
     """What is known of one node when an operation is admitted."""
 
     node: Node
@@ -37,7 +37,7 @@ class NodeState:
         if name not in self._found:
             key = self.key_of(name)
             wanted = self.newest.get(key)
-            self._found[name] = find_named(self._by_name, wanted.wish.name if wanted is not None else "", key, name)
+            self._found[name] = find_named(self._by_name, wanted.spec.name if wanted is not None else "", key, name)
         return self._found[name]
 
     def holding(self, name: str) -> Intent | None:
@@ -56,14 +56,14 @@ class NodeState:
         told = [
             intent
             for intent in self.newest.values()
-            if intent.verb.wants_presence and name in names_in(intent.backend, intent.wish)
+            if intent.verb.wants_presence and name in names_in(intent.backend, intent.spec)
         ]
         return max(told, key=lambda intent: intent.generation, default=None)
 
     def was_rolled_back_from(self, name: str, mark: str) -> bool:
         """And nobody has asked for it since."""
         wanted = self.holding(name)
-        return wanted is not None and wanted.state is not IntentState.CANCELLED and mark in wanted.wish.left
+        return wanted is not None and wanted.state is not IntentState.CANCELLED and mark in wanted.spec.left
 
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
@@ -75,22 +75,24 @@ class NodeState:
         return {}
 
 
-def pick_holders(states: Iterable[NodeState], backend: str) -> list[NodeState]:
+def pick_holders(states: Iterable[NodeBackends], backend: str) -> list[NodeBackends]:
     """Only nodes that have it."""
     return [state for state in states if state.find(backend) is not None]
 
 
-def pick_upgrades(states: Iterable[NodeState], backend: str) -> list[NodeState]:
+def pick_upgrades(states: Iterable[NodeBackends], backend: str) -> list[NodeBackends]:
     """Nodes that have it, and those that are about to get it for the first time: they get the new version at once."""
     return [state for state in states if state.find(backend) is not None or state.waits_for(backend) is not None]
 
 
-def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> tuple[list[Order], list[Skipped]]:
+def skip_rolled_back(
+    orders: Sequence[NewIntent], states: Iterable[NodeBackends]
+) -> tuple[list[NewIntent], list[Skipped]]:
     """Without nodes that were rolled back from the very version they would get."""
     by_id = {state.node.id: state for state in states}
     wanted, spared = [], []
     for order in orders:
-        if by_id[order.node_id].was_rolled_back_from(order.backend, order.wish.mark):
+        if by_id[order.node_id].was_rolled_back_from(order.backend, order.spec.mark):
             again = f"corral backends upgrade {order.backend} --node {order.node_name}"
             reason = f"it was rolled back from this version; `{again}` upgrades it all the same"
             spared.append(Skipped(node_id=order.node_id, node_name=order.node_name, reason=reason))
@@ -99,9 +101,9 @@ def spare_rolled_back(orders: Sequence[Order], states: Iterable[NodeState]) -> t
     return wanted, spared
 
 
-def spare_frozen(
-    states: Iterable[NodeState], backend: str, policies: Sequence[Policy]
-) -> tuple[list[NodeState], list[Skipped]]:
+def skip_frozen_nodes(
+    states: Iterable[NodeBackends], backend: str, policies: Sequence[Policy]
+) -> tuple[list[NodeBackends], list[Skipped]]:
     """Without nodes on which a policy keeps it as it is."""
     free, frozen = [], []
     for state in states:
@@ -115,7 +117,7 @@ def spare_frozen(
     return free, frozen
 
 
-def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
+def plan_deletes(states: Iterable[NodeBackends], backend: str) -> list[NewIntent]:
     """Nodes that have it, that were told to have it, or of which nobody knows; the others in case they are just now."""
     orders = []
     for state in states:
@@ -123,13 +125,13 @@ def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
         wanted, found = state.newest.get(key), state.find(backend)
         told = state.told_to_have(key)
         last = told or wanted
-        build = found.name if found is not None else last.wish.name if last is not None else ""
+        build = found.name if found is not None else last.spec.name if last is not None else ""
         orders.append(
-            Order(
+            NewIntent(
                 node_id=state.node.id,
                 node_name=state.node.name,
                 backend=key,
-                wish=Wish(element=key, name=build),
+                spec=BackendSpec(reference=key, name=build),
                 only_if_wanted=told is None and found is None and state.backends is not None,
             )
         )
@@ -137,9 +139,9 @@ def plan_deletes(states: Iterable[NodeState], backend: str) -> list[Order]:
 
 
 def plan_rollbacks(
-    states: Iterable[NodeState], backend: str, *, to: str | None, wishes: Mapping[str, Wish]
-) -> tuple[list[Order], list[Skipped]]:
-    """`wishes` by digest: versions that once were as wanted, and how they were installed, so that they can be again."""
+    states: Iterable[NodeBackends], backend: str, *, to: str | None, specs: Mapping[str, BackendSpec]
+) -> tuple[list[NewIntent], list[Skipped]]:
+    """`specs` by digest: versions that once were as wanted, and how they were installed, so that they can be again."""
     orders, skipped = [], []
     for state in states:
         found = state.find(backend)
@@ -147,16 +149,16 @@ def plan_rollbacks(
         if found is None:
             continue
         wanted = state.newest.get(state.key_of(backend))
-        earlier = found.digest if to is None and _is_on_its_way(wanted, found) else _earlier(found, to, wishes)
+        earlier = found.digest if to is None and _is_on_its_way(wanted, found) else _earlier(found, to, specs)
         if node.key_hash is None:
             reason = "a LocalAI worker keeps no earlier version"
         elif earlier is None:
             reason = f"{to} is not on this node" if to else f"it has no earlier version of {found.name} to go back to"
         else:
             key = state.key_of(backend)
-            before = wishes.get(earlier) or Wish(element=key)
-            wish = Wish(
-                element=key,
+            before = specs.get(earlier) or BackendSpec(reference=key)
+            spec = BackendSpec(
+                reference=key,
                 name=found.name,
                 uri=before.uri,
                 alias=before.alias,
@@ -169,55 +171,57 @@ def plan_rollbacks(
                 reason="an administrator went back to it",
                 left=_left(state.holding(key), found, earlier),
             )
-            orders.append(Order(node_id=node.id, node_name=node.name, backend=key, wish=wish))
+            orders.append(NewIntent(node_id=node.id, node_name=node.name, backend=key, spec=spec))
             continue
         skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=reason))
     return orders, skipped
 
 
-def plan_held(states: Iterable[NodeState], backend: str, holds: Sequence[Wish]) -> list[Order]:
+def plan_held(states: Iterable[NodeBackends], backend: str, holds: Sequence[BackendSpec]) -> list[NewIntent]:
     """For nodes that wait for their first install of a version that is being rolled back from."""
     orders = []
     for state in states:
         waiting = state.waits_for(backend)
         if waiting is None:
             continue
-        hold = next((one for one in holds if one.name == waiting.wish.name and waiting.wish.mark in one.left), None)
+        hold = next((one for one in holds if one.name == waiting.spec.name and waiting.spec.mark in one.left), None)
         if hold is not None:
             key = state.key_of(backend)
-            order = Order(node_id=state.node.id, node_name=state.node.name, backend=key, wish=hold, verb=Verb.INSTALL)
+            order = NewIntent(
+                node_id=state.node.id, node_name=state.node.name, backend=key, spec=hold, verb=Verb.INSTALL
+            )
             orders.append(order)
     return orders
 
 
-def find_holds(orders: Iterable[Order]) -> list[Wish]:
+def find_holds(orders: Iterable[NewIntent]) -> list[BackendSpec]:
     """For each build what it was rolled back to, on most nodes; and all that was left."""
-    by_build: dict[str, list[Wish]] = {}
+    by_build: dict[str, list[BackendSpec]] = {}
     for order in orders:
-        by_build.setdefault(order.wish.name, []).append(order.wish)
+        by_build.setdefault(order.spec.name, []).append(order.spec)
     holds = []
-    for _, wishes in sorted(by_build.items()):
-        digests = [wish.digest for wish in wishes]
-        kept = max(wishes, key=lambda wish: (digests.count(wish.digest), wish.digest))
-        left = {mark for wish in wishes for mark in wish.left} - {kept.digest}
+    for _, specs in sorted(by_build.items()):
+        digests = [spec.digest for spec in specs]
+        kept = max(specs, key=lambda spec: (digests.count(spec.digest), spec.digest))
+        left = {mark for spec in specs for mark in spec.left} - {kept.digest}
         holds.append(replace(kept, left=tuple(sorted(left))))
     return holds
 
 
-def as_known(element: str, states: Sequence[NodeState], policies: Sequence[Policy] = ()) -> str:
+def as_known(reference: str, states: Sequence[NodeBackends], policies: Sequence[Policy] = ()) -> str:
     """As the fleet writes it, in whichever case it was asked for."""
-    gallery, at, name = element.rpartition("@")
+    gallery, at, name = reference.rpartition("@")
     known = {policy.backend for policy in policies}
     for state in states:
         known |= {*state.newest, *(backend.name for backend in state.backends or ())}
         known |= {backend.alias for backend in state.backends or ()} - {""}
     if name in known:
-        return element
+        return reference
     alike = sorted(one for one in known if one.lower() == name.lower())
-    return f"{gallery}{at}{alike[0]}" if alike else element
+    return f"{gallery}{at}{alike[0]}" if alike else reference
 
 
-def complete_digest(wanted: str, states: Iterable[NodeState], backend: str) -> str:
+def complete_digest(wanted: str, states: Iterable[NodeBackends], backend: str) -> str:
     """The version that this digest, or the beginning of one, means on these nodes. One that none of them has is left as
     it is."""
     start = wanted.strip().lower().removeprefix("sha256:")
@@ -248,8 +252,8 @@ def _is_on_its_way(wanted: Intent | None, found: ObservedBackend) -> bool:
         wanted is not None
         and wanted.state.live
         and wanted.verb in (Verb.INSTALL, Verb.UPGRADE)
-        and bool(wanted.wish.digest and found.digest)
-        and wanted.wish.digest != found.digest
+        and bool(wanted.spec.digest and found.digest)
+        and wanted.spec.digest != found.digest
     )
 
 
@@ -257,10 +261,10 @@ def _left(before: Intent | None, found: ObservedBackend, earlier: str) -> tuple[
     """Who goes back twice wants neither of the versions left behind."""
     left = {found.digest}
     if before is not None:
-        left |= {*before.wish.left, *([before.wish.digest] if _is_on_its_way(before, found) else ())}
+        left |= {*before.spec.left, *([before.spec.digest] if _is_on_its_way(before, found) else ())}
     if found.digest != earlier:
         # Where no digest is known beforehand, the version is offered under its number and its address.
-        left |= {version_mark(found.version, found.uri), *([before.wish.mark] if before is not None else ())}
+        left |= {version_mark(found.version, found.uri), *([before.spec.mark] if before is not None else ())}
     return tuple(sorted(left - {earlier, ""}))
 
 

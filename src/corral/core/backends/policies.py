@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.backends.intents import Wish
+from corral.core.backends.intents import BackendSpec
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import takes_backends
@@ -30,7 +30,7 @@ class PolicyChange:
 
     selector: Mapping[str, str]
     ensure: Ensure
-    wish: Wish
+    spec: BackendSpec
     on_drift: OnDrift | None = None
     """None keeps what the policy said before, or heals."""
 
@@ -41,7 +41,7 @@ class Policy:
     backend: str
     selector: Mapping[str, str]
     ensure: Ensure
-    wish: Wish
+    spec: BackendSpec
     on_drift: OnDrift
     generation: int
     operation_id: str

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import Prospects, Wanted, find_rival, find_wanted, find_wants
+from corral.core.backends.desired import Desired, Prospects, find_all_desired, find_conflict, find_desired
 from corral.core.backends.intents import Intent, IntentState, Verb
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, Policy, policy_for
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.labels import matches
@@ -42,13 +42,13 @@ class PolicyException:
 
 
 def find_exceptions(
-    states: Iterable[NodeState], policies: Sequence[Policy], prospects: Prospects
+    states: Iterable[NodeBackends], policies: Sequence[Policy], prospects: Prospects
 ) -> dict[str, list[PolicyException]]:
     """By policy, in the order of the nodes' names."""
     found: dict[str, list[PolicyException]] = {}
     for state in sorted(states, key=lambda state: state.node.name):
         fitting = [one for one in policies if takes_backends(state.node) and matches(state.node, one.selector)]
-        wants = find_wants(state, policies, prospects) if fitting else {}
+        wants = find_all_desired(state, policies, prospects) if fitting else {}
         for policy in fitting:
             exception = _find_exception(policy, state, policies, prospects, wants)
             if exception is not None:
@@ -58,29 +58,29 @@ def find_exceptions(
 
 def _find_exception(
     policy: Policy,
-    state: NodeState,
+    state: NodeBackends,
     policies: Sequence[Policy],
     prospects: Prospects,
-    wants: Mapping[str, Wanted],
+    wants: Mapping[str, Desired],
 ) -> PolicyException | None:
     present = policy.ensure is Ensure.PRESENT
     if present and any(one.verb.wants_presence and policy.backend in one.names for one in wants.values()):
         return None
-    wanted = find_wanted(state, policy.backend, policies, prospects)
+    wanted = find_desired(state, policy.backend, policies, prospects)
     if wanted is None:
         return _why_nothing(policy, state, policies, prospects, wants)
     if wanted.verb.wants_presence is not present:
         return _because_of(policy.backend, wanted, state, policies)
-    rival = None if policy.backend in wants else find_rival(wants, wanted.verb, wanted.names, wanted.generation)
+    rival = None if policy.backend in wants else find_conflict(wants, wanted.verb, wanted.names, wanted.generation)
     return _because_of(rival, wants[rival], state, policies) if rival is not None else None
 
 
 def _why_nothing(
     policy: Policy,
-    state: NodeState,
+    state: NodeBackends,
     policies: Sequence[Policy],
     prospects: Prospects,
-    wants: Mapping[str, Wanted],
+    wants: Mapping[str, Desired],
 ) -> PolicyException | None:
     """Under the policy's own name nothing is wanted of the node."""
     node, last = state.node, state.newest.get(policy.backend)
@@ -95,7 +95,7 @@ def _why_nothing(
         )
     if last is None:
         return None
-    rival = find_rival(wants, last.verb, names_in(last.backend, last.wish), last.generation)
+    rival = find_conflict(wants, last.verb, names_in(last.backend, last.spec), last.generation)
     if rival is not None:
         return _because_of(rival, wants[rival], state, policies)
     return PolicyException(
@@ -111,7 +111,7 @@ def _why_nothing(
     )
 
 
-def _because_of(backend: str, wanted: Wanted, state: NodeState, policies: Sequence[Policy]) -> PolicyException:
+def _because_of(backend: str, wanted: Desired, state: NodeBackends, policies: Sequence[Policy]) -> PolicyException:
     asked = policy_for(state.node, backend, policies) if wanted.by_policy else wanted.intent
     return PolicyException(
         node_id=state.node.id,

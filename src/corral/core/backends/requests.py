@@ -7,8 +7,8 @@ from corral.core.nodes.targets import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallWanted:
-    element: str = ""
+class InstallIntent:
+    reference: str = ""
     """A gallery's name: `name` or `gallery@name`."""
     uri: str = ""
     """A location outside the galleries; then `name` is what it is called."""
@@ -23,24 +23,24 @@ class InstallWanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeWanted:
-    element: str
+class UpgradeIntent:
+    reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
-    spare_rolled_back: bool = False
+    skip_rolled_back: bool = False
     """Leave nodes alone that were rolled back from the very version they would get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteWanted:
-    element: str
+class DeleteIntent:
+    reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackWanted:
-    element: str
+class RollbackIntent:
+    reference: str
     to: str | None = None
     """A digest; without it the version before."""
     target: Target = field(default_factory=Target)

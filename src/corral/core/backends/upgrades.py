@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from corral.core.backends.intents import version_mark
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
 
@@ -63,7 +63,7 @@ Offers = Mapping[tuple[str, NodeId], Offered | Unknown]
 """By backend and node."""
 
 
-def find_upgrades(states: Iterable[NodeState], offers: Offers) -> dict[str, Upgrade]:
+def find_upgrades(states: Iterable[NodeBackends], offers: Offers) -> dict[str, Upgrade]:
     lagging: dict[str, list[Lagging]] = {}
     for state, backend, offered in _pairs(states, offers):
         one = _compare(state, backend, offered)
@@ -72,7 +72,7 @@ def find_upgrades(states: Iterable[NodeState], offers: Offers) -> dict[str, Upgr
     return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(lagging.items())}
 
 
-def find_unchecked(states: Iterable[NodeState], offers: Offers) -> dict[str, list[Unchecked]]:
+def find_unchecked(states: Iterable[NodeBackends], offers: Offers) -> dict[str, list[Unchecked]]:
     """By backend: nodes of which nobody can tell whether there is something newer, and why."""
     found: dict[str, list[Unchecked]] = {}
     for state, backend, offered in _pairs(states, offers):
@@ -83,14 +83,14 @@ def find_unchecked(states: Iterable[NodeState], offers: Offers) -> dict[str, lis
     return dict(sorted(found.items()))
 
 
-def _pairs(states: Iterable[NodeState], offers: Offers) -> Iterator[tuple[NodeState, str, Offered | Unknown]]:
+def _pairs(states: Iterable[NodeBackends], offers: Offers) -> Iterator[tuple[NodeBackends, str, Offered | Unknown]]:
     by_id = {state.node.id: state for state in states}
     for (backend, node_id), offered in offers.items():
         if node_id in by_id:
             yield by_id[node_id], backend, offered
 
 
-def _compare(state: NodeState, backend: str, offered: Offered | Unknown) -> Lagging | Unknown | None:
+def _compare(state: NodeBackends, backend: str, offered: Offered | Unknown) -> Lagging | Unknown | None:
     """None where the node has what is offered."""
     found = state.find(backend)
     if found is None or isinstance(offered, Unknown):
@@ -136,9 +136,9 @@ def _says_version(uri: str) -> bool:
     return uri.startswith("pypi://") and "==" in uri
 
 
-def installed_names(states: Iterable[NodeState]) -> dict[str, list[NodeState]]:
+def installed_names(states: Iterable[NodeBackends]) -> dict[str, list[NodeBackends]]:
     """Every backend that is on some node, under the name its orders have there."""
-    found: dict[str, list[NodeState]] = {}
+    found: dict[str, list[NodeBackends]] = {}
     for state in states:
         keys = {
             state.key_of(backend.name)

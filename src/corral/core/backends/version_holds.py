@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from corral.core.backends.intents import Wish
+from corral.core.backends.intents import BackendSpec
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import takes_backends
@@ -15,16 +15,16 @@ class VersionHold:
 
     backend: str
     selector: Mapping[str, str]
-    wish: Wish
+    spec: BackendSpec
     """Which version, and how it is got; `left` are those that were rolled back from."""
     generation: int
     operation_id: str
 
 
-def hold_for(node: Node, variant: str, holds: Iterable[VersionHold]) -> Wish | None:
+def hold_for(node: Node, variant: str, holds: Iterable[VersionHold]) -> BackendSpec | None:
     """The newest that fits."""
     if not takes_backends(node):
         return None
-    fitting = [hold for hold in holds if hold.wish.name == variant and matches(node, hold.selector)]
+    fitting = [hold for hold in holds if hold.spec.name == variant and matches(node, hold.selector)]
     newest = max(fitting, key=lambda hold: hold.generation, default=None)
-    return newest.wish if newest is not None else None
+    return newest.spec if newest is not None else None

@@ -46,7 +46,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
+class DiskInfo:
     path: str
     filesystem: str | None = None
     total_bytes: int | None = None
@@ -60,7 +60,7 @@ class Hardware:
     gpu_vendor: GpuVendor | None = None
     cpu: Cpu
     memory: Memory
-    disk: Disk
+    disk: DiskInfo
     problems: tuple[str, ...] = ()
 
     @property
@@ -84,7 +84,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class HardwareUsage:
     """The part of the hardware that changes from one heartbeat to the next."""
 
     ram_available_bytes: int | None = None

@@ -17,7 +17,7 @@ class BusProbe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class HealthRecord:
     """The part of a node that health is judged by: little, because every pass reads it of every node."""
 
     node_id: NodeId
@@ -44,8 +44,8 @@ class Pulse:
         return self.approved and self.node_type is NodeType.BACKEND
 
 
-def pulse_of(node: Node) -> Pulse:
-    return Pulse(
+def health_record_of(node: Node) -> HealthRecord:
+    return HealthRecord(
         node_id=node.id,
         node_type=node.node_type,
         approved=node.approved,
@@ -61,7 +61,7 @@ def pulse_of(node: Node) -> Pulse:
     )
 
 
-def with_pulse(node: Node, pulse: Pulse) -> Node:
+def with_health_record(node: Node, pulse: HealthRecord) -> Node:
     return replace(
         node,
         presence=pulse.presence,
@@ -72,13 +72,19 @@ def with_pulse(node: Node, pulse: Pulse) -> Node:
     )
 
 
-def any_live(pulses: Iterable[Pulse]) -> bool:
+def any_live(pulses: Iterable[HealthRecord]) -> bool:
     return any(pulse.presence is Presence.LIVE and pulse.expected_on_bus for pulse in pulses)
 
 
-def judge_pulse(
-    pulse: Pulse, probe: BusProbe | None, *, now_ms: int, listened_s: float, limits: Limits, others_live: bool = False
-) -> Pulse:
+def judge_health(
+    pulse: HealthRecord,
+    probe: BusProbe | None,
+    *,
+    now_ms: int,
+    listened_s: float,
+    limits: Limits,
+    others_live: bool = False,
+) -> HealthRecord:
     """The pulse as it should be stored after this round trip (None: we could not try)."""
     pulse = _with_probe(pulse, probe, limits)
     beat_age_s = None if pulse.last_heartbeat is None else max(0, now_ms - pulse.last_heartbeat) / 1000
@@ -112,7 +118,7 @@ def judge_pulse(
     return replace(pulse, presence=presence, presence_reason=verdict.reason)
 
 
-def _not_live_s(pulse: Pulse, *, now_ms: int, listened_s: float) -> float:
+def _not_live_s(pulse: HealthRecord, *, now_ms: int, listened_s: float) -> float:
     """A node that is gone was silent for the limit before that was said."""
     if pulse.presence is Presence.LIVE:
         return 0.0
@@ -121,7 +127,7 @@ def _not_live_s(pulse: Pulse, *, now_ms: int, listened_s: float) -> float:
     return min(max(0, now_ms - pulse.presence_since) / 1000, listened_s)
 
 
-def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
+def _with_probe(pulse: HealthRecord, probe: BusProbe | None, limits: Limits) -> HealthRecord:
     if probe is None:
         return pulse
     answered = pulse.is_answered_by(probe)
@@ -135,7 +141,7 @@ def _with_probe(pulse: Pulse, probe: BusProbe | None, limits: Limits) -> Pulse:
 
 
 def pick_news(
-    pulses: Iterable[Pulse],
+    pulses: Iterable[HealthRecord],
     probes: Mapping[NodeId, BusProbe],
     *,
     now_ms: int,
@@ -145,8 +151,8 @@ def pick_news(
 ) -> list[NodeId]:
     """The nodes about which there is something to write. Of a quiet herd, none."""
 
-    def judged(pulse: Pulse) -> Pulse:
+    def judged(pulse: HealthRecord) -> HealthRecord:
         probe = probes.get(pulse.node_id)
-        return judge_pulse(pulse, probe, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
+        return judge_health(pulse, probe, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
 
     return [pulse.node_id for pulse in pulses if judged(pulse) != pulse]

@@ -12,7 +12,7 @@ MINUTES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShare:
+class TrafficShare:
     """What was answered with one machine. Counters, so two of them add up and one may be taken off another."""
 
     requests: int = 0
@@ -20,20 +20,20 @@ class NodeShare:
     busy_s: float = 0.0
     """The answers' lengths together: divided by the time they came in, how many were under way on average."""
 
-    def __add__(self, other: "NodeShare") -> "NodeShare":
-        return NodeShare(
+    def __add__(self, other: "TrafficShare") -> "TrafficShare":
+        return TrafficShare(
             requests=self.requests + other.requests,
             failed=self.failed + other.failed,
             busy_s=self.busy_s + other.busy_s,
         )
 
-    def __sub__(self, other: "NodeShare") -> "NodeShare":
-        return self + NodeShare(requests=-other.requests, failed=-other.failed, busy_s=-other.busy_s)
+    def __sub__(self, other: "TrafficShare") -> "TrafficShare":
+        return self + TrafficShare(requests=-other.requests, failed=-other.failed, busy_s=-other.busy_s)
 
 
-def shares_between(before: Mapping[str, NodeShare], after: Mapping[str, NodeShare]) -> dict[str, NodeShare]:
+def shares_between(before: Mapping[str, TrafficShare], after: Mapping[str, TrafficShare]) -> dict[str, TrafficShare]:
     """What was added to each; those with nothing are left out."""
-    added = {node: share - before.get(node, NodeShare()) for node, share in after.items()}
+    added = {node: share - before.get(node, TrafficShare()) for node, share in after.items()}
     return {node: share for node, share in added.items() if share.requests}
 
 
@@ -62,14 +62,14 @@ def _used(total: int | None, available: int | None) -> int | None:
 class NodeMinute:
     length_s: float = MINUTE_S
     """The minute that still runs is shorter."""
-    share: NodeShare = NodeShare()
+    share: TrafficShare = TrafficShare()
     memory: MemoryUse = MemoryUse()
 
 
 @dataclass(slots=True)
 class _Minute:
     number: int
-    shares: dict[str, NodeShare] = field(default_factory=dict)
+    shares: dict[str, TrafficShare] = field(default_factory=dict)
     memory: dict[str, MemoryUse] = field(default_factory=dict)
 
 
@@ -80,10 +80,10 @@ class NodeHistory:
         self._minutes: deque[_Minute] = deque([_Minute(_number(now_s))])
         self._began_s = now_s
 
-    def add(self, shares: Mapping[str, NodeShare], *, now_s: float) -> None:
+    def add(self, shares: Mapping[str, TrafficShare], *, now_s: float) -> None:
         minute = self._current(now_s)
         for node, share in shares.items():
-            minute.shares[node] = minute.shares.get(node, NodeShare()) + share
+            minute.shares[node] = minute.shares.get(node, TrafficShare()) + share
 
     def note_memory(self, uses: Mapping[str, MemoryUse], *, now_s: float) -> None:
         self._current(now_s).memory.update(uses)
@@ -93,7 +93,7 @@ class NodeHistory:
         current = self._current(now_s)
         found = {
             minute.number: NodeMinute(
-                share=minute.shares.get(node, NodeShare()), memory=minute.memory.get(node, MemoryUse())
+                share=minute.shares.get(node, TrafficShare()), memory=minute.memory.get(node, MemoryUse())
             )
             for minute in self._minutes
         }

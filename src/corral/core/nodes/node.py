@@ -52,7 +52,7 @@ def classify_status(*, approved: bool, draining: bool, presence: Presence) -> No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class NodeUsage:
     """What a heartbeat tells. None is unknown, never zero."""
 
     available_vram: int | None = None
@@ -85,7 +85,7 @@ class Node:
     name: str
     node_type: NodeType
     approved: bool
-    drain_wanted: bool
+    drain_requested: bool
     """An administrator's wish; it outlives every restart of the worker."""
     worker_draining: bool
     """The worker's own word that it is about to stop; a new process starts without it."""
@@ -164,7 +164,7 @@ class Node:
     def draining(self) -> bool:
         """A worker that has left is not about to stop any more; an administrator's wish stands while it is away."""
         away = self.presence in (Presence.LEFT, Presence.GONE)
-        return self.drain_wanted or (self.worker_draining and not away)
+        return self.drain_requested or (self.worker_draining and not away)
 
     @property
     def draining_since(self) -> int:
@@ -185,7 +185,7 @@ def just_left(node: Node, *, now_ms: int) -> bool:
     ran there."""
     has_left = node.presence is Presence.LEFT
     since = node.presence_since if has_left else node.draining_since
-    return (has_left or node.worker_draining) and not node.drain_wanted and now_ms - since < LEAVE_GRACE_MS
+    return (has_left or node.worker_draining) and not node.drain_requested and now_ms - since < LEAVE_GRACE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,26 +112,26 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PresenceVerdict:
     event: PresenceEvent
     reason: str
     """Kept with the node until the next verdict, so it holds nothing that ages."""
 
 
-def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
+def classify_evidence(evidence: Evidence, limits: Limits) -> PresenceVerdict | None:
     """None while the evidence is not enough to say anything new."""
     never_beat = evidence.beat_silence_s is None
     silence_s = evidence.listened_s if evidence.beat_silence_s is None else evidence.beat_silence_s
     beat_late = silence_s >= limits.suspect_after_s
     if not evidence.expected_on_bus:
         if beat_late:
-            return Verdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives")
-        return None if never_beat else Verdict(PresenceEvent.PROVEN, "")
+            return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives")
+        return None if never_beat else PresenceVerdict(PresenceEvent.PROVEN, "")
     bus_late = evidence.bus_failures >= limits.bus_failures
     if not beat_late:
         return None if never_beat else _with_fresh_beat(evidence, limits, bus_late=bus_late)
     if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
-        return Verdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
+        return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
     if bus_late or evidence.bus_answered:
         where = "and it is not on the message bus" if bus_late else "but it still answers on the message bus"
         # It became suspect when it had been silent for a while already.
@@ -141,13 +141,13 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> Verdict | None:
     return None
 
 
-def _one_path_silent(reason: str, evidence: Evidence, *, lost: bool) -> Verdict:
+def _one_path_silent(reason: str, evidence: Evidence, *, lost: bool) -> PresenceVerdict:
     if evidence.others_live and lost:
-        return Verdict(PresenceEvent.ONE_PATH_LOST, f"{reason}; its replicas are replaced on other nodes")
-    return Verdict(PresenceEvent.ONE_PATH_SILENT, reason)
+        return PresenceVerdict(PresenceEvent.ONE_PATH_LOST, f"{reason}; its replicas are replaced on other nodes")
+    return PresenceVerdict(PresenceEvent.ONE_PATH_SILENT, reason)
 
 
-def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> Verdict | None:
+def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> PresenceVerdict | None:
     if bus_late:
         # Two lost round trips, or one order that nobody took, make it suspect: its silence has only begun then, and
         # the last heartbeat may be older than it. Whether more arrive is known after the limit for heartbeats.
@@ -156,5 +156,5 @@ def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> V
         reason = f"{beats}it does not answer on the message bus; check its worker, and its way to the bus"
         return _one_path_silent(reason, evidence, lost=silent_s >= limits.offline_after_s)
     if evidence.bus_answered and evidence.bus_failures == 0:
-        return Verdict(PresenceEvent.PROVEN, "")
+        return PresenceVerdict(PresenceEvent.PROVEN, "")
     return None

@@ -43,7 +43,7 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NameTaken:
     """Another machine, or the same one after it was wiped, under the name of one that was approved."""
 
     node: Node
@@ -56,7 +56,7 @@ class Refuse:
     holder: Node | None = None
 
 
-RegistrationDecision = Welcome | Return | Replace | Claim | Refuse
+RegistrationDecision = Welcome | Return | Replace | NameTaken | Refuse
 
 
 def decide_registration(
@@ -90,12 +90,12 @@ def decide_registration(
         )
     if same_name.key_hash is None and claim.key_hash is None:
         if not is_bound_to(same_name, claim.registered_from):
-            return Claim(same_name)
+            return NameTaken(same_name)
         event = PresenceEvent.RESTARTED if same_name.presence is Presence.LEFT else PresenceEvent.REGISTERED
         return Return(same_name, event, approved=same_name.approved or auto_approve)
     if same_name.presence in (Presence.LIVE, Presence.SUSPECT, Presence.JOINING):
         return Refuse("name_taken", _taken(claim.name), same_name)
-    return Claim(same_name) if same_name.approved else Replace(same_name)
+    return NameTaken(same_name) if same_name.approved else Replace(same_name)
 
 
 def is_bound_to(node: Node, told_from: str | None) -> bool:

@@ -9,7 +9,7 @@ SLOTS = 360
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class TrafficSample:
     """What happened within one slot. Two frontends' beats add up."""
 
     requests: int = 0
@@ -19,8 +19,8 @@ class Beat:
     first_byte: tuple[int, ...] = ()
     """Answers by the time to their first byte, in the buckets of the meters."""
 
-    def __add__(self, other: "Beat") -> "Beat":
-        return Beat(
+    def __add__(self, other: "TrafficSample") -> "TrafficSample":
+        return TrafficSample(
             requests=self.requests + other.requests,
             failed=self.failed + other.failed,
             tokens_in=self.tokens_in + other.tokens_in,
@@ -35,10 +35,10 @@ def _add(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
-def beat_between(before: Beat, after: Beat) -> Beat:
+def sample_between(before: TrafficSample, after: TrafficSample) -> TrafficSample:
     """What was added between two readings of counters that only grow."""
     earlier = before.first_byte or (0,) * len(after.first_byte)
-    return Beat(
+    return TrafficSample(
         requests=after.requests - before.requests,
         failed=after.failed - before.failed,
         tokens_in=after.tokens_in - before.tokens_in,
@@ -61,14 +61,14 @@ def estimate_quantile(bounds: Sequence[float], counts: Sequence[int], share: flo
     return lower
 
 
-class Pulse:
+class TrafficHistory:
     """The last hour, one beat for each slot of a clock that never goes back."""
 
     def __init__(self, *, now_s: float) -> None:
         self._began = _slot(now_s)
-        self._beats: deque[tuple[int, Beat]] = deque()
+        self._beats: deque[tuple[int, TrafficSample]] = deque()
 
-    def add(self, beat: Beat, *, now_s: float) -> None:
+    def add(self, beat: TrafficSample, *, now_s: float) -> None:
         slot = _slot(now_s)
         if self._beats and self._beats[-1][0] == slot:
             beat = self._beats.pop()[1] + beat
@@ -76,12 +76,12 @@ class Pulse:
         while self._beats[0][0] <= slot - SLOTS:
             self._beats.popleft()
 
-    def read(self, *, now_s: float) -> list[tuple[float, Beat]]:
+    def read(self, *, now_s: float) -> list[tuple[float, TrafficSample]]:
         """Oldest first: how long ago each complete slot ended, and its beat. Nothing before this began to count."""
         current = _slot(now_s)
         found = dict(self._beats)
         first = max(self._began + 1, current - SLOTS + 1)
-        return [(now_s - (slot + 1) * SLOT_S, found.get(slot, Beat())) for slot in range(first, current)]
+        return [(now_s - (slot + 1) * SLOT_S, found.get(slot, TrafficSample())) for slot in range(first, current)]
 
 
 def _slot(now_s: float) -> int:

@@ -15,12 +15,12 @@ class NodeShare:
     """By process key the generation up to which it is lost."""
 
 
-def lease_length_s(*, cut_off_after_s: float, offline_after_s: float, heartbeat_interval_s: float) -> float:
+def lease_length_s(*, disconnect_grace_s: float, offline_after_s: float, heartbeat_interval_s: float) -> float:
     """Never over before the fleet has given up the node: until then the process is nobody else's."""
-    return max(cut_off_after_s, offline_after_s + 2 * heartbeat_interval_s)
+    return max(disconnect_grace_s, offline_after_s + 2 * heartbeat_interval_s)
 
 
-def plan_grant(share: NodeShare, *, lease_s: float) -> tuple[Mapping[str, float], Mapping[str, int]]:
+def plan_lease(share: NodeShare, *, lease_s: float) -> tuple[Mapping[str, float], Mapping[str, int]]:
     """Leases by process key, and what has been given away. What is wanted again is not among the latter: a process
     that an older frontend ordered has no generation to be told apart by."""
     return (
@@ -44,6 +44,6 @@ class ProcessLeases:
         return replace(self, lengths_s={key: length for key, length in self.lengths_s.items() if key not in keys})
 
 
-def was_given_away(*, generation: int | None, up_to: int) -> bool:
+def was_revoked(*, generation: int | None, up_to: int) -> bool:
     """A word about an older process of the same key, still under way, must not end its successor."""
     return generation is None or generation <= up_to

@@ -23,7 +23,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
+class ProcessReadiness:
     """How a process shows that it can work, and how long it may take.
 
     Loading takes as long as the weights are large, so the limit that matters is `quiet_within_s`: how long it may
@@ -47,7 +47,7 @@ class ProcessSpec:
     backend: str
     version_digest: str
     command: tuple[str | Fill, ...]
-    readiness: Readiness
+    readiness: ProcessReadiness
     environment: Mapping[str, str | Fill] = field(default_factory=dict)
     directory: str | None = None  # where it starts; None means a private, empty one
     host: str = "127.0.0.1"  # where it is told to listen
@@ -122,7 +122,7 @@ def _signal_name(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starting:
+class ProcessStarting:
     attempt: int  # 0 for the first start, n for the n-th restart
 
 
@@ -145,7 +145,7 @@ class Stopping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class ProcessStopped:
     reason: str
 
 
@@ -156,7 +156,7 @@ class Failed:
     stderr_tail: tuple[str, ...] = ()
 
 
-ProcessState = Starting | Ready | BackingOff | Stopping | Stopped | Failed
+ProcessState = ProcessStarting | Ready | BackingOff | Stopping | ProcessStopped | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

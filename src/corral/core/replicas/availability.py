@@ -15,7 +15,7 @@ SETTLED_AFTER_MS = 5_000
 ALIVE = ("starting", "ready", "backing_off")
 
 
-class Standing(StrEnum):
+class Availability(StrEnum):
     SERVES = "serves"
     RETURNING = "returning"
     """It will be there in a moment: its worker is being started again, or its process is."""
@@ -26,44 +26,46 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
-    standing: Standing
+class AvailabilityVerdict:
+    standing: Availability
     why: str = ""
 
 
-_SERVES = Stands(Standing.SERVES)
+_SERVES = AvailabilityVerdict(Availability.SERVES)
 
 
-def judge_standing(replica: Replica, node: Node | None, table: ProcessTable | None, *, now_ms: int) -> Stands:
+def judge_availability(
+    replica: Replica, node: Node | None, table: ProcessTable | None, *, now_ms: int
+) -> AvailabilityVerdict:
     """Of a replica that became ready once."""
     if node is None:
-        return Stands(Standing.AWAY, "its node was removed")
+        return AvailabilityVerdict(Availability.AWAY, "its node was removed")
     if just_left(node, now_ms=now_ms):
-        return Stands(Standing.RETURNING, f"{node.name} has just left and may be back in a moment")
+        return AvailabilityVerdict(Availability.RETURNING, f"{node.name} has just left and may be back in a moment")
     if node.status is NodeStatus.HEALTHY or (node.status is NodeStatus.DRAINING and not node.worker_draining):
         return _by_table(replica, node, table, now_ms)
     if node.presence is Presence.JOINING and node.approved and now_ms - node.presence_since < LEAVE_GRACE_MS:
-        return Stands(Standing.RETURNING, f"{node.name} is coming back")
-    return Stands(Standing.AWAY, f"{node.name} is {node.status.value}")
+        return AvailabilityVerdict(Availability.RETURNING, f"{node.name} is coming back")
+    return AvailabilityVerdict(Availability.AWAY, f"{node.name} is {node.status.value}")
 
 
-def _by_table(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> Stands:
+def _by_table(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> AvailabilityVerdict:
     if node.key_hash is None:
         return _SERVES  # a LocalAI worker tells neither epochs nor changes
     if table is None or table.epoch != node.epoch:
         if replica.epoch == node.epoch:
             return _SERVES
-        return Stands(Standing.RETURNING, f"{node.name} has not told yet what it runs")
+        return AvailabilityVerdict(Availability.RETURNING, f"{node.name} has not told yet what it runs")
     process = table.find(replica.process_key)
     fresh = now_ms - (replica.ready_at or 0) < SETTLED_AFTER_MS
     if fresh and (process is None or process.state == "starting"):
         return _SERVES
     if process is None or process.state not in ALIVE:
-        return Stands(Standing.LOST, f"{node.name} does not run it any more")
+        return AvailabilityVerdict(Availability.LOST, f"{node.name} does not run it any more")
     if process.state != "ready":
-        return Stands(Standing.RETURNING, f"its process on {node.name} is being started again")
+        return AvailabilityVerdict(Availability.RETURNING, f"its process on {node.name} is being started again")
     if is_another(replica, process):
-        return Stands(Standing.RETURNING, f"its process on {node.name} was started again")
+        return AvailabilityVerdict(Availability.RETURNING, f"its process on {node.name} was started again")
     return _SERVES
 
 
@@ -73,16 +75,16 @@ def is_another(replica: Replica, process: ObservedProcess) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ClusterSnapshot:
     """All that the standing of replicas depends on, on one snapshot."""
 
     nodes: Mapping[str, Node]
     tables: Mapping[str, ProcessTable]
     now_ms: int
 
-    def judge(self, replica: Replica) -> Stands:
+    def judge(self, replica: Replica) -> AvailabilityVerdict:
         node_id = replica.node_id
-        return judge_standing(replica, self.nodes.get(node_id), self.tables.get(node_id), now_ms=self.now_ms)
+        return judge_availability(replica, self.nodes.get(node_id), self.tables.get(node_id), now_ms=self.now_ms)
 
     def is_chosen(self, replica: Replica, selector: Mapping[str, str]) -> bool:
         node = self.nodes.get(replica.node_id)
@@ -90,7 +92,7 @@ class Surroundings:
 
 
 def pick_routed(
-    ready: Iterable[Replica], selector: Mapping[str, str], around: Surroundings, *, wanted: int = 1
+    ready: Iterable[Replica], selector: Mapping[str, str], around: ClusterSnapshot, *, wanted: int = 1
 ) -> list[Replica]:
     """Those that serve, on nodes that match; of an older revision too, until a successor is ready and it drains. Those
     on a node that is being drained do only until as many as are wanted can elsewhere."""
@@ -99,7 +101,7 @@ def pick_routed(
     for replica in ready:
         if not around.is_chosen(replica, selector):
             continue
-        if around.judge(replica).standing is Standing.SERVES:
+        if around.judge(replica).standing is Availability.SERVES:
             node = around.nodes[replica.node_id]
             (leaving if node.status is NodeStatus.DRAINING else good).append(replica)
     return good if len(good) >= wanted else good + leaving

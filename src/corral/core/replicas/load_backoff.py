@@ -16,7 +16,7 @@ FORGOTTEN_AFTER_MS = 60 * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setback:
+class LoadBackoff:
     """Of one machine with one revision of a model."""
 
     failures: int
@@ -39,12 +39,12 @@ def clock_words(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S} UTC"
 
 
-def rest_s(attempts: int, failures_here: int, *, draw: float) -> float:
+def cooldown_s(attempts: int, failures_here: int, *, draw: float) -> float:
     """Longer with every failure of this load, wherever it was, and of this machine, whichever load it was."""
     return retry_delay_s(max(attempts, failures_here), draw=draw)
 
 
-def cause_of(setbacks: Iterable[Setback]) -> str:
+def cause_of(setbacks: Iterable[LoadBackoff]) -> str:
     """What the machines that rest said, the latest first, each in a line."""
     resting = sorted((one for one in setbacks if one.rests), key=lambda one: -one.failed_at_ms)
     return "; ".join(dict.fromkeys(brief_cause(one.error).rstrip(".") for one in resting))

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from corral.core.replicas.routing import RoutePolicy
 
 
-class Loaded(Protocol):
+class LoadedReplica(Protocol):
     @property
     def outstanding(self) -> int: ...
 
@@ -15,7 +15,7 @@ class Loaded(Protocol):
     def hash_key(self) -> bytes: ...
 
 
-T = TypeVar("T", bound=Loaded)
+T = TypeVar("T", bound=LoadedReplica)
 
 
 def pick_two(candidates: Sequence[T], draw: Callable[[], float]) -> tuple[T, T]:

@@ -3,35 +3,35 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from corral.core.replicas.availability import Standing, Surroundings
+from corral.core.replicas.availability import Availability, ClusterSnapshot
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.core.replicas.scaling import Scheduling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPlan:
+class OnDemandPlan:
     wait: str = ""
     """There is one that serves, or will in a moment, or no more may be loaded: why to wait. Empty: load."""
     replaces: str | None = None
     """The replica of an older revision whose place the load takes."""
 
 
-def plan_cold(revision: str, rows: Iterable[Replica], wanted: Scheduling, around: Surroundings) -> ColdPlan:
+def plan_on_demand(revision: str, rows: Iterable[Replica], wanted: Scheduling, around: ClusterSnapshot) -> OnDemandPlan:
     """Asking loads nothing beside a replica that is there, nor more than `max_replicas`."""
     kept = [row for row in rows if row.state is ReplicaState.READY or row.state in COMING]
     chosen = [row for row in kept if around.is_chosen(row, wanted.selector)]
     found = [around.judge(row) for row in chosen if row.state is ReplicaState.READY]
-    for standing in (Standing.SERVES, Standing.RETURNING):
+    for standing in (Availability.SERVES, Availability.RETURNING):
         why = next((stands.why for stands in found if stands.standing is standing), None)
         if why is not None:
-            return ColdPlan(wait=why or "a replica is ready")
+            return OnDemandPlan(wait=why or "a replica is ready")
     current = [row for row in chosen if row.revision == revision]
     if wanted.max_replicas and len(current) >= wanted.max_replicas:
         judged = (around.judge(row) for row in current if row.state is ReplicaState.READY)
         why = next((stands.why for stands in judged), "they are being loaded")
-        return ColdPlan(wait=f"no more than {wanted.max_replicas} may run, and {why}")
+        return OnDemandPlan(wait=f"no more than {wanted.max_replicas} may run, and {why}")
     old = [row.id for row in kept if row.revision != revision and row.state is ReplicaState.READY]
-    return ColdPlan(replaces=min(old, default=None))
+    return OnDemandPlan(replaces=min(old, default=None))
 
 
 def plan_named(revision: str, rows: Iterable[Replica], wanted: Scheduling) -> str:

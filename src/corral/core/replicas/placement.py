@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from corral.core.nodes.node import NodeStatus
-from corral.core.replicas.load_backoff import IN_A_ROW, STUBBORN_AFTER, Setback, clock_words
+from corral.core.replicas.load_backoff import IN_A_ROW, STUBBORN_AFTER, LoadBackoff, clock_words
 from corral.core.sizes import format_bytes
 
 GIB = 1 << 30
@@ -50,7 +50,7 @@ class Need:
     while."""
     instead_of: str | None = None
     """The replica it takes over from, whose memory it may have: that one is stopped first."""
-    setbacks: Mapping[str, Setback] = field(default_factory=dict)
+    setbacks: Mapping[str, LoadBackoff] = field(default_factory=dict)
     """By node: how the same load failed there. It comes after all others, and not before its rest is over."""
     to_install_on: frozenset[str] = frozenset()
     """Nodes that would have to get the backend first."""
@@ -131,7 +131,7 @@ class NodeRoom:
         object.__setattr__(self, "standing", (2 if self.low_disk else int(unknown), int(busy), self.in_flight))
 
 
-class Verdict(StrEnum):
+class PlacementVerdict(StrEnum):
     CHOSEN = "chosen"
     POSSIBLE = "possible"
     RULED_OUT = "ruled_out"
@@ -154,7 +154,7 @@ SCORE_NAMES = (
 class Candidate:
     node_id: str
     node_name: str
-    verdict: Verdict
+    verdict: PlacementVerdict
     reason: str = ""
     score: Score | None = None
     """Lower is better, compared from the left; named by `SCORE_NAMES`."""
@@ -201,9 +201,9 @@ class Decision:
     def _candidate(self, room: NodeRoom, found: "Score | str") -> Candidate:
         taken = isinstance(self.outcome, Placed) and self.outcome.node_id == room.id
         if isinstance(found, str):
-            verdict = Verdict.CHOSEN if taken else Verdict.RULED_OUT
+            verdict = PlacementVerdict.CHOSEN if taken else PlacementVerdict.RULED_OUT
             return Candidate(node_id=room.id, node_name=room.name, verdict=verdict, reason=found)
-        verdict = Verdict.CHOSEN if taken else Verdict.POSSIBLE
+        verdict = PlacementVerdict.CHOSEN if taken else PlacementVerdict.POSSIBLE
         return Candidate(node_id=room.id, node_name=room.name, verdict=verdict, score=found)
 
 
@@ -341,7 +341,7 @@ class _Judge:
         """Rooms that only what runs there keeps from taking the need."""
         self.deleted: list[str] = []
         """Why rooms that could have the need may not have its backend."""
-        self.resting: list[Setback] = []
+        self.resting: list[LoadBackoff] = []
         """Of rooms that could have the need, had it not just failed there."""
         self.eligible = 0
         """Rooms that may, if they are not too full."""

@@ -9,7 +9,7 @@ Offer = Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wakes:
+class CapacityWakeups:
     """What one look leaves for the next."""
 
     there: frozenset[Offer] = frozenset()
@@ -19,7 +19,9 @@ class Wakes:
     """They came back too soon, and count when the pause is over."""
 
 
-def plan_wake(wakes: Wakes, there: frozenset[Offer], *, now_s: float, pause_s: float) -> tuple[bool, Wakes]:
+def plan_wake(
+    wakes: CapacityWakeups, there: frozenset[Offer], *, now_s: float, pause_s: float
+) -> tuple[bool, CapacityWakeups]:
     """Whether to wake now. What was there at the first look is no news."""
 
     def is_due(offer: Offer) -> bool:
@@ -29,9 +31,9 @@ def plan_wake(wakes: Wakes, there: frozenset[Offer], *, now_s: float, pause_s: f
     candidates = (there - wakes.there) | (wakes.owed & there)
     due = frozenset(offer for offer in candidates if is_due(offer))
     recent = {offer: at_s for offer, at_s in wakes.woken_s.items() if now_s - at_s < pause_s}
-    left = Wakes(there=there, woken_s={**recent, **dict.fromkeys(due, now_s)}, owed=candidates - due)
+    left = CapacityWakeups(there=there, woken_s={**recent, **dict.fromkeys(due, now_s)}, owed=candidates - due)
     return bool(due), left
 
 
-def first_look(there: frozenset[Offer], *, now_s: float) -> Wakes:
-    return Wakes(there=there, woken_s=dict.fromkeys(there, now_s))
+def first_look(there: frozenset[Offer], *, now_s: float) -> CapacityWakeups:
+    return CapacityWakeups(there=there, woken_s=dict.fromkeys(there, now_s))

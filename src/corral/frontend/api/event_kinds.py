@@ -32,13 +32,13 @@ class OperationChanges(Protocol):
     async def read_changes(self, since_ms: int) -> tuple[int, list[Operation]]: ...
 
 
-class Models(Protocol):
+class ModelEvents(Protocol):
     async def read_all(self) -> list[StoredModel]: ...
 
     async def read_version(self) -> int: ...
 
 
-class Replicas(Protocol):
+class ReplicaEvents(Protocol):
     async def read_all(self) -> list[Replica]: ...
 
     async def read_standing(self) -> list[StandingReplica]: ...
@@ -57,7 +57,7 @@ def _by_content(key: str, shown: object) -> Change:
     return Change(key, content, msgspec.Raw(content))
 
 
-def node_kind(nodes: NodeChanges, replicas: Replicas, in_flight: InFlight) -> Kind:
+def node_kind(nodes: NodeChanges, replicas: ReplicaEvents, in_flight: InFlight) -> Kind:
     async def show(found: list[Node], now_ms: int) -> list[Change]:
         """What runs on them is counted when they change otherwise; the replicas themselves are another kind."""
         loads = count_loads(await replicas.read_all(), in_flight.total) if found else {}
@@ -101,7 +101,7 @@ def backend_kind(listing: FleetListing, now_ms: Now) -> Kind:
     return Kind(name="backends", read_since=read_since, is_whole=True, look_every_s=10.0, least_between_s=1.0)
 
 
-def model_kind(models: Models, now_ms: Now) -> Kind:
+def model_kind(models: ModelEvents, now_ms: Now) -> Kind:
     """Read only when the counter that every change of a model moves has moved."""
     known: tuple[int, list[Change]] | None = None
 
@@ -118,7 +118,7 @@ def model_kind(models: Models, now_ms: Now) -> Kind:
     return Kind(name="models", read_since=read_since, is_whole=True)
 
 
-def replica_kind(replicas: Replicas, in_flight: InFlight, now_ms: Now) -> Kind:
+def replica_kind(replicas: ReplicaEvents, in_flight: InFlight, now_ms: Now) -> Kind:
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
         found = await replicas.read_standing()

@@ -8,18 +8,18 @@ in what is in memory (`Snapshot`), so that a flood of guesses costs the store no
 import math
 
 from corral.core.errors import RateLimited
-from corral.core.rate_limit import Allowance, Allowances
+from corral.core.rate_limit import RateLimiter, TokenBucket
 from corral.system import Clock
 from corral.system.http_limits import network_of
 
-WRONG = Allowance(most=30, per_s=1.0)
+WRONG = TokenBucket(most=30, per_s=1.0)
 ADDRESSES_MOST = 4096
 
 
-class Guesses:
+class BruteForceGuard:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wrong = Allowances(WRONG, keys_most=ADDRESSES_MOST)
+        self._wrong = RateLimiter(WRONG, keys_most=ADDRESSES_MOST)
 
     def is_used_up(self, address: str) -> bool:
         return self._wrong.wait_s(network_of(address), self._clock.monotonic_s()) > 0

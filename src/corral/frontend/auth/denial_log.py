@@ -6,12 +6,12 @@ from typing import Any, Protocol
 import structlog
 
 from corral.core.errors import CorralError
-from corral.core.rate_limit import Allowance, Allowances
+from corral.core.rate_limit import RateLimiter, TokenBucket
 from corral.system import Clock
 
 log = structlog.get_logger()
 
-NOTED = Allowance(most=20, per_s=1 / 60)
+NOTED = TokenBucket(most=20, per_s=1 / 60)
 ACTORS_MOST = 1024
 SUBJECT_MOST = 500
 
@@ -20,11 +20,11 @@ class Events(Protocol):
     async def append(self, *, actor: str, action: str, subject: str, detail: dict[str, Any]) -> None: ...
 
 
-class Refusals:
+class DenialLog:
     def __init__(self, events: Events, clock: Clock) -> None:
         self._events = events
         self._clock = clock
-        self._noted = Allowances(NOTED, keys_most=ACTORS_MOST)
+        self._noted = RateLimiter(NOTED, keys_most=ACTORS_MOST)
         self._unnoted: OrderedDict[str, int] = OrderedDict()
 
     async def note(self, actor: str, what: str, error: CorralError) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from corral.core.errors import Forbidden, Unauthenticated
-from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.snapshots import Snapshot
 from corral.settings.values import is_loopback_host
 from corral.store.access.api_keys import ApiKey, Scope, hash_secret
@@ -96,13 +96,13 @@ class KeyStore(Protocol):
         ...
 
 
-class Gate:
+class Authorizer:
     """Keys are looked up in the store and remembered for two seconds: a revoked one is dead everywhere by then."""
 
     def __init__(
         self,
         store: KeyStore,
-        guesses: Guesses,
+        guesses: BruteForceGuard,
         *,
         clock: Clock,
         auth: bool,

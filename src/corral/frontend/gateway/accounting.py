@@ -6,16 +6,16 @@ from itertools import groupby
 from operator import itemgetter
 
 from corral.frontend.gateway.ports import UsageSink
-from corral.frontend.gateway.targets import Target
+from corral.frontend.gateway.targets import Endpoint
 from corral.frontend.gateway.token_usage import Said, read_usages
-from corral.frontend.gateway.trace import Note, Notes
+from corral.frontend.gateway.trace import Note, TraceBuffer
 
 BATCH = 64
 _TARGET_STATUS_KEY = itemgetter(2, 5, 6)
 
 
-class Ledger:
-    def __init__(self, notes: Notes, usage: UsageSink | None) -> None:
+class RequestAccounting:
+    def __init__(self, notes: TraceBuffer, usage: UsageSink | None) -> None:
         self._notes = notes
         self._usage = usage
         self._new: list[Note] = []
@@ -45,7 +45,7 @@ class Ledger:
         target, status, key_id = _TARGET_STATUS_KEY(note)
         self._count(target, status, key_id, [note], [said])
 
-    def _count(self, target: Target, status: int, key_id: str | None, notes: list[Note], said: list[Said]) -> None:
+    def _count(self, target: Endpoint, status: int, key_id: str | None, notes: list[Note], said: list[Said]) -> None:
         meters = target.meters
         meters.count_status(status, len(notes))
         if status < 400:  # how fast a request was refused says nothing about the model

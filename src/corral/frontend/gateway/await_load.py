@@ -25,7 +25,7 @@ async def wait_until_loaded(loads: Loads, table: RouteTable, served: ServedModel
     until_s = loop.time() + within_s
     while True:
         await loads.ensure(served.name, within_s=max(0.0, until_s - loop.time()))
-        table.poke()
+        table.notify()
         if await _is_seen(table, served):
             return
         # What was there may be gone before we see it; then it is asked for again.

@@ -13,15 +13,15 @@ from corral.frontend.gateway.answers import Refusal, refusal_of, simple_answer
 from corral.frontend.gateway.authenticate import FORWARDING, ask_who
 from corral.frontend.gateway.endpoints import PREFIX
 from corral.frontend.gateway.error_responses import crashed
-from corral.frontend.gateway.exchange import Exchange
+from corral.frontend.gateway.exchange import ProxiedRequest
 from corral.frontend.gateway.request_head import RequestHead
-from corral.frontend.gateway.targets import Target
+from corral.frontend.gateway.targets import Endpoint
 from corral.frontend.gateway.trace import Note
 from corral.system.http_clients import Connected, end_answers
 from corral.system.http_server import AsgiSide
 
 if TYPE_CHECKING:
-    from corral.frontend.gateway.gateway import Lane
+    from corral.frontend.gateway.gateway import Gateway
 
 log = structlog.get_logger()
 
@@ -61,7 +61,7 @@ class _Hooks:
 
     __slots__ = ("on_body", "on_chunk_header", "on_header", "on_headers_complete", "on_message_complete", "on_url")
 
-    def __init__(self, connection: "LaneConnection") -> None:
+    def __init__(self, connection: "GatewayConnection") -> None:
         self.on_url = connection.urls.append
         self.on_header = connection.on_header if connection.behind_proxies else connection.headers.__setitem__
         self.on_body = connection.parts.append
@@ -70,7 +70,7 @@ class _Hooks:
         self.on_message_complete = connection.on_message_complete
 
 
-class LaneConnection(asyncio.Protocol):
+class GatewayConnection(asyncio.Protocol):
     """States: between requests, reading one, answering one, discarding."""
 
     # There may be ten thousand of them that never ask anything.
@@ -82,7 +82,7 @@ class LaneConnection(asyncio.Protocol):
         "is_slow", "parts", "urls", "write",
     )  # fmt: skip
 
-    def __init__(self, lane: "Lane", asgi: AsgiSide) -> None:
+    def __init__(self, lane: "Gateway", asgi: AsgiSide) -> None:
         self._lane = lane
         self._asgi = asgi
         self._limits = asgi.limits
@@ -93,13 +93,13 @@ class LaneConnection(asyncio.Protocol):
         """It has shown a key that is good here."""
         self.write: Callable[[bytes], None] = _write_to_nobody
         """The transport's own, while there is one."""
-        self._exchange: Exchange | None = None
+        self._exchange: ProxiedRequest | None = None
         self.urls: list[bytes] = []
         self.headers: dict[bytes, bytes] = {}
         self.parts: list[bytes] = []
         self.in_head = [True]
         """Emptied by the end of a head."""
-        self._waiting: list[Exchange] = []
+        self._waiting: list[ProxiedRequest] = []
         self._parser: httptools.HttpRequestParser | None = None
         """Made with the first request: many connections never send one."""
         self._framing_bytes = 0
@@ -115,7 +115,7 @@ class LaneConnection(asyncio.Protocol):
         self._repeated: RepeatedHead[RequestHead] = RepeatedHead()
         self._is_first_piece = False
         self._head_checked = False
-        self._unparsed: tuple[Exchange, int] | None = None
+        self._unparsed: tuple[ProxiedRequest, int] | None = None
         """Whose body the parser does not read, and how much of it is missing."""
         self._discarding = 0
         self._stopping = False
@@ -168,7 +168,7 @@ class LaneConnection(asyncio.Protocol):
             body = self._repeated.body_of(data)
             if body is not None and not self._ahead and len(body) <= self._lane.limits.body_bytes:
                 assert self._repeated.value is not None
-                exchange = self._exchange = Exchange(self._lane, self, self._repeated.value, body)
+                exchange = self._exchange = ProxiedRequest(self._lane, self, self._repeated.value, body)
                 exchange.start()
                 return
             has_begun = bool(self._ahead)
@@ -222,7 +222,7 @@ class LaneConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(first[upgrade.args[0] :] + rest)
 
-    def _learn(self, data: bytes, exchange: Exchange) -> None:
+    def _learn(self, data: bytes, exchange: ProxiedRequest) -> None:
         if exchange.keep_alive and not _SPECIAL & exchange.head.headers.keys():
             self._repeated.learn(data, exchange.head)
 
@@ -431,7 +431,7 @@ class LaneConnection(asyncio.Protocol):
                 parser.get_method(), path, headers,
                 http11=parser.get_http_version() != "1.0", keep_alive=parser.should_keep_alive(),
             )  # fmt: skip
-            self._waiting.append(Exchange(self._lane, self, head, body))
+            self._waiting.append(ProxiedRequest(self._lane, self, head, body))
 
     def _start_anew(self) -> None:
         """The next byte is another request's."""
@@ -537,7 +537,7 @@ class LaneConnection(asyncio.Protocol):
         elif waited_s > (limits.head_within_s if self.in_head else self._lane.limits.body_within_s):
             self._refuse(Refusal(408, "the request did not arrive in time", code="request_timeout"))
 
-    def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:
+    def leave_silent(self, target: Endpoint, text: str, lifeless_s: float) -> None:
         if self._exchange is not None:
             self._exchange.leave_silent(target, text, lifeless_s)
 

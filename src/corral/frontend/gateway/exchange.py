@@ -33,14 +33,14 @@ from corral.frontend.gateway.model_list import tell_models, unknown_model, wrong
 from corral.frontend.gateway.peek import peek_json, peek_multipart, rename_model, rename_model_in_form
 from corral.frontend.gateway.reply import Client, Reply, ReplyHead
 from corral.frontend.gateway.request_head import RequestHead
-from corral.frontend.gateway.targets import Pick, ServedModel, Target, Waiter
+from corral.frontend.gateway.targets import Endpoint, Pick, ServedModel, Waiter
 from corral.frontend.gateway.token_usage import Said, cut_usage
-from corral.frontend.gateway.trace import Note, Story
+from corral.frontend.gateway.trace import Note, RequestTrace
 from corral.frontend.gateway.unsupported_endpoint import STATUSES, LackingReply, explain_lack
-from corral.frontend.gateway.upstream.calls import Call, Failure, FailureKind, Headers
+from corral.frontend.gateway.upstream.calls import Failure, FailureKind, Headers, UpstreamCall
 
 if TYPE_CHECKING:
-    from corral.frontend.gateway.gateway import Lane
+    from corral.frontend.gateway.gateway import Gateway
 
 log = structlog.get_logger()
 
@@ -52,20 +52,20 @@ _NOT_BEGUN = (b"", b":")
 """How pieces begin that are no part of the answer: a head alone, and comments that keep a stream of events alive."""
 
 
-class Exchange:
+class ProxiedRequest:
     # Most requests need few of these: as defaults of the class they cost nothing.
     _key: LaneKey = NO_AUTH
     _served: ServedModel | None = None
-    _target: Target | None = None
+    _target: Endpoint | None = None
     _pick: Pick | None = None
     _open_before = 0
     """Requests that the replica had already."""
-    _story: Story | None = None
+    _story: RequestTrace | None = None
     _leased = False
-    _call: Call | None = None
+    _call: UpstreamCall | None = None
     _task: asyncio.Task[None] | None = None
     _waiter: Waiter | None = None
-    _failed: tuple[Target, ...] = ()
+    _failed: tuple[Endpoint, ...] = ()
     _tries = 0
     _failure = ""
     _away = False
@@ -83,7 +83,7 @@ class Exchange:
     """When it was last sent to a replica again, or the replica last said something."""
     _over = False
 
-    def __init__(self, lane: "Lane", client: Client, head: RequestHead, body: bytes) -> None:
+    def __init__(self, lane: "Gateway", client: Client, head: RequestHead, body: bytes) -> None:
         self._lane = lane
         self._client = client
         self.head = head
@@ -290,7 +290,7 @@ class Exchange:
         finally:
             served.waiting_for_load -= 1
 
-    def _send(self, target: Target) -> None:
+    def _send(self, target: Endpoint) -> None:
         self._target = target
         if self._tries or self._position:
             self._away = False
@@ -304,7 +304,7 @@ class Exchange:
         request = b"%b%b%b%d\r\n\r\n%b" % (head.opening, target.head, head.sent, len(body), body)
         self._call = target.link.send(request, self)
 
-    def _call_driver(self, target: Target) -> None:
+    def _call_driver(self, target: Endpoint) -> None:
         assert self._served is not None
         protocol = target.replica.protocol
         driver = self._lane.drivers.get(protocol)
@@ -377,7 +377,7 @@ class Exchange:
         if reply.is_chunked and reply.relay is not None and self._call is not None:
             self._call.relay_chunks(reply.relay)
 
-    def _is_not_for_client(self, status: int, target: Target) -> bool:
+    def _is_not_for_client(self, status: int, target: Endpoint) -> bool:
         if status in (401, 403) and not target.driven:
             text = "the process at its address is another one: it refused the replica's token"
             self._give_up_call(text, away=True)
@@ -391,10 +391,10 @@ class Exchange:
             return True
         return False
 
-    def _is_told_otherwise(self, status: int, headers: Headers, data: bytes, last: bool, target: Target) -> bool:
+    def _is_told_otherwise(self, status: int, headers: Headers, data: bytes, last: bool, target: Endpoint) -> bool:
         return self._is_not_for_client(status, target) or self._is_held(status, headers, data, last, target)
 
-    def _is_held(self, status: int, headers: Headers, data: bytes, last: bool, target: Target) -> bool:
+    def _is_held(self, status: int, headers: Headers, data: bytes, last: bool, target: Endpoint) -> bool:
         """What may say that the backend does not have the endpoint is told in our words, once it is whole."""
         served, path = self._served, self.head.path.decode("latin-1")
         if status not in STATUSES or served is None or self._call.__class__ is DriverCall:
@@ -436,7 +436,7 @@ class Exchange:
         self._failed = (*self._failed, target)
         self._tell_story().failures.append((target, text))
         self._release()
-        lane.table.poke()
+        lane.table.notify()
         if self._is_opened:
             self._break(Refusal(502, f"{self._failure}. The answer is incomplete.", code="replica_failed"))
         else:
@@ -444,7 +444,7 @@ class Exchange:
             # It had its turn already.
             self._again(in_turn=True)
 
-    def leave_silent(self, target: Target, text: str, lifeless_s: float) -> None:
+    def leave_silent(self, target: Endpoint, text: str, lifeless_s: float) -> None:
         """`target` shows no sign of life: what it has not begun to answer goes elsewhere, if there is an elsewhere.
         What it has begun cannot, and is given up much later."""
         lane, served = self._lane, self._served
@@ -583,9 +583,9 @@ class Exchange:
 
     # What is remembered of it
 
-    def _tell_story(self) -> Story:
+    def _tell_story(self) -> RequestTrace:
         if self._story is None:
-            self._story = Story()
+            self._story = RequestTrace()
         return self._story
 
     def _tell_ending(self, state: str, text: str) -> None:

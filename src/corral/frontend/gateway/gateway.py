@@ -11,9 +11,9 @@ import structlog
 
 from corral.bus.request_trace import RequestNote
 from corral.core.replicas.routing import RouteReplica
-from corral.frontend.gateway.accounting import Ledger
+from corral.frontend.gateway.accounting import RequestAccounting
 from corral.frontend.gateway.answers import Refusal
-from corral.frontend.gateway.connection import LaneConnection, is_ours
+from corral.frontend.gateway.connection import GatewayConnection, is_ours
 from corral.frontend.gateway.drivers import Driver
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.keys import KeyRing
@@ -23,8 +23,8 @@ from corral.frontend.gateway.loads import Loads
 from corral.frontend.gateway.metrics import Meters
 from corral.frontend.gateway.ports import RouteSource, UsageSink
 from corral.frontend.gateway.route_table import RouteTable
-from corral.frontend.gateway.targets import ServedModel, Target, Waiter, needs_driver
-from corral.frontend.gateway.trace import Note, Notes
+from corral.frontend.gateway.targets import Endpoint, ServedModel, Waiter, needs_driver
+from corral.frontend.gateway.trace import Note, TraceBuffer
 from corral.frontend.gateway.upstream.calls import Upstream
 from corral.frontend.http.proxies import TrustedProxies
 from corral.system import Clock
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 TICK_EVERY_S = 0.5
 
 
-class Lane:
+class Gateway:
     """Entered before it serves; leaving ends what still runs."""
 
     def __init__(
@@ -63,13 +63,13 @@ class Lane:
         self.now_s = clock.monotonic_s
         self.draw = draw
         self.limits = limits
-        self.notes = Notes(inflight.run[:8], clock)
-        self.ledger = Ledger(self.notes, usage)
+        self.notes = TraceBuffer(inflight.run[:8], clock)
+        self.ledger = RequestAccounting(self.notes, usage)
         self.next_number = count(1).__next__
         self._id_line = f"x-request-id: {self.notes.prefix}"
         self.inflight = inflight
         self.table = RouteTable(routes, make_target=self._make_target)
-        self.connections: set[LaneConnection] = set()
+        self.connections: set[GatewayConnection] = set()
         self.buffered_bytes = 0
         self.last_lines = b""
         """Of every answer's head: the date, and the request's id up to its number."""
@@ -106,8 +106,8 @@ class Lane:
             task.cancel()
         await self._tasks.__aexit__(kind, error, trace)
 
-    def connect(self, asgi: AsgiSide) -> LaneConnection:
-        return LaneConnection(self, asgi)
+    def connect(self, asgi: AsgiSide) -> GatewayConnection:
+        return GatewayConnection(self, asgi)
 
     def is_next(self, data: bytes) -> bool:
         return is_ours(data) is not False
@@ -118,9 +118,9 @@ class Lane:
         task.add_done_callback(self._spawned.discard)
         return task
 
-    def _make_target(self, served: ServedModel, replica: RouteReplica) -> Target:
+    def _make_target(self, served: ServedModel, replica: RouteReplica) -> Endpoint:
         node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n"
-        return Target(
+        return Endpoint(
             replica,
             limit=replica.capacity or self.limits.per_replica,
             link=self._upstream.open(replica.address),
@@ -147,7 +147,7 @@ class Lane:
                 return
             waiter.owner.on_turn()
 
-    def _give_up(self, target: Target, text: str, lifeless_s: float) -> None:
+    def _give_up(self, target: Endpoint, text: str, lifeless_s: float) -> None:
         for connection in list(self.connections):
             connection.leave_silent(target, text, lifeless_s)
 

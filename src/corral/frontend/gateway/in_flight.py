@@ -14,8 +14,8 @@ from corral.bus.messages import OpenRequests
 from corral.core.errors import CorralError
 from corral.core.replicas.routing import ReplicaId
 from corral.frontend.gateway.ports import LastUsed
-from corral.frontend.gateway.targets import ServedModel, Target
-from corral.system.loops import until_poked
+from corral.frontend.gateway.targets import Endpoint, ServedModel
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -36,10 +36,10 @@ class InFlight:
         self._frontend = frontend
         self.run = run
         self._sequence = 0
-        self._open: set[Target] = set()
+        self._open: set[Endpoint] = set()
         """Those that have requests of ours, also where they get no more: few, however many replicas there are."""
         self._last_used_s: dict[ReplicaId, float] = {}
-        self._ended: set[Target] = set()
+        self._ended: set[Endpoint] = set()
         """Those that finished a request since the last look."""
         self._touched: set[ReplicaId] = set()
         """Replicas whose latest use the store has not been told."""
@@ -49,9 +49,9 @@ class InFlight:
         self.on_room: Callable[[ServedModel], None] = lambda served: None
         """Told when a request ended while others wait for the same model."""
         self.queues: Callable[[], dict[str, int]] = dict
-        self.targets: Callable[[], Iterable[Target]] = list
+        self.targets: Callable[[], Iterable[Endpoint]] = list
 
-    def begin(self, target: Target) -> None:
+    def begin(self, target: Endpoint) -> None:
         """A lease: who begins ends, exactly once, however the request ends."""
         target.outstanding += 1
         target.local += 1
@@ -59,7 +59,7 @@ class InFlight:
         if target.local == 1 or target.outstanding >= target.limit:
             self._edge.set()
 
-    def end(self, target: Target) -> None:
+    def end(self, target: Endpoint) -> None:
         # Where it was full, requests may wait for this place on other frontends.
         if target.local == 1 or target.outstanding >= target.limit:
             self._edge.set()
@@ -151,7 +151,7 @@ class InFlight:
 
     async def keep_telling(self, publish: Callable[[OpenRequests], Awaitable[None]]) -> None:
         while True:
-            await until_poked(self._edge, within_s=TELL_EVERY_S)
+            await wait_or_timeout(self._edge, within_s=TELL_EVERY_S)
             self.forget_silent()
             try:
                 await publish(self.tell())

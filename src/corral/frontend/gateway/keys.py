@@ -11,9 +11,9 @@ import structlog
 
 from corral.bus.messages import KeysInForce
 from corral.core.errors import CorralError, Forbidden, Unavailable
-from corral.frontend.auth.rules import CLIENT_HEADER, Gate
+from corral.frontend.auth.rules import CLIENT_HEADER, Authorizer
 from corral.store.access.api_keys import ApiKey, Scope
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -103,7 +103,7 @@ def lane_key(key: ApiKey) -> LaneKey:
 class StoredKeys:
     """The keys in force, kept current from the store; while that cannot be asked, from other frontends that can."""
 
-    def __init__(self, source: KeySource, gate: Gate, *, auth: bool, peers: Peers | None = None) -> None:
+    def __init__(self, source: KeySource, gate: Authorizer, *, auth: bool, peers: Peers | None = None) -> None:
         self._source = source
         self._peers = peers or NoPeers()
         self._had_peers = False
@@ -184,7 +184,7 @@ class StoredKeys:
         if self._read_s is not None:
             self._fresh_until_s = min(now_s + UNCONFIRMED_S, self._read_s + GRACE_S)
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Some key changed, on this frontend or another."""
         self._poked.set()
 
@@ -264,4 +264,4 @@ class StoredKeys:
                     log.warning("keys.refresh_failed", error=str(error))
                 failing = True
                 await self._ask_peers()
-            await until_poked(self._poked, within_s=REFRESH_EVERY_S)
+            await wait_or_timeout(self._poked, within_s=REFRESH_EVERY_S)

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from corral.frontend.gateway.targets import Target
+from corral.frontend.gateway.targets import Endpoint
 from corral.system import Clock
 
 log = structlog.get_logger()
@@ -27,8 +27,8 @@ class Liveness:
         self,
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        targets: Callable[[], Collection[Target]],
-        give_up: Callable[[Target, str, float], None],
+        targets: Callable[[], Collection[Endpoint]],
+        give_up: Callable[[Endpoint, str, float], None],
         clock: Clock,
         believed_s: float,
     ) -> None:
@@ -39,14 +39,14 @@ class Liveness:
         self._give_up = give_up
         self._clock = clock
         self._believed_s = believed_s
-        self._asked: set[Target] = set()
+        self._asked: set[Endpoint] = set()
 
-    def doubt(self, target: Target) -> None:
+    def doubt(self, target: Endpoint) -> None:
         if target not in self._asked:
             self._asked.add(target)
             self._spawn(self._watch(target))
 
-    async def _watch(self, target: Target) -> None:
+    async def _watch(self, target: Endpoint) -> None:
         try:
             failures, began_s = 0, self._clock.monotonic_s()
             while target in self._targets():
@@ -67,7 +67,7 @@ class Liveness:
         finally:
             self._asked.discard(target)
 
-    async def _lives(self, target: Target) -> bool:
+    async def _lives(self, target: Endpoint) -> bool:
         """Of what speaks gRPC only the machine can be asked: a backend that works may answer nothing else meanwhile."""
         request = b"" if target.driven else b"GET /health HTTP/1.1\r\n%bConnection: close\r\n\r\n" % target.head
         return await target.link.probe(request, within_s=PROBE_WITHIN_S)

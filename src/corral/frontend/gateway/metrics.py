@@ -1,6 +1,6 @@
 """What the lane counts and times."""
 
-from corral.telemetry.metrics import Counter, Histogram, Registry
+from corral.telemetry.metrics import Counter, Histogram, MetricRegistry
 
 
 class TargetMeters:
@@ -29,7 +29,7 @@ class TargetMeters:
 
 
 class Meters:
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: MetricRegistry) -> None:
         self.registry = registry
         place = ("model", "node")
         self.requests = registry.counter(

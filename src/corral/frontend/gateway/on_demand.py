@@ -22,7 +22,7 @@ class Desk(Protocol):
     async def ask(self, model: str, *, within_s: float) -> Settled: ...
 
 
-class ColdLoads:
+class OnDemandLoads:
     """Loads, for the lane."""
 
     def __init__(self, desk: Desk) -> None:

@@ -9,8 +9,8 @@ from corral.core.errors import CorralError, Unavailable
 from corral.core.replicas.routing import RouteReplica, RouteSnapshot
 from corral.core.suggestions import near_names
 from corral.frontend.gateway.ports import RouteSource
-from corral.frontend.gateway.targets import ServedModel, Target
-from corral.system.loops import until_poked
+from corral.frontend.gateway.targets import Endpoint, ServedModel
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ LOOK_WITHIN_S = 10.0
 
 
 class RouteTable:
-    def __init__(self, source: RouteSource, *, make_target: Callable[[ServedModel, RouteReplica], Target]) -> None:
+    def __init__(self, source: RouteSource, *, make_target: Callable[[ServedModel, RouteReplica], Endpoint]) -> None:
         self._source = source
         self._make_target = make_target
         self.by_name: dict[str, ServedModel] = {}
@@ -39,14 +39,14 @@ class RouteTable:
     def models(self) -> Iterable[ServedModel]:
         return self._models.values()
 
-    def targets(self) -> Iterable[Target]:
+    def targets(self) -> Iterable[Endpoint]:
         return (target for served in self._models.values() for target in served.targets)
 
     def near(self, name: str, *, allowed: frozenset[str] | None) -> list[str]:
         known = [name for name, served in self.by_name.items() if allowed is None or served.name in allowed]
         return near_names(name, known)
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self._poked.set()
 
     async def wait_for_change(self) -> None:
@@ -80,7 +80,7 @@ class RouteTable:
 
     async def follow(self) -> None:
         while True:
-            await until_poked(self._poked, within_s=LOOK_EVERY_S)
+            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
             await self._look()
 
     async def _look(self) -> None:

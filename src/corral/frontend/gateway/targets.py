@@ -13,7 +13,7 @@ AVOID_S = 1.0
 AVOID_MOST_S = 15.0
 
 
-class Target:
+class Endpoint:
     """One replica. Kept over changes of the table for as long as it is the same process."""
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Target:
 
 
 LESS_BUSY_OF_TWO = "two"
-Pick = tuple[Target, int, Target, int, str, list[Target]]
+Pick = tuple[Endpoint, int, Endpoint, int, str, list[Endpoint]]
 """The chosen one and its open requests, the other one of two and its, the rule, and who could have been chosen."""
 
 
@@ -86,7 +86,7 @@ class ServedModel:
 
     def __init__(self, route: ModelRoute) -> None:
         self.follow(route)
-        self.targets: list[Target] = []
+        self.targets: list[Endpoint] = []
         self.queue: FairQueue[Waiter] = FairQueue()
         self.waiting_for_load = 0
 
@@ -96,7 +96,7 @@ class ServedModel:
         self.has_prefix_affinity = route.policy.prefix_affinity
 
     def pick(
-        self, failed: Collection[Target], hint: bytes, rule: str, now_s: float, draw: Callable[[], float]
+        self, failed: Collection[Endpoint], hint: bytes, rule: str, now_s: float, draw: Callable[[], float]
     ) -> "Pick | None":
         """None when there is none with room that has not failed this request already. `rule` names the hint."""
         targets = self.targets
@@ -118,7 +118,7 @@ class ServedModel:
         chosen, other = pick_two(candidates, draw)
         return chosen, chosen.outstanding, other, other.outstanding, LESS_BUSY_OF_TWO, candidates
 
-    def is_hopeless(self, failed: Collection[Target]) -> bool:
+    def is_hopeless(self, failed: Collection[Endpoint]) -> bool:
         """Every replica there is has failed this request."""
         return all(target in failed for target in self.targets)
 

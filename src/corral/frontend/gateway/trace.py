@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from corral.bus.request_trace import NotedFailure, NotedReplica, RequestNote
-from corral.frontend.gateway.targets import Pick, ServedModel, Target
+from corral.frontend.gateway.targets import Endpoint, Pick, ServedModel
 from corral.system import Clock
 
 KEPT = 8192
 
 
-class Story:
+class RequestTrace:
     """Of a request that did not go straight to a replica and back."""
 
     __slots__ = ("ending", "failures", "load_s", "position", "queued_s", "state")
@@ -24,19 +24,30 @@ class Story:
         self.load_s: float | None = None
         self.queued_s: float | None = None
         self.position = 0
-        self.failures: list[tuple[Target, str]] = []
+        self.failures: list[tuple[Endpoint, str]] = []
         self.state = "answered"
         self.ending = ""
 
 
 Note = tuple[
-    int, ServedModel, Target | None, int, Pick | None, int, str | None, bytes, float, float, float, Story | None
+    int,
+    ServedModel,
+    Endpoint | None,
+    int,
+    Pick | None,
+    int,
+    str | None,
+    bytes,
+    float,
+    float,
+    float,
+    RequestTrace | None,
 ]
 """Number, model; replica, its open requests before this one, how it was picked from several; status, key, path; when it
 began, got its first byte, ended; and what else happened to it."""
 
 
-class Notes:
+class TraceBuffer:
     def __init__(self, name: str, clock: Clock) -> None:
         self.prefix = f"{name}-"
         self.entries: deque[Note] = deque(maxlen=KEPT)
@@ -68,7 +79,7 @@ class Notes:
     def _tell(self, request_id: str, note: Note) -> RequestNote:
         _, served, target, open_requests, pick, status, key_id, path, began_s, first_s, ended_s, story = note
         now_s = self._clock.monotonic_s()
-        story = story or Story()
+        story = story or RequestTrace()
         found = RequestNote(
             id=request_id,
             model=served.name,
@@ -92,7 +103,7 @@ class Notes:
         return _with_target(found, target, open_requests) if pick is None else _with_pick(found, pick)
 
 
-def _with_target(note: RequestNote, target: Target, open_requests: int) -> RequestNote:
+def _with_target(note: RequestNote, target: Endpoint, open_requests: int) -> RequestNote:
     return msgspec.structs.replace(note, chosen=_show(target, open_requests), rule="only", candidates=(_show(target),))
 
 
@@ -107,6 +118,6 @@ def _with_pick(note: RequestNote, pick: Pick) -> RequestNote:
     )
 
 
-def _show(target: Target, open_requests: int | None = None) -> NotedReplica:
+def _show(target: Endpoint, open_requests: int | None = None) -> NotedReplica:
     replica = target.replica
     return NotedReplica(replica.id, replica.node_name, replica.slot, open_requests)

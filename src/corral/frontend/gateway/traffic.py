@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
 from corral.bus.messages import PulseBeat
-from corral.core.nodes.history import MemoryUse, NodeHistory, NodeMinute, NodeShare, shares_between
-from corral.core.nodes.traffic_history import Beat, Pulse, beat_between
+from corral.core.nodes.history import MemoryUse, NodeHistory, NodeMinute, TrafficShare, shares_between
+from corral.core.nodes.traffic_history import TrafficHistory, TrafficSample, sample_between
 from corral.frontend.gateway.loads import ModelLoading
 from corral.frontend.gateway.metrics import Meters
 from corral.system import Clock
@@ -27,16 +27,16 @@ class FleetPulse:
         self._fold = fold
         self._frontend = frontend
         self._clock = clock
-        self._read = Beat(first_byte=(0,) * (len(SECONDS) + 1))
-        self._read_nodes: dict[str, NodeShare] = {}
-        self._pulse = Pulse(now_s=clock.monotonic_s())
+        self._read = TrafficSample(first_byte=(0,) * (len(SECONDS) + 1))
+        self._read_nodes: dict[str, TrafficShare] = {}
+        self._pulse = TrafficHistory(now_s=clock.monotonic_s())
         self._history = NodeHistory(now_s=clock.monotonic_s())
 
     async def keep_telling(self, publish: Callable[[PulseBeat], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             before, self._read = self._read, self._look()
-            beat = beat_between(before, self._read)
+            beat = sample_between(before, self._read)
             nodes_before, self._read_nodes = self._read_nodes, self._look_at_nodes()
             nodes = shares_between(nodes_before, self._read_nodes)
             if beat.requests:
@@ -56,7 +56,7 @@ class FleetPulse:
     def hear(self, told: PulseBeat) -> None:
         if told.frontend == self._frontend or len(told.first_byte) not in (0, len(SECONDS) + 1):
             return
-        beat = Beat(
+        beat = TrafficSample(
             requests=told.requests,
             failed=told.failed,
             tokens_in=told.tokens_in,
@@ -65,7 +65,7 @@ class FleetPulse:
         )
         self._take(beat, told.nodes)
 
-    def _take(self, beat: Beat, nodes: Mapping[str, NodeShare]) -> None:
+    def _take(self, beat: TrafficSample, nodes: Mapping[str, TrafficShare]) -> None:
         now_s = self._clock.monotonic_s()
         self._pulse.add(beat, now_s=now_s)
         self._history.add(nodes, now_s=now_s)
@@ -74,32 +74,32 @@ class FleetPulse:
         """By node name, as it is now."""
         self._history.note_memory(uses, now_s=self._clock.monotonic_s())
 
-    def read(self) -> list[tuple[float, Beat]]:
+    def read(self) -> list[tuple[float, TrafficSample]]:
         return self._pulse.read(now_s=self._clock.monotonic_s())
 
     def read_node(self, name: str) -> list[NodeMinute]:
         return self._history.read(name, now_s=self._clock.monotonic_s())
 
-    def _look(self) -> Beat:
+    def _look(self) -> TrafficSample:
         self._fold()
-        total = Beat()
+        total = TrafficSample()
         for (_, _, status), requests in self._meters.requests.children():
             count = int(requests.value)
-            total += Beat(requests=count, failed=count if _is_ours(status) else 0)
+            total += TrafficSample(requests=count, failed=count if _is_ours(status) else 0)
         for _, broken in self._meters.broken.children():
-            total += Beat(failed=int(broken.value))
+            total += TrafficSample(failed=int(broken.value))
         for (status, code), refusals in self._meters.refusals.children():
             asked_to_wait = code == ModelLoading.code  # and comes again
             count = int(refusals.value) if _is_ours(status) and not asked_to_wait else 0
-            total += Beat(requests=count, failed=count)
+            total += TrafficSample(requests=count, failed=count)
         for (_, _, direction), tokens in self._meters.tokens.children():
             count = int(tokens.value)
-            total += Beat(tokens_in=count) if direction == "in" else Beat(tokens_out=count)
+            total += TrafficSample(tokens_in=count) if direction == "in" else TrafficSample(tokens_out=count)
         for _, times in self._meters.first_byte.children():
-            total += Beat(first_byte=times.counts)
-        return total + Beat(first_byte=(0,) * (len(SECONDS) + 1))
+            total += TrafficSample(first_byte=times.counts)
+        return total + TrafficSample(first_byte=(0,) * (len(SECONDS) + 1))
 
-    def _look_at_nodes(self) -> dict[str, NodeShare]:
+    def _look_at_nodes(self) -> dict[str, TrafficShare]:
         requests: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         busy_s: dict[str, float] = {}
@@ -111,6 +111,6 @@ class FleetPulse:
         for (_, node), times in self._meters.latency.children():
             busy_s[node] = busy_s.get(node, 0.0) + times.sum_s
         return {
-            node: NodeShare(requests=count, failed=failed[node], busy_s=busy_s.get(node, 0.0))
+            node: TrafficShare(requests=count, failed=failed[node], busy_s=busy_s.get(node, 0.0))
             for node, count in requests.items()
         }

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from corral.core.errors import CorralError, InvalidInput
-from corral.system.loops import keep_running, until_poked
+from corral.system.loops import keep_running, wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ _REMOVED: Hashable = object()
 @dataclass(slots=True)
 class _Watch:
     kind: Kind
-    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    notified: asyncio.Event = field(default_factory=asyncio.Event)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """There is a look to compare the next one with."""
     cursor_ms: int | None = None
@@ -120,11 +120,11 @@ class LiveFeed:
         self._pages: set[_Page] = set()
         self._closed = False
 
-    def poke(self, *kinds: str) -> None:
+    def notify(self, *kinds: str) -> None:
         """Something changed; names that are no kind of ours are none of our business."""
         for name in kinds or tuple(self._watches):
             if name in self._watches:
-                self._watches[name].poked.set()
+                self._watches[name].notified.set()
 
     def close(self) -> None:
         """Every page is told to go; it will come back to whoever listens here next."""
@@ -145,7 +145,7 @@ class LiveFeed:
         It begins when every later change will be told: what a page reads after its first bytes misses nothing."""
         page = _Page(kinds)
         self._pages.add(page)
-        self.poke(*kinds)
+        self.notify(*kinds)
         try:
             await self._until_begun(kinds)
             yield b"retry: 1000\n\n"
@@ -194,7 +194,7 @@ class LiveFeed:
     async def _keep_looking(self, watch: _Watch) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await until_poked(watch.poked, within_s=watch.kind.look_every_s)
+            await wait_or_timeout(watch.notified, within_s=watch.kind.look_every_s)
             if not any(watch.kind.name in page.kinds for page in self._pages):
                 watch.rest()
                 continue

@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket
 
 from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited, TooLarge, Unavailable
 from corral.core.sizes import format_bytes
-from corral.frontend.auth.denial_log import Refusals
-from corral.frontend.auth.rules import Access, Gate, Principal, access_for
+from corral.frontend.auth.denial_log import DenialLog
+from corral.frontend.auth.rules import Access, Authorizer, Principal, access_for
 from corral.frontend.http.errors import corral_error_response
 from corral.frontend.http.proxies import TrustedProxies
 from corral.system.http_clients import note_known
@@ -33,14 +33,14 @@ SAFE_HEADERS = (
 )
 
 
-class Edge:
+class AuthMiddleware:
     def __init__(
         self,
         app: ASGIApp,
         *,
-        gate: Gate,
+        gate: Authorizer,
         body_limit_bytes: int,
-        refusals: Refusals,
+        refusals: DenialLog,
         proxies: TrustedProxies,
     ) -> None:
         self._app = app

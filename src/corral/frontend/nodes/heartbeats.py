@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
-from corral.store.nodes.registration import Beat, BeatOutcome
+from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome
 
 BATCH_MOST = 128
 WAITING_MOST = 10_000
 
-Waiting = tuple[Beat, asyncio.Future[BeatOutcome]]
+Waiting = tuple[Heartbeat, asyncio.Future[HeartbeatOutcome]]
 
 
 class BeatStore(Protocol):
-    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]: ...
+    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]: ...
 
 
 class BeatBatcher:
@@ -25,10 +25,10 @@ class BeatBatcher:
         self._waiting: list[Waiting] = []
         self._wake = asyncio.Event()
 
-    async def beat(self, beat: Beat) -> BeatOutcome:
+    async def beat(self, beat: Heartbeat) -> HeartbeatOutcome:
         if len(self._waiting) >= WAITING_MOST:
             raise Unavailable("too many heartbeats are waiting for the store; send the next one later")
-        answer: asyncio.Future[BeatOutcome] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HeartbeatOutcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((beat, answer))
         self._wake.set()
         return await answer

@@ -8,7 +8,7 @@ import structlog
 
 from corral.bus.node_api import ProcessGrant
 from corral.core.errors import CorralError
-from corral.core.processes.leases import NodeShare, plan_grant
+from corral.core.processes.leases import NodeShare, plan_lease
 from corral.system import Clock
 
 log = structlog.get_logger()
@@ -27,7 +27,7 @@ class Shares(Protocol):
     async def read_shares(self) -> tuple[int, Mapping[str, NodeShare]]: ...
 
 
-class Grants:
+class LeaseGrants:
     def __init__(self, shares: Shares, *, lease_s: float, clock: Clock) -> None:
         self._shares, self._lease_s, self._clock = shares, lease_s, clock
         self._by_node: dict[str, ProcessGrant] = {}
@@ -57,5 +57,5 @@ class Grants:
         self._looked_s = began_s
 
     def _grant(self, share: NodeShare) -> ProcessGrant:
-        leases_s, given_away = plan_grant(share, lease_s=self._lease_s)
-        return ProcessGrant(leases_s=dict(leases_s), given_away=dict(given_away))
+        leases_s, revoked = plan_lease(share, lease_s=self._lease_s)
+        return ProcessGrant(leases_s=dict(leases_s), revoked=dict(revoked))

@@ -27,25 +27,25 @@ from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFou
 from corral.core.nodes.addresses import check_address
 from corral.core.nodes.conditions import Condition, judge_clock
 from corral.core.nodes.labels import check_labels
-from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeStatus, NodeType, Usage
+from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeStatus, NodeType, NodeUsage
 from corral.core.nodes.presence import Presence
 from corral.core.nodes.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
 from corral.frontend.api.replicas.view import InFlight, show_replicas
-from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
 from corral.frontend.auth.join_tokens import JoinTokens
 from corral.frontend.http.json_response import MsgspecJson
 from corral.frontend.http.middleware import client_address
 from corral.frontend.nodes.heartbeats import BeatBatcher
-from corral.frontend.nodes.process_leases import Grants
+from corral.frontend.nodes.process_leases import LeaseGrants
 from corral.frontend.nodes.store_clock import StoreClock
 from corral.frontend.snapshots import Snapshot
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import is_loopback_host
 from corral.store.access.api_keys import hash_secret
 from corral.store.nodes.frontends import FRONTEND_LIVE_WITHIN_S
-from corral.store.nodes.registration import Beat, Claimed, speaks_for
+from corral.store.nodes.registration import Claimed, Heartbeat, speaks_for
 from corral.store.serving.replicas import StandingReplica
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
@@ -62,7 +62,7 @@ READ_SECRETS_EVERY_S = 1.0
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Refused(Protocol):
+class RegistrationRefused(Protocol):
     def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
 
 
@@ -73,11 +73,11 @@ class NodeRoutes:
         stores: Stores,
         authority: BusAuthority,
         tokens: JoinTokens,
-        guesses: Guesses,
+        guesses: BruteForceGuard,
         beats: BeatBatcher,
-        grants: Grants,
+        grants: LeaseGrants,
         in_flight: InFlight,
-        refused: Refused,
+        refused: RegistrationRefused,
         ids: Ids,
         hint: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -243,9 +243,9 @@ class NodeRoutes:
         joined = await self._check_sender(node_id, bearer, address)
         beat, problem = _read_heartbeat(await request.body())
         outcome = await self._beats.beat(
-            Beat(
+            Heartbeat(
                 node_id=NodeId(node_id),
-                usage=Usage(
+                usage=NodeUsage(
                     available_vram=beat.available_vram,
                     total_vram=beat.total_vram,
                     available_ram=beat.available_ram,

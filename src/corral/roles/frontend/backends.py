@@ -4,22 +4,22 @@ from collections.abc import Awaitable, Callable
 
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
-from corral.controller.backends.attempts import OrderLimits
+from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.fleet_builds import FleetBuilds
-from corral.controller.backends.intent_controller import IntentController
+from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.backends.peers import Peers
-from corral.controller.backends.policy_controller import DesiredState
+from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.backends.resolve import Resolver
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
-from corral.controller.replicas.smoke_test import ReplicaSwitch
+from corral.controller.replicas.smoke_test import VersionRollout
 from corral.core.backends.exhausted import patience_of
 from corral.core.backends.intents import RetryLimits
 from corral.frontend.api.galleries.service import Galleries
-from corral.frontend.api.status.routes import Self
+from corral.frontend.api.status.routes import FrontendInfo
 from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
@@ -27,29 +27,29 @@ from corral.system import Clock, Ids
 UPGRADES = "upgrades"
 
 
-def order_limits(settings: FrontendSettings) -> OrderLimits:
-    return OrderLimits(
+def attempt_limits(settings: FrontendSettings) -> AttemptLimits:
+    return AttemptLimits(
         install_s=settings.backend_install_timeout_s,
         upgrade_s=settings.backend_upgrade_timeout_s,
-        at_once=settings.orders_at_once,
+        at_once=settings.max_concurrent_node_operations,
         retry=RetryLimits(
-            attempts=settings.backend_attempts,
-            base_s=settings.backend_retry_first_s,
-            cap_s=settings.backend_retry_longest_s,
+            attempts=settings.backend_max_attempts,
+            base_s=settings.backend_retry_base_s,
+            cap_s=settings.backend_retry_max_s,
         ),
     )
 
 
-class FleetParts:
+class BackendsWiring:
     def __init__(
         self,
-        me: Self,
+        me: FrontendInfo,
         stores: Stores,
         bus: Bus,
         artifacts: Artifacts,
         galleries: Galleries,
         reports: Reports,
-        replicas: ReplicaSwitch,
+        replicas: VersionRollout,
         refused: RefusedMessages,
         *,
         hint: Callable[[str], Awaitable[None]],
@@ -74,7 +74,7 @@ class FleetParts:
         )
         self.peers = Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids)
         self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
-        self.intents = IntentController(
+        self.intents = IntentReconciler(
             orders=stores.intents,
             bus=bus,
             reports=reports,
@@ -82,11 +82,11 @@ class FleetParts:
             suspicion=stores.health,
             replicas=replicas,
             peers=self.peers,
-            limits=order_limits(me.settings),
+            limits=attempt_limits(me.settings),
             ids=ids,
             on_change=changed,
         )
-        self.desired = DesiredState(
+        self.desired = PolicyReconciler(
             holder=me.id,
             nodes=stores.nodes,
             processes=stores.observed,
@@ -120,14 +120,14 @@ class FleetParts:
         reports.on_change(observed)
         reports.listen(self.intents.hear)
 
-    def poke(self, kind: str) -> None:
+    def notify(self, kind: str) -> None:
         """Rows of this kind changed, here or on another frontend; or all are asked to look for upgrades."""
         if kind == UPGRADES:
-            self.upgrades.poke()
+            self.upgrades.notify()
             return
-        self.intents.poke()
+        self.intents.notify()
         if kind in ("nodes", "backends"):
-            self.desired.poke()
+            self.desired.notify()
 
     async def release(self) -> None:
         await self.intents.release()

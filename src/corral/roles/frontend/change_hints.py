@@ -12,10 +12,10 @@ from corral.core.errors import CorralError
 log = structlog.get_logger()
 
 
-class Hints:
-    def __init__(self, bus: Bus, frontend_id: str, *, poke: Callable[[str], None]) -> None:
-        """`poke`: what to wake here when rows of a kind changed, here or elsewhere."""
-        self._bus, self._frontend_id, self._poke = bus, frontend_id, poke
+class ChangeNotifier:
+    def __init__(self, bus: Bus, frontend_id: str, *, notify: Callable[[str], None]) -> None:
+        """`notify`: what to wake here when rows of a kind changed, here or elsewhere."""
+        self._bus, self._frontend_id, self._poke = bus, frontend_id, notify
 
     async def start(self) -> None:
         await self._bus.serve(ANYTHING_CHANGED, self._hear, concurrency=8)

@@ -22,7 +22,7 @@ class _Known:
     until_s: float
 
 
-class GrpcParts:
+class DriversWiring:
     def __init__(
         self,
         stores: Stores,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self as Itself
+from typing import Self
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import OpenRequests, PulseBeat, decode, encode
@@ -12,10 +12,10 @@ from corral.bus.request_trace import RequestNote, WhyRequest
 from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED, WHY_REQUEST
 from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.nodes.history import memory_use
-from corral.frontend.api.status.routes import Self
-from corral.frontend.auth.rules import Gate
+from corral.frontend.api.status.routes import FrontendInfo
+from corral.frontend.auth.rules import Authorizer
 from corral.frontend.gateway.drivers import Driver
-from corral.frontend.gateway.gateway import Lane
+from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.keys import StoredKeys
 from corral.frontend.gateway.limits import LaneLimits
@@ -26,11 +26,11 @@ from corral.frontend.gateway.traffic import FleetPulse
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
 from corral.frontend.http.proxies import TrustedProxies
 from corral.roles.frontend.key_peers import KeyPeers
-from corral.roles.frontend.multi_process import Place
+from corral.roles.frontend.multi_process import ProcessSlot
 from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
-from corral.telemetry.metrics import Metric, Registry, render
+from corral.telemetry.metrics import Metric, MetricRegistry, render
 from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_metrics, without_gauges
 
 METRICS_EVERY_S = 2.0
@@ -52,23 +52,23 @@ def _limits(settings: FrontendSettings) -> LaneLimits:
     )
 
 
-class ServingParts:
+class GatewayWiring:
     """Entered before it serves; leaving ends what still runs."""
 
     def __init__(
         self,
-        me: Self,
-        place: Place,
+        me: FrontendInfo,
+        place: ProcessSlot,
         stores: Stores,
         bus: Bus,
-        gate: Gate,
+        gate: Authorizer,
         inflight: InFlight,
         *,
         disk: Disk,
         loads: Loads,
         drivers: Mapping[str, Driver],
         usage: UsageSink,
-        registry: Registry,
+        registry: MetricRegistry,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -83,7 +83,7 @@ class ServingParts:
         self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth, peers=self._key_peers)
         self._upstream = HttpUpstream()
         self.registry = registry
-        self.lane = Lane(
+        self.lane = Gateway(
             keys=self._keys,
             routes=stores.replicas,
             upstream=self._upstream,
@@ -110,7 +110,7 @@ class ServingParts:
             self.loops["metrics"] = self._keep_metrics
         self._opened = AsyncExitStack()
 
-    async def __aenter__(self) -> Itself:
+    async def __aenter__(self) -> Self:
         await self._opened.enter_async_context(self._upstream)
         await self._opened.enter_async_context(self.lane)
         return self
@@ -130,9 +130,9 @@ class ServingParts:
 
     def poke_keys(self) -> None:
         """Some key changed, on this frontend or another."""
-        self._keys.poke()
+        self._keys.notify()
 
-    def _read_counts(self, place: Place) -> list[Metric]:
+    def _read_counts(self, place: ProcessSlot) -> list[Metric]:
         return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []
 
     def _collect(self) -> list[Metric]:
@@ -153,7 +153,7 @@ class ServingParts:
             await asyncio.sleep(METRICS_EVERY_S)
 
     async def _on_routes(self, _message: BusMessage) -> None:
-        self.lane.table.poke()
+        self.lane.table.notify()
 
     async def _on_open_requests(self, message: BusMessage) -> None:
         self._inflight.hear(decode(message.data, OpenRequests))

@@ -27,7 +27,7 @@ STEADY_AFTER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessSlot:
     """Which of a frontend's processes this is."""
 
     index: int
@@ -41,15 +41,15 @@ class Place:
         """`what` for the first or only one, which is also what a frontend of one process uses."""
         return what if self.is_first else f"{what}-{self.index}"
 
-    def siblings(self) -> list["Place"]:
-        return [Place(index, self.count) for index in range(self.count) if index != self.index]
+    def siblings(self) -> list["ProcessSlot"]:
+        return [ProcessSlot(index, self.count) for index in range(self.count) if index != self.index]
 
 
-def read_place(settings: FrontendSettings, environ: Mapping[str, str] = os.environ) -> Place | None:
+def read_place(settings: FrontendSettings, environ: Mapping[str, str] = os.environ) -> ProcessSlot | None:
     """None for the parent of several."""
     if PROCESS in environ:
-        return Place(int(environ[PROCESS]), settings.processes)
-    return Place(0, 1) if settings.processes == 1 else None
+        return ProcessSlot(int(environ[PROCESS]), settings.processes)
+    return ProcessSlot(0, 1) if settings.processes == 1 else None
 
 
 async def run_processes(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:

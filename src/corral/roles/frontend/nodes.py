@@ -9,19 +9,19 @@ from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.core.nodes.presence import Limits
 from corral.core.processes.leases import lease_length_s
-from corral.frontend.api.status.routes import Self
+from corral.frontend.api.status.routes import FrontendInfo
 from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
 from corral.frontend.nodes.heartbeats import BeatBatcher
-from corral.frontend.nodes.process_leases import Grants
+from corral.frontend.nodes.process_leases import LeaseGrants
 from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock
 
 
-class WatchParts:
+class NodesWiring:
     def __init__(
         self,
-        me: Self,
+        me: FrontendInfo,
         stores: Stores,
         bus: Bus,
         authority: BusAuthority,
@@ -33,7 +33,7 @@ class WatchParts:
         settings = me.settings
         self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
         self.beats = BeatBatcher(stores.registration)
-        self.grants = Grants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
+        self.grants = LeaseGrants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
         self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
         self._health = HealthController(
             holder=me.id,
@@ -50,8 +50,8 @@ class WatchParts:
             holder=me.id,
             events=stores.events,
             leases=stores.leases,
-            keep_s=settings.audit_keep_s,
-            most=settings.audit_entries,
+            keep_s=settings.audit_retention_s,
+            most=settings.audit_max_entries,
         )
         self.loops: Mapping[str, Callable[[], Awaitable[None]]] = {
             "beats": self.beats.run,
@@ -67,9 +67,9 @@ class WatchParts:
         self._bus.on_reconnect(lambda: self._enforce(anew=True))
         await self.reports.start()
 
-    def poke(self) -> None:
-        self._health.poke()
-        self.reports.poke()
+    def notify(self) -> None:
+        self._health.notify()
+        self.reports.notify()
 
     async def release(self) -> None:
         await self._health.release()
@@ -80,7 +80,7 @@ class WatchParts:
 
 def _lease_s(settings: FrontendSettings) -> float:
     return lease_length_s(
-        cut_off_after_s=settings.cut_off_after_s,
+        disconnect_grace_s=settings.disconnect_grace_s,
         offline_after_s=settings.offline_after_s,
         heartbeat_interval_s=settings.heartbeat_interval_s,
     )

@@ -11,8 +11,8 @@ from corral.artifacts import Artifacts
 from corral.bus.client import Bus
 from corral.controller.backends.progress import tell_progress
 from corral.controller.nodes.refused_messages import RefusedMessages
-from corral.controller.replicas.rollout import ReplicaSwitcher
-from corral.controller.replicas.smoke_test import TrialStart
+from corral.controller.replicas.rollout import ReplicaRollout
+from corral.controller.replicas.smoke_test import SmokeTest
 from corral.controller.replicas.wiring import Replication
 from corral.core.errors import CorralError, Unavailable
 from corral.core.replicas.routing import LOCALAI_GRPC
@@ -29,26 +29,26 @@ from corral.frontend.api.event_kinds import (
 )
 from corral.frontend.api.galleries.service import Galleries
 from corral.frontend.api.operations.open_operations import OpenOperations
-from corral.frontend.api.status.routes import Self
+from corral.frontend.api.status.routes import FrontendInfo
 from corral.frontend.app import Parts, build_app
-from corral.frontend.auth.brute_force import Guesses
+from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.bus_credentials import BusAuthority
-from corral.frontend.auth.denial_log import Refusals
+from corral.frontend.auth.denial_log import DenialLog
 from corral.frontend.auth.join_tokens import JoinTokens
-from corral.frontend.auth.rules import Gate
+from corral.frontend.auth.rules import Authorizer
 from corral.frontend.gateway.in_flight import InFlight
-from corral.frontend.gateway.on_demand import ColdLoads
+from corral.frontend.gateway.on_demand import OnDemandLoads
 from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.event_feed import LiveFeed
 from corral.frontend.http.proxies import TrustedProxies
 from corral.frontend.models.gallery import ModelGallery
-from corral.roles.frontend.backends import FleetParts
-from corral.roles.frontend.change_hints import Hints
-from corral.roles.frontend.drivers import GrpcParts
+from corral.roles.frontend.backends import BackendsWiring
+from corral.roles.frontend.change_hints import ChangeNotifier
+from corral.roles.frontend.drivers import DriversWiring
 from corral.roles.frontend.exposure import local_url
-from corral.roles.frontend.gateway import ServingParts
-from corral.roles.frontend.multi_process import Place
-from corral.roles.frontend.nodes import WatchParts
+from corral.roles.frontend.gateway import GatewayWiring
+from corral.roles.frontend.multi_process import ProcessSlot
+from corral.roles.frontend.nodes import NodesWiring
 from corral.roles.frontend.scheduling_seed import seed_scheduling
 from corral.roles.frontend.weights_stager import FrontendStager, NotedBucket, bucket_settings
 from corral.settings.roles import FrontendSettings
@@ -62,7 +62,7 @@ from corral.system.listen import Listener
 from corral.system.localai_loader import LocalAiLoader
 from corral.system.loops import keep_running
 from corral.system.worker_logs import WorkerLogs
-from corral.telemetry.metrics import Registry
+from corral.telemetry.metrics import MetricRegistry
 
 log = structlog.get_logger()
 
@@ -83,8 +83,8 @@ def _pace(settings: FrontendSettings) -> ScalingPace:
 class FrontendRole:
     def __init__(
         self,
-        me: Self,
-        place: Place,
+        me: FrontendInfo,
+        place: ProcessSlot,
         stores: Stores,
         bus: Bus,
         authority: BusAuthority,
@@ -98,10 +98,10 @@ class FrontendRole:
         settings = me.settings
         self._me, self._place, self._stores, self._bus = me, place, stores, bus
         self._artifacts, self._clock, self._ids, self._disk = artifacts, clock, ids, disk
-        self._hints = Hints(bus, me.id, poke=self._poke)
-        registry = Registry()
+        self._hints = ChangeNotifier(bus, me.id, notify=self._poke)
+        registry = MetricRegistry()
         self._refused = RefusedMessages(stores.nodes, clock, registry)
-        self._watch = WatchParts(me, stores, bus, authority, self._refused, hint=self._hints.tell, clock=clock)
+        self._watch = NodesWiring(me, stores, bus, authority, self._refused, hint=self._hints.tell, clock=clock)
         self._galleries = Galleries(
             artifacts,
             backends=settings.backend_galleries,
@@ -116,7 +116,7 @@ class FrontendRole:
         self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents, stores.operations)
         self._feed = self._put_feed_together()
         self._replication = self._put_replication_together(token)
-        self._grpc = GrpcParts(
+        self._grpc = DriversWiring(
             stores,
             ask_report=self._watch.reports.ask,
             registration_token=token,
@@ -124,28 +124,28 @@ class FrontendRole:
             clock=clock,
             ids=ids,
         )
-        guesses = Guesses(clock)
+        guesses = BruteForceGuard(clock)
         public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
-        gate = self._gate = Gate(
+        gate = self._gate = Authorizer(
             stores.access, guesses, clock=clock, auth=settings.auth, public=public, public_url=settings.public_url or ""
         )
-        self._serving = ServingParts(
+        self._serving = GatewayWiring(
             me, place, stores, bus, gate, self._inflight, disk=disk,
-            loads=ColdLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
+            loads=OnDemandLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
             registry=registry, clock=clock, ids=ids,
         )  # fmt: skip
         self._parts = self._for_routes(authority, gate, guesses, JoinTokens(stores.access, token, clock=clock))
 
-    def _put_fleet_together(self) -> FleetParts:
-        switcher = ReplicaSwitcher(
+    def _put_fleet_together(self) -> BackendsWiring:
+        switcher = ReplicaRollout(
             self._stores,
-            poke=lambda: self._replication.poke(),
-            others=TrialStart(self._bus),
+            notify=lambda: self._replication.notify(),
+            others=SmokeTest(self._bus),
             tell=lambda operation, node, words: tell_progress(self._bus, self._clock, operation, node, words),
             clock=self._clock,
             ids=self._ids,
         )
-        return FleetParts(
+        return BackendsWiring(
             self._me,
             self._stores,
             self._bus,
@@ -171,8 +171,8 @@ class FrontendRole:
                 gallery_kind(self._galleries, stores.nodes.now_ms),
             ]
         )
-        self._galleries.listen(lambda: feed.poke("galleries"))
-        fleet.progress.listen(lambda: feed.poke("operations"))
+        self._galleries.listen(lambda: feed.notify("galleries"))
+        fleet.progress.listen(lambda: feed.notify("operations"))
         return feed
 
     def _put_replication_together(self, token: str) -> Replication:
@@ -205,14 +205,16 @@ class FrontendRole:
         self._watch.reports.on_routes(self._processes_changed)
         return replication
 
-    def _for_routes(self, authority: BusAuthority, gate: Gate, guesses: Guesses, tokens: JoinTokens) -> Parts:
+    def _for_routes(
+        self, authority: BusAuthority, gate: Authorizer, guesses: BruteForceGuard, tokens: JoinTokens
+    ) -> Parts:
         return Parts(
             me=self._me,
             stores=self._stores,
             authority=authority,
             gate=gate,
             guesses=guesses,
-            refusals=Refusals(self._stores.events, self._clock),
+            refusals=DenialLog(self._stores.events, self._clock),
             refused=self._refused,
             clock=self._clock,
             tokens=tokens,
@@ -240,15 +242,15 @@ class FrontendRole:
         )
 
     def _poke(self, kind: str) -> None:
-        self._feed.poke(*(("models", "replicas") if kind == "routes" else (kind,)))
+        self._feed.notify(*(("models", "replicas") if kind == "routes" else (kind,)))
         if kind == KEYS:
             self._gate.forget()
             self._serving.poke_keys()
             return
         if kind == "nodes":
-            self._watch.poke()
-            self._replication.poke()
-        self._fleet.poke(kind)
+            self._watch.notify()
+            self._replication.notify()
+        self._fleet.notify(kind)
 
     async def _report(self) -> None:
         try:
@@ -310,7 +312,7 @@ class FrontendRole:
             await self._leave()
 
     async def _processes_changed(self) -> None:
-        self._serving.lane.table.poke()
+        self._serving.lane.table.notify()
         await self._replication.changed()
 
     async def _routes_changed(self) -> None:
@@ -337,5 +339,5 @@ class FrontendRole:
             await self._fleet.release()
             await self._stores.frontends.leave(self._me.id)
         except CorralError as error:
-            log.warning("frontend.left_untidily", error=str(error))
+            log.warning("frontend.shutdown_incomplete", error=str(error))
         log.info("frontend.stopped")

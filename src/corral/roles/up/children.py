@@ -19,7 +19,7 @@ DRAIN_WITHIN_S = 5.0
 
 
 @dataclass(slots=True)
-class Part:
+class UpChild:
     name: str
     command: Sequence[str]
     environment: dict[str, str]
@@ -28,7 +28,7 @@ class Part:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class PartPlan:
+class UpChildPlan:
     def __init__(self, settings: UpSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
         self._settings = settings
         self._data = settings.data_dir
@@ -37,12 +37,12 @@ class PartPlan:
         self._local_url = local_url(settings.listen)
         self._bus_url = f"nats://{local_address(settings.listen, port=settings.bus_port)}"
 
-    def everything(self, name: str) -> list[Part]:
+    def everything(self, name: str) -> list[UpChild]:
         most = self._settings.max_replicas_per_model
         limits = [f"--max-replicas-per-model={most}"] if most is not None else []
         return [*self.servers(), self.worker("worker", name, self._data / "worker", *limits)]
 
-    def servers(self) -> list[Part]:
+    def servers(self) -> list[UpChild]:
         keys = self._data / "keys"
         bus = prepare_bus(
             keys / "bus",
@@ -61,7 +61,7 @@ class PartPlan:
             self._part("frontend", python_command("frontend", *self._frontend_flags(bus))),
         ]
 
-    def worker(self, part: str, name: str, data_dir: Path, *more: str) -> Part:
+    def worker(self, part: str, name: str, data_dir: Path, *more: str) -> UpChild:
         flags = {
             "data-dir": data_dir,
             "join": self._local_url,
@@ -76,8 +76,8 @@ class PartPlan:
         words = [*(f"--{flag}={value}" for flag, value in flags.items()), "--no-keep-backends", *more]
         return self._part(part, python_command("worker", *words))
 
-    def _part(self, name: str, command: Sequence[str]) -> Part:
-        return Part(name, command, dict(os.environ), self._data / "logs" / f"{name}.log")
+    def _part(self, name: str, command: Sequence[str]) -> UpChild:
+        return UpChild(name, command, dict(os.environ), self._data / "logs" / f"{name}.log")
 
     def _frontend_flags(self, bus: BusFiles) -> list[str]:
         """Flags, which go before whatever the environment says; of secrets they name the files."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.backends.conflicts import exclude_each_other, names_in
-from corral.core.backends.intents import Intent, Verb, Wish
-from corral.core.backends.operations import Admission, NodeProgressStatus, Order
+from corral.core.backends.intents import BackendSpec, Intent, Verb
+from corral.core.backends.operations import Admission, NewIntent, NodeProgressStatus
 from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
 from corral.core.errors import Conflict, OutcomeUnknown
 from corral.core.nodes.node import NodeId
@@ -63,7 +63,7 @@ class AdmissionStore:
             # The id was made before the commit: if it is there, it was done; if not, asking again does no harm.
             return await self._database.write(body)
 
-    async def renew(self, intent: Intent, wish: Wish, note: str) -> bool:
+    async def renew(self, intent: Intent, spec: BackendSpec, note: str) -> bool:
         """Gives an open order that is not being carried out another version, with all its attempts before it. False
         when it has changed meanwhile."""
 
@@ -72,11 +72,11 @@ class AdmissionStore:
             changed = await tx.execute(
                 "UPDATE intents SET wish = $3, digest = $4, attempts = 0, due_at = now_ms(), last_error = $5,"
                 " changed_at = now_ms() WHERE id = $1 AND generation = $2 AND live AND state = 'pending'"
-                " AND NOT cancel_wanted",
+                " AND NOT cancel_requested",
                 intent.id,
                 intent.generation,
-                encode_wish(wish),
-                wish.digest,
+                encode_wish(spec),
+                spec.digest,
                 note,
             )
             if not changed:
@@ -87,8 +87,8 @@ class AdmissionStore:
                 intent.operation_id,
                 intent.node_id,
                 note,
-                wish.digest,
-                wish.name,
+                spec.digest,
+                spec.name,
             )
             detail = {"operation": intent.operation_id, "reason": note, **tell_nodes([intent.node_id])}
             await append_event(
@@ -108,7 +108,7 @@ class AdmissionStore:
         await _insert_nodes(tx, admission, orders)
         await tx.execute_many(
             "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, wish, digest, state,"
-            " live, newest, attempts, due_at, last_error, cancel_wanted, fence, lease_until, created_at, changed_at)"
+            " live, newest, attempts, due_at, last_error, cancel_requested, fence, lease_until, created_at, changed_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
             " now_ms(), now_ms())",
             [
@@ -120,8 +120,8 @@ class AdmissionStore:
                     generation,
                     admission.id,
                     order.wave,
-                    encode_wish(order.wish),
-                    order.wish.digest,
+                    encode_wish(order.spec),
+                    order.spec.digest,
                 )
                 for order in orders
             ],
@@ -159,7 +159,7 @@ class AdmissionStore:
             admission.backend,
             selector,
             change.ensure.value,
-            encode_wish(change.wish),
+            encode_wish(change.spec),
             on_drift.value,
             generation,
             admission.id,
@@ -167,7 +167,7 @@ class AdmissionStore:
         )
 
 
-def _by_name(orders: Sequence[Order]) -> list[NodeId]:
+def _by_name(orders: Sequence[NewIntent]) -> list[NodeId]:
     return [order.node_id for order in sorted(orders, key=lambda order: order.node_name)]
 
 
@@ -194,7 +194,7 @@ async def _find_again(tx: Tx, key: str, request_hash: str) -> Admitted | None:
     return Admitted(id=row["id"], again=True)
 
 
-async def _valid_orders(tx: Tx, admission: Admission) -> list[Order]:
+async def _valid_orders(tx: Tx, admission: Admission) -> list[NewIntent]:
     """Without nodes that went meanwhile, and without orders nobody asked for that newer ones have overtaken."""
     if not admission.orders:
         return []
@@ -213,13 +213,13 @@ async def _valid_orders(tx: Tx, admission: Admission) -> list[Order]:
     return await _without_overtaken(tx, admission.verb, wanted)
 
 
-def _still_wanted(admission: Admission, order: Order, newest: Row | None) -> bool:
+def _still_wanted(admission: Admission, order: NewIntent, newest: Row | None) -> bool:
     if admission.cause != "request":
         return (newest["generation"] if newest is not None else None) == order.expected_generation
     return not order.only_if_wanted or (newest is not None and newest["verb"] != Verb.DELETE.value)
 
 
-async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[Order]) -> list[Order]:
+async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[NewIntent]) -> list[NewIntent]:
     """Without those that a newer wish under another name excludes."""
     healing = [order for order in orders if order.asked_generation is not None]
     if not healing:
@@ -229,7 +229,7 @@ async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[Order]) -> lis
     return [order for order in orders if newest.get(order, -1) <= (order.asked_generation or 0)]
 
 
-async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[Order], which: str) -> Mapping[Order, list[Row]]:
+async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[NewIntent], which: str) -> Mapping[NewIntent, list[Row]]:
     """By order: what is wanted of its node under other names and cannot be true beside it."""
     if not orders:
         return {}
@@ -246,14 +246,14 @@ async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[Order], which: str) -
     return {order: rivals for order, rivals in found.items() if rivals}
 
 
-def _is_rival(verb: Verb, order: Order, row: Row) -> bool:
-    theirs = names_in(row["backend"], decode_wish(row["wish"]))
+def _is_rival(verb: Verb, order: NewIntent, row: Row) -> bool:
+    theirs = names_in(row["backend"], decode_wish(row["spec"]))
     return row["backend"] != order.backend and exclude_each_other(
-        (verb, names_in(order.backend, order.wish)), (Verb(row["verb"]), theirs)
+        (verb, names_in(order.backend, order.spec)), (Verb(row["verb"]), theirs)
     )
 
 
-async def _newest_orders(tx: Tx, orders: Sequence[Order]) -> Mapping[tuple[NodeId, str], Row]:
+async def _newest_orders(tx: Tx, orders: Sequence[NewIntent]) -> Mapping[tuple[NodeId, str], Row]:
     found: dict[tuple[NodeId, str], Row] = {}
     for backend, ids in _by_backend(orders).items():
         rows = await tx.fetch(
@@ -266,14 +266,14 @@ async def _newest_orders(tx: Tx, orders: Sequence[Order]) -> Mapping[tuple[NodeI
     return found
 
 
-def _by_backend(orders: Sequence[Order]) -> dict[str, list[NodeId]]:
+def _by_backend(orders: Sequence[NewIntent]) -> dict[str, list[NodeId]]:
     grouped: dict[str, list[NodeId]] = {}
     for order in orders:
         grouped.setdefault(order.backend, []).append(order.node_id)
     return {backend: sorted(ids) for backend, ids in sorted(grouped.items())}
 
 
-async def _supersede(tx: Tx, admission: Admission, orders: Sequence[Order]) -> list[str]:
+async def _supersede(tx: Tx, admission: Admission, orders: Sequence[NewIntent]) -> list[str]:
     """Ends what these orders replace; the operations that lost an order by it."""
     because = f"replaced by operation {admission.id} ({admission.verb.value})"
     rivals = await find_rivals(tx, admission.verb, orders, "live")
@@ -302,7 +302,7 @@ async def _end_live(tx: Tx, locked: Iterable[str], because: str) -> list[tuple[s
     if not ids:
         return []
     gone = await tx.fetch(
-        "UPDATE intents SET stop_wanted = (state <> 'pending'), state = 'superseded', live = false,"  # noqa: S608
+        "UPDATE intents SET stop_requested = (state <> 'pending'), state = 'superseded', live = false,"  # noqa: S608
         " claim_token = NULL, last_error = $1, finished_at = now_ms(), changed_at = now_ms()"
         f" WHERE live AND id IN ({places(len(ids), first=2)}) RETURNING operation_id, node_id",
         because,
@@ -311,7 +311,7 @@ async def _end_live(tx: Tx, locked: Iterable[str], because: str) -> list[tuple[s
     return [(row["operation_id"], row["node_id"]) for row in gone]
 
 
-async def _failed_corrections(tx: Tx, orders: Sequence[Order]) -> list[str]:
+async def _failed_corrections(tx: Tx, orders: Sequence[NewIntent]) -> list[str]:
     """Operations by which desired state tried the same before, in vain."""
     found: set[str] = set()
     for backend, ids in _by_backend(orders).items():
@@ -339,12 +339,12 @@ async def _dismiss_corrections(tx: Tx, operations: Sequence[str]) -> None:
 async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> None:
     await tx.execute(
         "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
-        " idempotency_key, request_hash, state, cancel_wanted, error, created_at, changed_at)"
+        " idempotency_key, request_hash, state, cancel_requested, error, created_at, changed_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'running', false, '', now_ms(), now_ms())",
         admission.id,
         admission.verb.value,
         admission.backend,
-        admission.element,
+        admission.reference,
         admission.node_id,
         encode_target(admission.target),
         generation,
@@ -356,9 +356,9 @@ async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> No
     )
 
 
-async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[Order]) -> None:
+async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[NewIntent]) -> None:
     ordered = [
-        (order.node_id, order.node_name, "queued", order.note, order.wish.name, order.wish.digest) for order in orders
+        (order.node_id, order.node_name, "queued", order.note, order.spec.name, order.spec.digest) for order in orders
     ]
     left_out = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
     await tx.execute_many(

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
-from corral.core.backends.intents import Intent, IntentState, Verb, Wish
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.operations import NodeProgressStatus, conclude
 from corral.core.nodes.node import NodeId
 from corral.store.backends.operation_rows import read_progress_rows
@@ -14,17 +14,17 @@ from corral.store.engine.sql import in_list, places
 from corral.store.nodes.node_rows import decode_conditions
 
 COLUMNS = (
-    "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "wish", "state", "newest", "attempts",
-    "due_at", "last_error", "cancel_wanted", "claim_token", "fence", "finished_at", "free_disk_at_end",
+    "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "spec", "state", "newest", "attempts",
+    "due_at", "last_error", "cancel_requested", "claim_token", "fence", "finished_at", "free_disk_at_end",
     "conditions_at_end", "final",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
-decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(Wish).decode)  # one for all nodes of an operation
+decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(BackendSpec).decode)  # one for all nodes of an operation
 
 
 @lru_cache(maxsize=256)
-def encode_wish(wish: Wish) -> str:
-    return msgspec.json.encode(wish).decode()
+def encode_wish(spec: BackendSpec) -> str:
+    return msgspec.json.encode(spec).decode()
 
 
 @lru_cache(maxsize=256)
@@ -41,13 +41,13 @@ def read_intent_row(row: Row) -> Intent:
         generation=row["generation"],
         operation_id=row["operation_id"],
         wave=row["wave"],
-        wish=decode_wish(row["wish"]),
+        spec=decode_wish(row["spec"]),
         state=IntentState(row["state"]),
         newest=bool(row["newest"]),
         attempts=row["attempts"],
         due_at=row["due_at"],
         last_error=row["last_error"],
-        cancel_wanted=bool(row["cancel_wanted"]),
+        cancel_requested=bool(row["cancel_requested"]),
         claim_token=row["claim_token"],
         fence=row["fence"],
         finished_at=row["finished_at"],
@@ -79,13 +79,13 @@ async def lock_intents(tx: Tx, ids: Iterable[str]) -> None:
         )
 
 
-async def hasten_background(tx: Tx, node_id: NodeId) -> None:
+async def retry_unconfirmed_now(tx: Tx, node_id: NodeId) -> None:
     """The node's worker is a new process, which carries out nothing of what the one before was asked for."""
-    rows = await tx.fetch("SELECT id FROM intents WHERE state = 'in_background' AND node_id = $1", node_id)
+    rows = await tx.fetch("SELECT id FROM intents WHERE state = 'unconfirmed' AND node_id = $1", node_id)
     await lock_intents(tx, [row["id"] for row in rows])
     await tx.execute(
         "UPDATE intents SET due_at = now_ms(), changed_at = now_ms()"
-        " WHERE state = 'in_background' AND due_at > now_ms() AND node_id = $1",
+        " WHERE state = 'unconfirmed' AND due_at > now_ms() AND node_id = $1",
         node_id,
     )
 
@@ -96,7 +96,7 @@ async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:
     if not ordered:
         return []
     rows = await tx.fetch(
-        "SELECT id, verb, cancel_wanted FROM operations"  # noqa: S608
+        "SELECT id, verb, cancel_requested FROM operations"  # noqa: S608
         f" WHERE id IN ({places(len(ordered))}) AND finished_at IS NULL"
         " AND NOT EXISTS (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live)",
         *ordered,
@@ -116,7 +116,7 @@ async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:
         state, error = conclude(
             progress.get(row["id"], ()),
             verb=Verb(row["verb"]),
-            cancel_wanted=bool(row["cancel_wanted"]),
+            cancel_requested=bool(row["cancel_requested"]),
             holds=row["id"] in holding,
         )
         await tx.execute(

@@ -7,7 +7,7 @@ import msgspec
 
 from corral.core.backends.conflicts import names_in
 from corral.core.backends.deletions import Deletes
-from corral.core.backends.intents import Intent, NextStep, Verb, Wish
+from corral.core.backends.intents import BackendSpec, Intent, NextStep, Verb
 from corral.core.backends.operations import status_after
 from corral.core.backends.policies import Ensure, Policy
 from corral.core.nodes.node import NodeId
@@ -34,13 +34,13 @@ FINISH_AGAIN_MS = 2000
 UNDER_WAY_MS = 3000
 _HEALTHY = (
     "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL AND nodes.approved"
-    " AND nodes.node_type = 'backend' AND nodes.presence = 'live' AND NOT nodes.drain_wanted"
+    " AND nodes.node_type = 'backend' AND nodes.presence = 'live' AND NOT nodes.drain_requested"
     " AND NOT nodes.worker_draining)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class IntentClaim:
     intent: Intent
     node_name: str
     is_localai: bool
@@ -69,12 +69,12 @@ class IntentStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim(self, token: str, *, lease_s: float, limit: int) -> list[Claim]:
+    async def claim(self, token: str, *, lease_s: float, limit: int) -> list[IntentClaim]:
         """Due orders of healthy nodes, and those to be called off wherever their node is; oldest first."""
 
-        due = f"live AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_wanted OR {_HEALTHY})"
+        due = f"live AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_requested OR {_HEALTHY})"
 
-        async def body(tx: Tx) -> list[Claim]:
+        async def body(tx: Tx) -> list[IntentClaim]:
             first = await tx.fetch(
                 f"SELECT operation_id FROM intents WHERE {due} ORDER BY due_at, id LIMIT $1",  # noqa: S608
                 limit,
@@ -83,16 +83,16 @@ class IntentStore:
 
         return await self._database.write(body)
 
-    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[Claim]:
+    async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[IntentClaim]:
         """Of these orders in the background, those that nobody holds, due or not: a report shows that the worker is
         done. One that was just tried is left for a moment."""
         ids = in_list(intent.id for intent in intents)
         idle = (
-            f"state = 'in_background' AND lease_until <= now_ms() AND changed_at <= now_ms() - {FINISH_AGAIN_MS}"
-            f" AND NOT cancel_wanted AND {_HEALTHY} AND id IN ({places(len(ids), first=2)})"
+            f"state = 'unconfirmed' AND lease_until <= now_ms() AND changed_at <= now_ms() - {FINISH_AGAIN_MS}"
+            f" AND NOT cancel_requested AND {_HEALTHY} AND id IN ({places(len(ids), first=2)})"
         )
 
-        async def body(tx: Tx) -> list[Claim]:
+        async def body(tx: Tx) -> list[IntentClaim]:
             operations = [intent.operation_id for intent in intents]
             return await _take(tx, token, operations, idle, *ids, lease_s=lease_s, limit=len(ids))
 
@@ -133,7 +133,7 @@ class IntentStore:
         async def body(tx: Tx) -> list[Stop]:
             rows = await tx.fetch(
                 "SELECT intents.id, intents.node_id, intents.operation_id FROM intents"
-                " JOIN nodes ON nodes.id = intents.node_id WHERE intents.stop_wanted AND NOT intents.live"
+                " JOIN nodes ON nodes.id = intents.node_id WHERE intents.stop_requested AND NOT intents.live"
                 " AND nodes.removed_at IS NULL AND nodes.presence = 'live' AND nodes.key_hash IS NOT NULL"
             )
             return [
@@ -149,7 +149,7 @@ class IntentStore:
 
         async def body(tx: Tx) -> None:
             await tx.execute(
-                "UPDATE intents SET stop_wanted = false WHERE id = $1 AND NOT live AND finished_at <= now_ms() - $2",
+                "UPDATE intents SET stop_requested = false WHERE id = $1 AND NOT live AND finished_at <= now_ms() - $2",
                 intent_id,
                 UNDER_WAY_MS,
             )
@@ -160,8 +160,8 @@ class IntentStore:
         """What this token still holds, and whether it is to be called off."""
 
         async def body(tx: Tx) -> dict[str, bool]:
-            rows = await tx.fetch("SELECT id, cancel_wanted FROM intents WHERE claim_token = $1 AND live", token)
-            return {row["id"]: bool(row["cancel_wanted"]) for row in rows}
+            rows = await tx.fetch("SELECT id, cancel_requested FROM intents WHERE claim_token = $1 AND live", token)
+            return {row["id"]: bool(row["cancel_requested"]) for row in rows}
 
         return await self._database.read(body)
 
@@ -193,7 +193,7 @@ class IntentStore:
         """Orders somebody may be carrying out, with what their nodes have, for those that have told."""
 
         async def body(tx: Tx) -> list[tuple[Intent, list[ObservedBackend]]]:
-            rows = await tx.fetch(f"{SELECT_INTENT} WHERE state = 'in_background' AND lease_until <= now_ms()")
+            rows = await tx.fetch(f"{SELECT_INTENT} WHERE state = 'unconfirmed' AND lease_until <= now_ms()")
             intents = [read_intent_row(row) for row in rows]
             observed = await read_node_backends(tx, [intent.node_id for intent in intents])
             return [(intent, observed[intent.node_id]) for intent in intents if intent.node_id in observed]
@@ -300,16 +300,16 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def find_wishes(self, backend: str) -> dict[str, Wish]:
+    async def find_wishes(self, backend: str) -> dict[str, BackendSpec]:
         """By digest: how each version of it that some node got was last asked for."""
 
-        async def body(tx: Tx) -> dict[str, Wish]:
+        async def body(tx: Tx) -> dict[str, BackendSpec]:
             rows = await tx.fetch(
                 "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
                 " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
                 backend,
             )
-            return {row["digest"]: decode_wish(row["wish"]) for row in rows}
+            return {row["digest"]: decode_wish(row["spec"]) for row in rows}
 
         return await self._database.read(body)
 
@@ -345,8 +345,8 @@ async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequenc
     """Orders to have something that may go by a name that was deleted. A few too many do no harm."""
     deletes = [intent for intent in intents if intent.verb is Verb.DELETE]
     absent = [policy for policy in policies if policy.ensure is Ensure.ABSENT]
-    names = {name for intent in deletes for name in names_in(intent.backend, intent.wish)}
-    names |= {name for policy in absent for name in names_in(policy.backend, policy.wish)}
+    names = {name for intent in deletes for name in names_in(intent.backend, intent.spec)}
+    names |= {name for policy in absent for name in names_in(policy.backend, policy.spec)}
     if not names:
         return []
     known = {intent.id for intent in intents}
@@ -364,7 +364,7 @@ async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequenc
 
 async def _take(
     tx: Tx, token: str, operations: Sequence[str], which: str, *args: object, lease_s: float, limit: int
-) -> list[Claim]:
+) -> list[IntentClaim]:
     """Claims intents of these operations. `which` of them is a condition with `args` from $2 on."""
     if not operations:
         return []
@@ -397,7 +397,7 @@ async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
     """A new attempt begins from nothing; one that is taken over, or asked for again, goes on where it was."""
     started: dict[str, list[str]] = {}
     for intent in intents:
-        if not intent.cancel_wanted:
+        if not intent.cancel_requested:
             started.setdefault(intent.operation_id, []).append(intent.node_id)
     for operation_id, nodes in started.items():
         ids = in_list(nodes)
@@ -419,7 +419,7 @@ async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
     await touch_operations(tx, [intent.operation_id for intent in intents])
 
 
-async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[Claim]:
+async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[IntentClaim]:
     ids = in_list(intent.node_id for intent in intents)
     rows = await tx.fetch(
         f"SELECT id, name, key_hash, presence, epoch FROM nodes WHERE id IN ({places(len(ids))})",  # noqa: S608
@@ -427,7 +427,7 @@ async def _with_nodes(tx: Tx, intents: Sequence[Intent]) -> list[Claim]:
     )
     nodes = {row["id"]: row for row in rows}
     return [
-        Claim(
+        IntentClaim(
             intent=intent,
             node_name=nodes[intent.node_id]["name"],
             is_localai=nodes[intent.node_id]["key_hash"] is None,
@@ -462,7 +462,7 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
         " conditions_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT conditions FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
-        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_wanted = $7, final = $8"
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_requested = $7, final = $8"
         f" WHERE id IN ({places(len(ids), first=9)})",
         step.state.value,
         step.state.live,
@@ -470,7 +470,7 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         int(step.due_in_s * 1000),
         step.error,
         step.digest,
-        step.stop_wanted,
+        step.stop_requested,
         step.final,
         *ids,
     )

@@ -71,5 +71,5 @@ def read_operation_row(row: Row, nodes: tuple[NodeProgress, ...] = ()) -> Operat
     values["verb"] = Verb(values["verb"])
     values["state"] = OperationState(values["state"])
     values["target"] = _decode_target(values["target"])
-    values["cancel_wanted"] = bool(values["cancel_wanted"])
+    values["cancel_requested"] = bool(values["cancel_requested"])
     return Operation(**values, nodes=nodes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.core.backends.intents import Intent, IntentState, Verb, with_last_error
-from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, Order
+from corral.core.backends.operations import NewIntent, NodeProgress, NodeProgressStatus, Operation
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
@@ -43,7 +43,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled:
+class OperationCancelled:
     operation: Operation
     running: tuple[tuple[NodeId, str], ...]
     """Nodes whose workers may be at it, and must be told; with the backend's name."""
@@ -98,7 +98,7 @@ class OperationStore:
                 return
             await tx.execute(
                 "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
-                " request_hash, state, cancel_wanted, error, created_at, changed_at, finished_at)"
+                " request_hash, state, cancel_requested, error, created_at, changed_at, finished_at)"
                 " VALUES ($1, $2, $3, $3, $4, $5, 0, 'corral', $6, '', '', 'completed', false, '', now_ms(), now_ms(),"
                 " now_ms())",
                 operation_id,
@@ -214,16 +214,16 @@ class OperationStore:
 
         return await self._database.write(body)
 
-    async def cancel(self, operation_id: str, *, actor: str) -> Cancelled:
+    async def cancel(self, operation_id: str, *, actor: str) -> OperationCancelled:
         """Orders nobody has begun end here and now; the others are to be called off by whoever holds them.
 
         A policy this operation set goes with it, and those it replaced hold again."""
 
-        async def body(tx: Tx) -> Cancelled:
+        async def body(tx: Tx) -> OperationCancelled:
             await lock_operations(tx, [operation_id])
             operation = await _read_one(tx, operation_id)
             if operation.finished_at is not None:
-                return Cancelled(operation=operation, running=(), was_over=True)
+                return OperationCancelled(operation=operation, running=(), was_over=True)
             rows = await tx.fetch(
                 f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id
             )
@@ -237,21 +237,21 @@ class OperationStore:
                 [(intent.id, with_last_error(why, intent)) for intent in waiting],
             )
             await tx.execute_many(
-                "UPDATE intents SET cancel_wanted = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+                "UPDATE intents SET cancel_requested = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
                 [(intent.id,) for intent in begun],
             )
             for text in sorted({with_last_error(why, intent) for intent in waiting}):
                 ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
                 await show_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
             await tx.execute(
-                "UPDATE operations SET cancel_wanted = true, changed_at = now_ms() WHERE id = $1", operation_id
+                "UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id
             )
             await take_policy_back(tx, operation_id, because=why)
             await take_holds_back(tx, operation_id)
             detail = _tell(operation, intents)
             await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
-            return Cancelled(
+            return OperationCancelled(
                 operation=await _read_one(tx, operation_id),
                 running=tuple((intent.node_id, intent.backend) for intent in begun),
             )
@@ -272,7 +272,8 @@ class OperationStore:
             chosen = await _without_excluded(tx, operation, chosen)
             await tx.execute_many(
                 "UPDATE intents SET state = 'pending', live = true, attempts = 0, due_at = now_ms(), last_error = '',"
-                " cancel_wanted = false, stop_wanted = false, final = false, finished_at = NULL, changed_at = now_ms()"
+                " cancel_requested = false, stop_requested = false, final = false, finished_at = NULL,"
+                " changed_at = now_ms()"
                 " WHERE id = $1",
                 [(intent.id,) for intent in chosen],
             )
@@ -283,7 +284,7 @@ class OperationStore:
                 [(operation_id, intent.node_id) for intent in chosen],
             )
             await tx.execute(
-                "UPDATE operations SET state = 'running', error = '', cancel_wanted = false, finished_at = NULL,"
+                "UPDATE operations SET state = 'running', error = '', cancel_requested = false, finished_at = NULL,"
                 " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
                 operation_id,
             )
@@ -358,7 +359,7 @@ def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | N
 async def _without_excluded(tx: Tx, operation: Operation, chosen: Sequence[Intent]) -> list[Intent]:
     """Without those that a newer operation excludes under another name, as a delete of the family does a build."""
     orders = {
-        Order(node_id=intent.node_id, node_name="", backend=intent.backend, wish=intent.wish): intent
+        NewIntent(node_id=intent.node_id, node_name="", backend=intent.backend, spec=intent.spec): intent
         for intent in chosen
     }
     rivals = await find_rivals(tx, operation.verb, list(orders), "newest")

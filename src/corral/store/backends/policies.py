@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from corral.core.backends.intents import Wish
+from corral.core.backends.intents import BackendSpec
 from corral.core.backends.policies import Ensure, OnDrift, Policy
 from corral.core.errors import NotFound
 from corral.store.access.audit_events import append_event
 from corral.store.engine.database import Database, Row, Tx
 
 _decode_selector = msgspec.json.Decoder(dict[str, str]).decode
-_decode_wish = msgspec.json.Decoder(Wish).decode
+_decode_wish = msgspec.json.Decoder(BackendSpec).decode
 
 
 def encode_selector(selector: Mapping[str, str]) -> str:
@@ -76,7 +76,7 @@ def _policy(row: Row) -> Policy:
         backend=row["backend"],
         selector=_decode_selector(row["selector"]),
         ensure=Ensure(row["ensure"]),
-        wish=_decode_wish(row["wish"]),
+        spec=_decode_wish(row["spec"]),
         on_drift=OnDrift(row["on_drift"]),
         generation=row["generation"],
         operation_id=row["operation_id"],

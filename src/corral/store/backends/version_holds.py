@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from corral.core.backends.intents import Intent, Verb, Wish
-from corral.core.backends.operations import Admission, Operation, Order
+from corral.core.backends.intents import BackendSpec, Intent, Verb
+from corral.core.backends.operations import Admission, NewIntent, Operation
 from corral.core.backends.version_holds import VersionHold
 from corral.store.backends.intent_rows import encode_wish
 from corral.store.backends.policies import encode_selector
@@ -15,7 +15,7 @@ from corral.store.engine.sql import in_list, places
 from corral.system import Ids
 
 _decode_selector = msgspec.json.Decoder(dict[str, str]).decode
-_decode_wish = msgspec.json.Decoder(Wish).decode
+_decode_wish = msgspec.json.Decoder(BackendSpec).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class _Scope:
     variants: Sequence[str] | None = None
 
 
-async def change_holds(tx: Tx, admission: Admission, orders: Iterable[Order], generation: int, *, ids: Ids) -> None:
+async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent], generation: int, *, ids: Ids) -> None:
     """Of an operation for more than named nodes that a person asked for."""
     await _end(tx, _scope_of(admission, orders, {hold.name for hold in admission.holds}, generation), admission.id)
     if admission.verb is Verb.ROLLBACK:
@@ -39,7 +39,7 @@ async def change_holds(tx: Tx, admission: Admission, orders: Iterable[Order], ge
             [
                 (
                     ids.uuid(),
-                    hold.element,
+                    hold.reference,
                     encode_selector(admission.target.selector),
                     hold.name,
                     encode_wish(hold),
@@ -52,13 +52,13 @@ async def change_holds(tx: Tx, admission: Admission, orders: Iterable[Order], ge
 
 
 def _scope_of(
-    operation: Admission | Operation, orders: Iterable[Order | Intent], held: Iterable[str], generation: int
+    operation: Admission | Operation, orders: Iterable[NewIntent | Intent], held: Iterable[str], generation: int
 ) -> _Scope:
     orders = list(orders)
     variants = {
         Verb.INSTALL: None,
         Verb.DELETE: None,
-        Verb.UPGRADE: in_list({order.wish.name for order in orders}),
+        Verb.UPGRADE: in_list({order.spec.name for order in orders}),
         Verb.ROLLBACK: in_list(held),
     }
     return _Scope(
@@ -109,7 +109,7 @@ def _hold(row: Row) -> VersionHold:
     return VersionHold(
         backend=row["backend"],
         selector=_decode_selector(row["selector"]),
-        wish=_decode_wish(row["wish"]),
+        spec=_decode_wish(row["spec"]),
         generation=row["generation"],
         operation_id=row["operation_id"],
     )

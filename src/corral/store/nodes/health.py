@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from corral.core.nodes.health import BusProbe, Pulse, judge_pulse, pulse_of, with_pulse
+from corral.core.nodes.health import BusProbe, HealthRecord, health_record_of, judge_health, with_health_record
 from corral.core.nodes.node import Node, NodeId, NodeType
 from corral.core.nodes.presence import Limits, Presence, PresenceEvent, next_presence
 from corral.store.access.audit_events import append_event
@@ -16,16 +16,16 @@ class HealthStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read_pulses(self) -> tuple[int, list[Pulse]]:
+    async def read_pulses(self) -> tuple[int, list[HealthRecord]]:
         """The store's time, and every node's pulse."""
 
-        async def body(tx: Tx) -> tuple[int, list[Pulse]]:
+        async def body(tx: Tx) -> tuple[int, list[HealthRecord]]:
             rows = await tx.fetch(
                 "SELECT id, node_type, approved, epoch, instance, presence, presence_reason, presence_since,"
                 " last_heartbeat, bus_answered, bus_failures, bus_no_responders FROM nodes WHERE removed_at IS NULL"
             )
             pulses = [
-                Pulse(
+                HealthRecord(
                     node_id=NodeId(row["id"]),
                     node_type=NodeType(row["node_type"]),
                     approved=bool(row["approved"]),
@@ -77,15 +77,15 @@ class HealthStore:
             now = await store_now_ms(tx)
             changes = []
             for before in (await lock_nodes(tx, ids)).values():
-                pulse = judge_pulse(
-                    pulse_of(before),
+                pulse = judge_health(
+                    health_record_of(before),
                     by_id.get(before.id),
                     now_ms=now,
                     listened_s=listened_s,
                     limits=limits,
                     others_live=others_live,
                 )
-                after = await update_node(tx, before, with_pulse(before, pulse))
+                after = await update_node(tx, before, with_health_record(before, pulse))
                 if after.status is not before.status:
                     changes.append((before, after))
                     await _announce(tx, before, after)

@@ -16,7 +16,7 @@ from corral.store.engine.database import Row, Tx
 
 COLUMNS = tuple(field.name for field in fields(Node))
 SELECT_NODE = f"SELECT {', '.join(COLUMNS)} FROM nodes"  # noqa: S608  column names are ours
-_BOOLEANS = ("approved", "drain_wanted", "worker_draining", "bus_answered", "bus_no_responders")
+_BOOLEANS = ("approved", "drain_requested", "worker_draining", "bus_answered", "bus_no_responders")
 _decode_claims = msgspec.json.Decoder(tuple[NameClaim, ...]).decode
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 decode_conditions = msgspec.json.Decoder(tuple[Condition, ...]).decode
@@ -94,9 +94,9 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
 
 
 def _drain_since(before: Node, after: Node, now_ms: int) -> int | None:
-    if not (after.drain_wanted or after.worker_draining):
+    if not (after.drain_requested or after.worker_draining):
         return None
-    return before.draining_since if before.drain_wanted or before.worker_draining else now_ms
+    return before.draining_since if before.drain_requested or before.worker_draining else now_ms
 
 
 def labels_differ(before: Node, after: Node) -> bool:

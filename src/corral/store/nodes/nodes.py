@@ -165,10 +165,10 @@ class NodeStore:
 
     async def set_drain(self, node_id: str, wanted: bool, *, actor: str) -> Node:
         async def change(tx: Tx, node: Node) -> Node:
-            if node.drain_wanted != wanted:
+            if node.drain_requested != wanted:
                 action = "node.drained" if wanted else "node.resumed"
                 await append_event(tx, actor=actor, action=action, subject=node.id, detail={"name": node.name})
-            return replace(node, drain_wanted=wanted)
+            return replace(node, drain_requested=wanted)
 
         return await self._change(node_id, change)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from corral.core.nodes.conditions import Condition
 from corral.core.nodes.names import looks_like
-from corral.core.nodes.node import NameClaim, Node, NodeClaim, NodeId, Usage
+from corral.core.nodes.node import NameClaim, Node, NodeClaim, NodeId, NodeUsage
 from corral.core.nodes.presence import Presence, PresenceEvent, next_presence
 from corral.core.nodes.registration import (
     SEEN_EVERY_MS,
-    Claim,
+    NameTaken,
     Refuse,
     Replace,
     Return,
@@ -46,9 +46,9 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Heartbeat:
     node_id: NodeId
-    usage: Usage
+    usage: NodeUsage
     instance: str | None = None
     secret_hash: str = ""
     joined: bool = False
@@ -60,7 +60,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class BeatOutcome:
+class HeartbeatOutcome:
     """What became of one heartbeat. `node` is as it was before; None means there is no such node."""
 
     node: Node | None
@@ -121,7 +121,7 @@ class RegistrationStore:
                     registered = Registered(await self._add(tx, claim, NodeId(new_id), decision.approved), True)
                 case Return():
                     registered = await self._take_back(tx, claim, decision)
-                case Claim():
+                case NameTaken():
                     return await self._claim(tx, decision.node, claim, new_id)
                 case Replace():
                     again = Return(decision.node, PresenceEvent.RESTARTED, approved=False)
@@ -175,7 +175,7 @@ class RegistrationStore:
             id=node_id,
             name=claim.name,
             approved=approved,
-            drain_wanted=False,
+            drain_requested=False,
             worker_draining=False,
             presence=Presence.JOINING,
             presence_reason="registered; not yet seen on the message bus",
@@ -239,10 +239,10 @@ class RegistrationStore:
             await self._on_restart(tx, node.id)
         return Registered(await update_node(tx, node, after), new_process)
 
-    async def beat(self, beats: Sequence[Beat]) -> list[BeatOutcome]:
+    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
         """Many heartbeats in one transaction. Status is decided by the health pass, not here."""
 
-        async def body(tx: Tx) -> list[BeatOutcome]:
+        async def body(tx: Tx) -> list[HeartbeatOutcome]:
             known = await lock_nodes(tx, (beat.node_id for beat in beats))
             outcomes = [_judge_beat(beat, known.get(beat.node_id)) for beat in beats]
             accepted = [beat for beat, outcome in zip(beats, outcomes, strict=True) if outcome.accepted]
@@ -303,7 +303,7 @@ class RegistrationStore:
         return await self._database.write(body)
 
 
-async def _note_elsewhere(tx: Tx, beats: Sequence[Beat], outcomes: Sequence[BeatOutcome]) -> None:
+async def _note_elsewhere(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]) -> None:
     """A LocalAI worker that calls from another address than before is refused; an administrator should see why."""
     denied = {
         outcome.node.id: (outcome.node, beat.told_from)
@@ -325,7 +325,7 @@ async def _note_elsewhere(tx: Tx, beats: Sequence[Beat], outcomes: Sequence[Beat
             await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
 
 
-async def _note_conditions(tx: Tx, beats: Sequence[Beat], known: Mapping[NodeId, Node]) -> None:
+async def _note_conditions(tx: Tx, beats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
     """A condition that begins or ends is news; that its figures differ a little is not."""
     for beat in beats:
         node = known[beat.node_id]
@@ -382,9 +382,9 @@ def speaks_for(node: Node, *, secret_hash: str, joined: bool, told_from: str | N
     return hmac.compare_digest(node.key_hash, secret_hash)
 
 
-def _judge_beat(beat: Beat, node: Node | None) -> BeatOutcome:
+def _judge_beat(beat: Heartbeat, node: Node | None) -> HeartbeatOutcome:
     if node is None:
-        return BeatOutcome(None)
+        return HeartbeatOutcome(None)
     if not speaks_for(node, secret_hash=beat.secret_hash, joined=beat.joined, told_from=beat.told_from):
-        return BeatOutcome(node, denied=True)
-    return BeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)
+        return HeartbeatOutcome(node, denied=True)
+    return HeartbeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)

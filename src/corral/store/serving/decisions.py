@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from corral.core.replicas.placement import SCORE_NAMES, Candidate, Decision, Placed, Score, Verdict
+from corral.core.replicas.placement import SCORE_NAMES, Candidate, Decision, Placed, PlacementVerdict, Score
 from corral.store.engine.database import Database, Tx
 from corral.store.serving.load_job_rows import LoadJob
 
@@ -105,7 +105,7 @@ def _show_outcome(decision: Decision) -> dict[str, Any]:
 
 
 def _rank(candidate: Candidate) -> tuple[bool, bool, Score]:
-    return candidate.verdict is not Verdict.CHOSEN, candidate.score is None, candidate.score or NO_SCORE
+    return candidate.verdict is not PlacementVerdict.CHOSEN, candidate.score is None, candidate.score or NO_SCORE
 
 
 def _count(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Which machines failed a load, and until when they are left alone with it."""
 
-from corral.core.replicas.load_backoff import FORGOTTEN_AFTER_MS, Setback, rest_s
+from corral.core.replicas.load_backoff import FORGOTTEN_AFTER_MS, LoadBackoff, cooldown_s
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.serving.load_job_rows import LoadJob
 
@@ -9,12 +9,12 @@ class SetbackStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, model: str, revision: str) -> dict[str, Setback]:
+    async def read(self, model: str, revision: str) -> dict[str, LoadBackoff]:
         """By node."""
 
-        async def body(tx: Tx) -> dict[str, Setback]:
+        async def body(tx: Tx) -> dict[str, LoadBackoff]:
             rows = await tx.fetch(
-                "SELECT *, until_at > now_ms() AS rests FROM load_setbacks"
+                "SELECT *, until_at > now_ms() AS rests FROM load_backoff"
                 " WHERE model = $1 AND revision = $2 AND until_at + $3 > now_ms()",
                 model,
                 revision,
@@ -25,8 +25,8 @@ class SetbackStore:
         return await self._database.read(body)
 
 
-def read_setback_row(row: Row) -> Setback:
-    return Setback(
+def read_setback_row(row: Row) -> LoadBackoff:
+    return LoadBackoff(
         failures=row["failures"],
         error=row["error"],
         failed_at_ms=row["failed_at"],
@@ -38,16 +38,16 @@ def read_setback_row(row: Row) -> Setback:
 
 async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest: str) -> None:
     assert job.node_id is not None
-    await tx.execute("DELETE FROM load_setbacks WHERE until_at + $1 <= now_ms()", FORGOTTEN_AFTER_MS)
+    await tx.execute("DELETE FROM load_backoff WHERE until_at + $1 <= now_ms()", FORGOTTEN_AFTER_MS)
     before = await tx.fetch_one(
-        "SELECT failures FROM load_setbacks WHERE model = $1 AND revision = $2 AND node_id = $3",
+        "SELECT failures FROM load_backoff WHERE model = $1 AND revision = $2 AND node_id = $3",
         job.model,
         job.revision,
         job.node_id,
     )
     failures = (before["failures"] if before is not None else 0) + 1
     await tx.execute(
-        "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at, digest)"
+        "INSERT INTO load_backoff (model, revision, node_id, failures, error, failed_at, until_at, digest)"
         " VALUES ($1, $2, $3, $4, $5, now_ms(), now_ms() + $6, $7) ON CONFLICT (model, revision, node_id) DO UPDATE SET"
         " failures = excluded.failures, error = excluded.error, failed_at = excluded.failed_at,"
         " until_at = excluded.until_at, digest = excluded.digest",
@@ -56,7 +56,7 @@ async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest:
         job.node_id,
         failures,
         error,
-        int(rest_s(job.attempts + 1, failures, draw=draw) * 1000),
+        int(cooldown_s(job.attempts + 1, failures, draw=draw) * 1000),
         digest,
     )
 
@@ -64,7 +64,7 @@ async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest:
 async def clear_setbacks(tx: Tx, model: str, *, node_id: str | None = None) -> None:
     """Of one node or of all: it has been done, or is to be tried anew."""
     await tx.execute(
-        "DELETE FROM load_setbacks WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR node_id = $2)", model, node_id
+        "DELETE FROM load_backoff WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR node_id = $2)", model, node_id
     )
 
 
@@ -74,7 +74,7 @@ async def wake_loads(tx: Tx, *, freed_by: str = "") -> None:
     be the last of the very process that did not start."""
     await tx.execute(
         "UPDATE load_jobs SET due_at = now_ms() WHERE due_at > now_ms() AND (state = 'pending' OR (state = 'failed'"
-        " AND model <> $1 AND EXISTS (SELECT 1 FROM load_setbacks WHERE load_setbacks.model = load_jobs.model"
-        " AND load_setbacks.revision = load_jobs.revision AND until_at > now_ms())))",
+        " AND model <> $1 AND EXISTS (SELECT 1 FROM load_backoff WHERE load_backoff.model = load_jobs.model"
+        " AND load_backoff.revision = load_jobs.revision AND until_at > now_ms())))",
         freed_by,
     )

@@ -20,7 +20,7 @@ from corral.store.serving.models import StoredModel, find_model, lock_model, pro
 from corral.store.serving.pending_models import find_pending, note_pending_failed, note_pending_waits
 from corral.store.serving.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.serving.replicas import FleetView, read_fleet
-from corral.store.serving.revoked_processes import note_given_away
+from corral.store.serving.revoked_processes import record_revoked
 from corral.store.serving.scheduling import clear_unsatisfiable, note_unsatisfiable
 from corral.store.serving.version_switches import note_served_again, note_stopped_first
 from corral.system import Ids
@@ -30,7 +30,7 @@ REASON_MOST_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class ReplicaLoaded:
     """What a load that succeeded found out."""
 
     address: str
@@ -273,7 +273,7 @@ class LoadClaimStore:
 
         await self._database.write(body)
 
-    async def finish(self, job: LoadJob, loaded: Loaded) -> Replica:
+    async def finish(self, job: LoadJob, loaded: ReplicaLoaded) -> Replica:
         """The replica may get traffic from now on; the one it replaces gets none. The first one of a pending revision
         makes that the current one."""
 
@@ -406,7 +406,7 @@ class LoadClaimStore:
                     row for row in await lock_replicas(tx, [held.replica_id]) if row.state is not ReplicaState.READY
                 ]
                 await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in lost])
-                await note_given_away(tx, lost)
+                await record_revoked(tx, lost)
                 await bump_version(tx, ROUTES)
             await _forget_unstopped(tx, held)
             await tx.execute(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.backends.rollout import StoppedFirst, is_served_again
-from corral.core.replicas.on_demand import ColdPlan, plan_cold
+from corral.core.replicas.on_demand import OnDemandPlan, plan_on_demand
 from corral.core.replicas.replica import ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
 from corral.store.engine.counters import ROUTES, bump_version
@@ -23,7 +23,7 @@ from corral.system import Ids
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class LoadPatience:
     """Nothing is loaded: why waiting is enough."""
 
     reason: str
@@ -44,11 +44,11 @@ class LoadJobStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | Patience:
+    async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | LoadPatience:
         """One load for all who ask: the one under way, or a new one. A failed one is answered until it is due again.
         None is made where a replica is there, or no more may be."""
 
-        async def body(tx: Tx) -> LoadJob | Patience:
+        async def body(tx: Tx) -> LoadJob | LoadPatience:
             await lock_model(tx, model)
             jobs = await read_jobs(tx, "WHERE model = $1", model)
             for job in jobs:
@@ -60,9 +60,9 @@ class LoadJobStore:
             record = await find_scheduling(tx, model)
             wanted = record.scheduling if record is not None else Scheduling(model=model)
             rows = await read_replicas(tx, "WHERE model = $1", model)
-            plan = plan_cold(revision, rows, wanted, await read_surroundings(tx)) if rows else ColdPlan()
+            plan = plan_on_demand(revision, rows, wanted, await read_surroundings(tx)) if rows else OnDemandPlan()
             if plan.wait:
-                return Patience(plan.wait)
+                return LoadPatience(plan.wait)
             add = Add(why=cause, replaces=plan.replaces)
             return await put_job(tx, model, revision, add, {job.ordinal: job for job in jobs}, ids)
 

@@ -405,8 +405,8 @@ _CARRY_OVER = (
     "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, peak_bytes, measured_at)"
     " SELECT model, CAST($3 AS TEXT), backend_digest, device, load_ms, peak_bytes, measured_at FROM footprints"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
-    "INSERT INTO load_setbacks (model, revision, node_id, failures, error, failed_at, until_at, digest)"
-    " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at, digest FROM load_setbacks"
+    "INSERT INTO load_backoff (model, revision, node_id, failures, error, failed_at, until_at, digest)"
+    " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at, digest FROM load_backoff"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
 )
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.targets import pick_serving
 from corral.core.processes.leases import NodeShare
-from corral.core.replicas.availability import Stands, Surroundings, is_another, pick_routed
+from corral.core.replicas.availability import AvailabilityVerdict, ClusterSnapshot, is_another, pick_routed
 from corral.core.replicas.placement import NodeRoom
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
@@ -30,7 +30,7 @@ from corral.store.serving.replica_rows import (
     room_of,
     set_states,
 )
-from corral.store.serving.revoked_processes import note_given_away, read_shares
+from corral.store.serving.revoked_processes import read_shares, record_revoked
 from corral.store.serving.scheduling import read_all_scheduling
 
 STOP_LEASE_MS = 45_000
@@ -40,9 +40,9 @@ async def read_nodes(tx: Tx) -> list[Node]:
     return [read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL ORDER BY name")]
 
 
-async def read_surroundings(tx: Tx) -> Surroundings:
+async def read_surroundings(tx: Tx) -> ClusterSnapshot:
     nodes: dict[str, Node] = {node.id: node for node in await read_nodes(tx)}
-    return Surroundings(nodes=nodes, tables=await read_tables(tx), now_ms=await store_now_ms(tx))
+    return ClusterSnapshot(nodes=nodes, tables=await read_tables(tx), now_ms=await store_now_ms(tx))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class StandingReplica:
     """A row, and where it stands if it is ready."""
 
     row: Replica
-    stands: Stands | None
+    stands: AvailabilityVerdict | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +313,7 @@ class ReplicaStore:
                 await append_event(tx, actor="corral", action="replica.lost", subject=row.model, detail=detail)
             if rows:
                 await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in rows])
-                await note_given_away(tx, rows)
+                await record_revoked(tx, rows)
                 await wake_loads(tx)
                 await bump_version(tx, ROUTES)
             return rows
@@ -351,7 +351,9 @@ class ReplicaStore:
         await self._database.write(body)
 
 
-def _route(model: StoredModel, replicas: list[Replica], around: Surroundings, wanted: Scheduling | None) -> ModelRoute:
+def _route(
+    model: StoredModel, replicas: list[Replica], around: ClusterSnapshot, wanted: Scheduling | None
+) -> ModelRoute:
     selector = wanted.selector if wanted is not None else {}
     return ModelRoute(
         model=model.name,

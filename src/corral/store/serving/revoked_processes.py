@@ -10,11 +10,11 @@ FORGET_AFTER_MS = 7 * 86_400_000
 """A machine that was away for longer has its processes ended as what no row wants."""
 
 
-async def note_given_away(tx: Tx, rows: Iterable[Replica]) -> None:
+async def record_revoked(tx: Tx, rows: Iterable[Replica]) -> None:
     """In the transaction that takes the rows away."""
-    await tx.execute("DELETE FROM given_away WHERE at < now_ms() - $1", FORGET_AFTER_MS)
+    await tx.execute("DELETE FROM revoked_processes WHERE at < now_ms() - $1", FORGET_AFTER_MS)
     await tx.execute_many(
-        "INSERT INTO given_away (node_id, process_key, generation, at) VALUES ($1, $2, $3, now_ms())"
+        "INSERT INTO revoked_processes (node_id, process_key, generation, at) VALUES ($1, $2, $3, now_ms())"
         " ON CONFLICT (node_id, process_key) DO UPDATE SET generation = excluded.generation, at = excluded.at",
         [(row.node_id, row.process_key, row.generation) for row in rows if row.process_key],
     )
@@ -26,7 +26,7 @@ async def read_shares(tx: Tx) -> dict[str, NodeShare]:
     for row in await tx.fetch("SELECT node_id, process_key FROM replicas WHERE process_key <> ''"):
         wanted.setdefault(row["node_id"], set()).add(row["process_key"])
     lost: dict[str, dict[str, int]] = {}
-    for row in await tx.fetch("SELECT node_id, process_key, generation FROM given_away"):
+    for row in await tx.fetch("SELECT node_id, process_key, generation FROM revoked_processes"):
         lost.setdefault(row["node_id"], {})[row["process_key"]] = row["generation"]
     return {
         node: NodeShare(wanted=frozenset(wanted.get(node, ())), lost=lost.get(node, {}))

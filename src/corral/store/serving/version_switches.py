@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from corral.core.backends.rollout import StoppedFirst, StoppedModel
-from corral.core.replicas.load_backoff import Setback
+from corral.core.replicas.load_backoff import LoadBackoff
 from corral.core.replicas.replica import Replica
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
@@ -29,7 +29,7 @@ class SwitchView:
     """The same by the replica they replace, and by the node on which one was stopped for them."""
     stopped: Mapping[str, list[StoppedFirst]] = field(default_factory=dict)
     """By node."""
-    setbacks: Mapping[tuple[str, str, str], Setback] = field(default_factory=dict)
+    setbacks: Mapping[tuple[str, str, str], LoadBackoff] = field(default_factory=dict)
     """By node, model and revision."""
     models: Mapping[str, StoppedModel] = field(default_factory=dict)
     """Of what was stopped."""
@@ -46,7 +46,7 @@ class SwitchStore:
             replicas: dict[str, list[Replica]] = {node_id: [] for node_id in nodes}
             for replica in await read_replicas(tx, here, *ids):
                 replicas[replica.node_id].append(replica)
-            failed = await tx.fetch(f"SELECT *, until_at > now_ms() AS rests FROM load_setbacks {here}", *ids)  # noqa: S608
+            failed = await tx.fetch(f"SELECT *, until_at > now_ms() AS rests FROM load_backoff {here}", *ids)  # noqa: S608
             stopped = [_stopped_of(row) for row in await tx.fetch(f"{SELECT_STOPPED} {here}", *ids)]
             jobs = await read_jobs(tx, "WHERE replaces IS NOT NULL OR stops_first_on IS NOT NULL")
             return SwitchView(

@@ -29,7 +29,7 @@ class _Entry(msgspec.Struct, omit_defaults=True):
 _decode = msgspec.json.Decoder(dict[str, _Entry]).decode
 
 
-class Ledger:
+class AppliedGenerations:
     def __init__(self, path: Path, disk: Disk) -> None:
         self._path, self._disk = path, disk
         self._writing = asyncio.Lock()

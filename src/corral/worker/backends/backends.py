@@ -18,7 +18,7 @@ from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import ProcessKey, ProcessView
-from corral.worker.backends.applied_generations import Ledger
+from corral.worker.backends.applied_generations import AppliedGenerations
 from corral.worker.backends.jobs import Jobs, Listener, Result, Work, unless_cancelled
 from corral.worker.backends.requests import RequestReader, plain_name
 from corral.worker.backends.system_backends import SystemBackend, is_system
@@ -34,7 +34,7 @@ ROLLING = "rolling"
 
 
 @dataclass(slots=True)
-class Stopped:
+class StoppedBackends:
     """Keys of the processes that were ended on the way, told also when the rest failed."""
 
     keys: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Backends:
         self,
         artifacts: Fetch,
         supervisor: Supervisor,
-        ledger: Ledger,
+        ledger: AppliedGenerations,
         jobs: Jobs,
         reader: RequestReader,
         *,
@@ -61,7 +61,7 @@ class Backends:
         self._reader, self._changed, self._tidy, self._read_system = reader, changed, tidy, read_system
         self._table: dict[str, InstalledBackend] = {}
         self._locks = NamedLocks()
-        self._ended: dict[bytes, Stopped] = {}
+        self._ended: dict[bytes, StoppedBackends] = {}
 
     # What is there
 
@@ -139,7 +139,7 @@ class Backends:
             self._changed()
 
     async def install(
-        self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
+        self, request: InstallRequest, stopped: StoppedBackends, *, listener: Listener | None = None
     ) -> InstalledVersion:
         """At once when it is here already. Identical requests share one download."""
         await self.accept(request)
@@ -160,7 +160,7 @@ class Backends:
         return await self._join("install", request, work, listener)
 
     async def upgrade(
-        self, request: InstallRequest, stopped: Stopped, *, listener: Listener | None = None
+        self, request: InstallRequest, stopped: StoppedBackends, *, listener: Listener | None = None
     ) -> InstalledVersion:
         extras = request.corral or CommandExtras()
         if extras.strategy not in (None, ROLLING):
@@ -202,13 +202,13 @@ class Backends:
                 await self._note_applied(request.backend, request.generation)
             return version
 
-    async def delete(self, request: DeleteRequest, stopped: Stopped) -> None:
+    async def delete(self, request: DeleteRequest, stopped: StoppedBackends) -> None:
         """Deleting what is not there is done already."""
         extras = request.corral or CommandExtras()
         with self._changing(extras.op_id):
             await self._delete(request, extras, stopped)
 
-    async def _delete(self, request: DeleteRequest, extras: CommandExtras, stopped: Stopped) -> None:
+    async def _delete(self, request: DeleteRequest, extras: CommandExtras, stopped: StoppedBackends) -> None:
         ordered = plain_name(request.backend)
         await self._ledger.accept(ordered, extras.generation)
         for name in dict.fromkeys((extras.build or request.backend, request.backend)):
@@ -219,7 +219,7 @@ class Backends:
                 if name == request.backend:
                     await self._note_applied(ordered, extras.generation)
 
-    async def _delete_named(self, name: str, stopped: Stopped) -> None:
+    async def _delete_named(self, name: str, stopped: StoppedBackends) -> None:
         await self.refresh()
         backend = self.find(name)
         self._refuse_system(backend)
@@ -268,7 +268,9 @@ class Backends:
         names = {name, plain_name(name)} if backend is None else {backend.name, name}
         return [view for view in self._supervisor.list() if view.spec.backend in names]
 
-    async def stop(self, keys: Collection[ProcessKey], stopped: Stopped, *, reason: str, unload: bool = True) -> None:
+    async def stop(
+        self, keys: Collection[ProcessKey], stopped: StoppedBackends, *, reason: str, unload: bool = True
+    ) -> None:
         """All at once. Tells which of them ran; raises when one could not be ended."""
         before = free_model if unload else None
         results = await asyncio.gather(
@@ -279,7 +281,7 @@ class Backends:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _stop_users(self, backend: str, stopped: Stopped, *, reason: str, unload: bool = False) -> None:
+    async def _stop_users(self, backend: str, stopped: StoppedBackends, *, reason: str, unload: bool = False) -> None:
         await self.stop([view.key for view in self.users(backend)], stopped, reason=reason, unload=unload)
 
     # Parts

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 from corral.worker.backends.backends import Backends
 from corral.worker.ports import Fetch
 from corral.worker.processes.supervisor import Supervisor
@@ -20,7 +20,7 @@ SPARE_S = 86400.0
 async def tidy_always(artifacts: Fetch, backends: Backends, supervisor: Supervisor, due: asyncio.Event) -> None:
     """When `due` is set, which a new version and a delete do, and now and then: a version may have been in use."""
     while True:
-        await until_poked(due, within_s=EVERY_S)
+        await wait_or_timeout(due, within_s=EVERY_S)
         await tidy(artifacts, backends, supervisor)
 
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from corral.artifacts import CancelToken, Progress
+from corral.artifacts import ArtifactProgress, CancelToken
 from corral.artifacts.errors import Cancelled
 
 Result = TypeVar("Result")
-Listener = Callable[[Progress], None]
+Listener = Callable[[ArtifactProgress], None]
 Work = Callable[[CancelToken, Listener], Awaitable[Result]]
 
 LOOK_EVERY_S = 0.25
@@ -40,9 +40,9 @@ class _Job:
     outcome: "asyncio.Future[Any]"
     token: CancelToken = field(default_factory=CancelToken)
     callers: list[_Caller] = field(default_factory=list)
-    last: Progress | None = None
+    last: ArtifactProgress | None = None
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: ArtifactProgress) -> None:
         self.last = progress
         for caller in self.callers:
             if caller.listener is not None:

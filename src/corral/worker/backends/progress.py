@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from corral.artifacts import Phase, Progress
+from corral.artifacts import ArtifactProgress, Phase
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
 from corral.core.errors import CorralError
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 EVERY_S = 0.25
 LAST_WITHIN_S = 1.0
-_NOTHING_YET = Progress(
+_NOTHING_YET = ArtifactProgress(
     phase=Phase.RESOLVING, file="", bytes_done=0, bytes_total=None, percentage=0.0, rate_bytes_per_s=0.0, eta_s=None
 )
 # LocalAI knows four words; ours, which are finer, travel beside them.
@@ -49,7 +49,7 @@ class ProgressFeed:
         self._sequence = 0
         self._news = asyncio.Event()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: ArtifactProgress) -> None:
         # A repeated source may begin anew; what people see does not go back.
         percentage = max(progress.percentage, self._newest.percentage)
         phase = max(progress.phase, self._newest.phase)

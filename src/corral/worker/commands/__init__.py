@@ -10,9 +10,9 @@ from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_inbox, node_reply_space, node_subject
 from corral.core.errors import CorralError, Unavailable
 from corral.worker.commands import backends, files, models, node
-from corral.worker.commands.context import Workbench
+from corral.worker.commands.context import CommandContext
 
-Handler = Callable[[Workbench, BusMessage], Awaitable[bytes | None]]
+Handler = Callable[[CommandContext, BusMessage], Awaitable[bytes | None]]
 Failed = Callable[[CorralError], bytes]
 
 # Long work waits on locks and downloads, not on the processor: the limit only bounds what a flood can pile up.
@@ -61,7 +61,9 @@ def reply_guard(node_id: str, *, frontend_is_localai: bool) -> Callable[[str], b
     return (lambda reply: reply.startswith("_INBOX.")) if frontend_is_localai else (lambda reply: reply.startswith(own))
 
 
-async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None], frontend_is_localai: bool) -> None:
+async def serve_commands(
+    bus: Bus, bench: CommandContext, *, stop: Callable[[], None], frontend_is_localai: bool
+) -> None:
     node_id = bench.who.node
     may_reply = reply_guard(node_id, frontend_is_localai=frontend_is_localai)
 
@@ -79,7 +81,7 @@ async def serve_commands(bus: Bus, bench: Workbench, *, stop: Callable[[], None]
     await bus.serve(node_subject(node_id, subjects.STOP), stop_worker, concurrency=1, may_reply=may_reply)
 
 
-def _bound(command: Command, bench: Workbench) -> Callable[[BusMessage], Awaitable[bytes | None]]:
+def _bound(command: Command, bench: CommandContext) -> Callable[[BusMessage], Awaitable[bytes | None]]:
     async def handle(message: BusMessage) -> bytes | None:
         try:
             return await command.handler(bench, message)

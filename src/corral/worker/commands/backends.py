@@ -19,13 +19,13 @@ from corral.bus.messages import (
     encode,
 )
 from corral.core.errors import CorralError, InvalidInput
-from corral.worker.backends.backends import Stopped, process_generation_of
+from corral.worker.backends.backends import StoppedBackends, process_generation_of
 from corral.worker.backends.progress import ProgressTopic, publish_progress
-from corral.worker.commands.context import Workbench
-from corral.worker.processes.supervisor import Running
+from corral.worker.commands.context import CommandContext
+from corral.worker.processes.supervisor import RunningProcess
 
 
-async def install(bench: Workbench, message: BusMessage) -> bytes:
+async def install(bench: CommandContext, message: BusMessage) -> bytes:
     """With a model: install if missing, start, answer the address. Without: install and start nothing."""
     request = decode(message.data, InstallRequest)
     # A process that runs already is answered before anything else is looked at.
@@ -35,7 +35,7 @@ async def install(bench: Workbench, message: BusMessage) -> bytes:
         request = _named(request)
         if request.model_id:
             return encode(_started(bench, await bench.replicas.ensure(request, feed=feed)))
-        version = await bench.backends.install(request, Stopped(), listener=feed.show if feed else None)
+        version = await bench.backends.install(request, StoppedBackends(), listener=feed.show if feed else None)
         return encode(InstallReply(success=True, corral=_installed(bench, version)))
 
 
@@ -43,9 +43,9 @@ def install_failed(error: CorralError) -> bytes:
     return encode(InstallReply(success=False, error=str(error), code=error.code))
 
 
-async def upgrade(bench: Workbench, message: BusMessage) -> bytes:
+async def upgrade(bench: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, InstallRequest)
-    stopped = Stopped()
+    stopped = StoppedBackends()
     try:
         async with publish_progress(_topic(bench, request), bench.bus.publish) as feed:
             version = await bench.backends.upgrade(_named(request), stopped, listener=feed.show if feed else None)
@@ -54,9 +54,9 @@ async def upgrade(bench: Workbench, message: BusMessage) -> bytes:
     return encode(_changed(bench, stopped, version))
 
 
-async def delete(bench: Workbench, message: BusMessage) -> bytes:
+async def delete(bench: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, DeleteRequest)
-    stopped = Stopped()
+    stopped = StoppedBackends()
     try:
         await bench.backends.delete(request, stopped)
     except CorralError as error:
@@ -64,16 +64,16 @@ async def delete(bench: Workbench, message: BusMessage) -> bytes:
     return encode(_changed(bench, stopped, None))
 
 
-async def rollback(bench: Workbench, message: BusMessage) -> bytes:
+async def rollback(bench: CommandContext, message: BusMessage) -> bytes:
     version = await bench.backends.rollback(decode(message.data, RollbackRequest))
-    return encode(_changed(bench, Stopped(), version))
+    return encode(_changed(bench, StoppedBackends(), version))
 
 
 def change_failed(error: CorralError) -> bytes:
-    return encode(_change_failed(error, Stopped()))
+    return encode(_change_failed(error, StoppedBackends()))
 
 
-async def list_installed(bench: Workbench, _message: BusMessage) -> bytes:
+async def list_installed(bench: CommandContext, _message: BusMessage) -> bytes:
     return encode(ListReply(backends=await bench.backends.read_list() or None))
 
 
@@ -81,7 +81,7 @@ def list_failed(error: CorralError) -> bytes:
     return encode(ListReply(backends=None, error=str(error)))
 
 
-async def stop(bench: Workbench, message: BusMessage) -> None:
+async def stop(bench: CommandContext, message: BusMessage) -> None:
     """By backend, model or process key, whichever match; nothing named means everything. Files stay, nobody waits."""
     request = decode(message.data, BackendStopRequest)
     name = request.backend
@@ -91,10 +91,10 @@ async def stop(bench: Workbench, message: BusMessage) -> None:
         for view in bench.supervisor.list()
         if not name or view.key in users or name in (view.key, view.spec.labels.get("model"))
     ]
-    await bench.backends.stop(keys, Stopped(), reason="a frontend asked for it", unload=not request.force)
+    await bench.backends.stop(keys, StoppedBackends(), reason="a frontend asked for it", unload=not request.force)
 
 
-async def cancel(bench: Workbench, message: BusMessage) -> bytes:
+async def cancel(bench: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, CancelRequest)
     if not request.op_id and not request.backend:
         raise InvalidInput("a cancel names an operation or a backend")
@@ -122,11 +122,11 @@ def _is_plain(request: InstallRequest) -> bool:
     return bool(request.model_id and request.backend) and process_generation_of(request) is None and not request.op_id
 
 
-def _topic(bench: Workbench, request: InstallRequest) -> ProgressTopic:
+def _topic(bench: CommandContext, request: InstallRequest) -> ProgressTopic:
     return ProgressTopic(bench.who.node, request.backend or request.name, request.op_id)
 
 
-def _started(bench: Workbench, running: Running) -> InstallReply:
+def _started(bench: CommandContext, running: RunningProcess) -> InstallReply:
     spec = running.spec
     return InstallReply(
         success=True,
@@ -143,7 +143,7 @@ def _started(bench: Workbench, running: Running) -> InstallReply:
     )
 
 
-def _installed(bench: Workbench, version: InstalledVersion) -> StartedProcess:
+def _installed(bench: CommandContext, version: InstalledVersion) -> StartedProcess:
     return StartedProcess(
         backend=version.name,
         digest=version.digest,
@@ -153,7 +153,7 @@ def _installed(bench: Workbench, version: InstalledVersion) -> StartedProcess:
     )
 
 
-def _changed(bench: Workbench, stopped: Stopped, version: InstalledVersion | None) -> ChangeReply:
+def _changed(bench: CommandContext, stopped: StoppedBackends, version: InstalledVersion | None) -> ChangeReply:
     return ChangeReply(
         success=True,
         stopped_process_keys=stopped.keys,
@@ -162,7 +162,7 @@ def _changed(bench: Workbench, stopped: Stopped, version: InstalledVersion | Non
     )
 
 
-def _change_failed(error: CorralError, stopped: Stopped) -> ChangeReply:
+def _change_failed(error: CorralError, stopped: StoppedBackends) -> ChangeReply:
     return ChangeReply(
         success=False,
         error=str(error),

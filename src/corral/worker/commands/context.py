@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from corral.bus.client import Bus
 from corral.worker.backends.backends import Backends
 from corral.worker.files.object_storage import SharedStorage
-from corral.worker.membership.reports import Reporter, Reporting
+from corral.worker.membership.reports import NodeReporting, Reporter
 from corral.worker.processes.supervisor import Supervisor
-from corral.worker.replicas.replicas import Replicas
+from corral.worker.replicas.replicas import LocalReplicas
 from corral.worker.replicas.weights import ModelFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
+class CommandContext:
     bus: Bus
-    who: Reporting
+    who: NodeReporting
     epoch: int | None
     """As the frontend counts our processes; None from a LocalAI frontend, which does not."""
     backends: Backends
-    replicas: Replicas
+    replicas: LocalReplicas
     supervisor: Supervisor
     reporter: Reporter
     models: ModelFiles

@@ -19,11 +19,11 @@ from corral.bus.messages import (
 from corral.core.errors import Conflict, CorralError
 from corral.core.processes.process import ProcessKey, ProcessView, Ready
 from corral.worker.backends.progress import ProgressTopic, publish_progress
-from corral.worker.commands.context import Workbench
+from corral.worker.commands.context import CommandContext
 from corral.worker.processes.localai_grpc import free_model
 
 
-async def running(bench: Workbench, _message: BusMessage) -> bytes:
+async def running(bench: CommandContext, _message: BusMessage) -> bytes:
     """From memory and the kernel: no backend is asked, so none can keep us waiting."""
     models = [
         RunningModel(
@@ -40,7 +40,7 @@ def running_failed(error: CorralError) -> bytes:
     return encode(ModelsRunningReply(models=[], error=str(error)))
 
 
-async def stop(bench: Workbench, message: BusMessage) -> bytes:
+async def stop(bench: CommandContext, message: BusMessage) -> bytes:
     """Exactly one process, and only if it is the one meant: whoever has the key now may be a successor."""
     request = decode(message.data, ModelStopRequest)
     key = ProcessKey(request.process_key)
@@ -87,7 +87,7 @@ class _Goodbye:
             self.freed = view.spec.readiness.kind == "grpc"
 
 
-async def unload(bench: Workbench, message: BusMessage) -> bytes:
+async def unload(bench: CommandContext, message: BusMessage) -> bytes:
     """Frees every process of the model. The processes stay; that they may not be able to free is no failure."""
     request = decode(message.data, ModelUnloadRequest)
     port = request.address.rpartition(":")[2]
@@ -102,7 +102,7 @@ async def unload(bench: Workbench, message: BusMessage) -> bytes:
     return encode(DoneReply(success=True))
 
 
-async def delete(bench: Workbench, message: BusMessage) -> bytes:
+async def delete(bench: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, ModelDeleteRequest)
     if request.epoch is not None and request.epoch != bench.epoch:
         raise Conflict("this deletion was meant for the worker that ran here before; ask again")
@@ -110,7 +110,7 @@ async def delete(bench: Workbench, message: BusMessage) -> bytes:
     return encode(DoneReply(success=True))
 
 
-async def fetch(bench: Workbench, message: BusMessage) -> bytes:
+async def fetch(bench: CommandContext, message: BusMessage) -> bytes:
     """Weights to this disk, from wherever they are; then which of the model's paths there are."""
     request = decode(message.data, ModelFetchRequest)
     topic = ProgressTopic(bench.who.node, request.model, request.op_id)

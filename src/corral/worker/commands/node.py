@@ -6,17 +6,17 @@ from corral.bus.client import BusMessage
 from corral.bus.messages import LogsReply, LogsRequest, decode, encode
 from corral.core.errors import CorralError
 from corral.core.processes.process import ProcessKey
-from corral.worker.commands.context import Workbench
+from corral.worker.commands.context import CommandContext
 from corral.worker.processes.logs import log_record
 
 MOST_LINES = 1000
 
 
-async def report(bench: Workbench, _message: BusMessage) -> bytes:
+async def report(bench: CommandContext, _message: BusMessage) -> bytes:
     return encode(bench.reporter.build(bench.who, with_secrets=True))
 
 
-async def logs(bench: Workbench, message: BusMessage) -> bytes:
+async def logs(bench: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, LogsRequest)
     log = bench.supervisor.logs.of(ProcessKey(request.process_key))
     lines = await asyncio.to_thread(log.tail, max(1, min(request.lines, MOST_LINES)))

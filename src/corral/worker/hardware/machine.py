@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from corral.core.nodes.hardware import Cpu, Disk, Memory
+from corral.core.nodes.hardware import Cpu, DiskInfo, Memory
 from corral.worker.hardware.files import FileTree
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -127,7 +127,7 @@ def _stat(text: str, wanted: str) -> int:
     return 0
 
 
-def read_disk(tree: FileTree, directory: Path) -> Disk:
+def read_disk(tree: FileTree, directory: Path) -> DiskInfo:
     """The file system that holds, or would hold, the directory."""
     existing = directory.absolute()
     while True:
@@ -139,8 +139,8 @@ def read_disk(tree: FileTree, directory: Path) -> Disk:
                 existing = existing.parent  # not made yet
                 continue
             tree.report(f"the disk of {directory} is unknown: {problem.strerror or problem}")
-            return Disk(path=str(directory))
-    return Disk(
+            return DiskInfo(path=str(directory))
+    return DiskInfo(
         path=str(directory),
         filesystem=_filesystem(tree, f"{os.major(device)}:{os.minor(device)}"),
         total_bytes=status.f_frsize * status.f_blocks,

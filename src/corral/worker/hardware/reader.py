@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.core.nodes.capability import CapabilityFacts
-from corral.core.nodes.hardware import VENDOR_OF_TOOL, Gpu, Hardware, Memory, Usage, pick_gpu_vendor, sum_known
+from corral.core.nodes.hardware import VENDOR_OF_TOOL, Gpu, Hardware, HardwareUsage, Memory, pick_gpu_vendor, sum_known
 from corral.worker.hardware.files import FileTree
 from corral.worker.hardware.machine import (
     read_cpu,
@@ -49,14 +49,14 @@ def read_hardware(roots: Roots) -> Hardware:
     )
 
 
-def read_usage(roots: Roots, hardware: Hardware) -> Usage:
+def read_usage(roots: Roots, hardware: Hardware) -> HardwareUsage:
     """What is free now. The GPUs are those found at the start: a heartbeat does not search for new ones."""
     tree = FileTree(roots.root)
     memory = _read_memory(tree, roots)
     disk = read_disk(tree, roots.disk)
     gpus = _read_gpus(tree, roots, memory) if hardware.gpus else ()
     main = [gpu for gpu in gpus if gpu.vendor == hardware.gpu_vendor]
-    return Usage(
+    return HardwareUsage(
         ram_available_bytes=memory.available_bytes,
         vram_total_bytes=sum_known(gpu.memory_total_bytes for gpu in main),
         vram_free_bytes=sum_known(gpu.memory_free_bytes for gpu in main),

@@ -12,7 +12,7 @@ from corral.core.nodes.conditions import Condition
 from corral.core.nodes.hardware import Hardware
 from corral.settings.roles import WorkerSettings
 from corral.worker.hardware import Roots, read_capability_facts, read_hardware, read_usage
-from corral.worker.ports import World
+from corral.worker.ports import WorkerPorts
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.uvm import ensure_uvm
 
@@ -76,7 +76,7 @@ class Machine:
         )
 
 
-async def read_machine(settings: WorkerSettings, world: World) -> Machine:
+async def read_machine(settings: WorkerSettings, world: WorkerPorts) -> Machine:
     models = settings.data_dir / "models"
     try:
         world.disk.make_directory(models, private=False)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from corral.system.loops import until_poked
+from corral.system.loops import wait_or_timeout
 
 TOLD_WITHIN_S = 2.0
 
@@ -16,7 +16,7 @@ class Beats:
 
     async def wait(self, *, within_s: float) -> None:
         """Until the next one is due."""
-        await until_poked(self._due, within_s=within_s)
+        await wait_or_timeout(self._due, within_s=within_s)
 
     @contextmanager
     def beating(self) -> Iterator[None]:

@@ -63,7 +63,7 @@ class Grants(Protocol):
 
     def now_s(self) -> float: ...
 
-    async def grant(self, lengths_s: Mapping[str, float], given_away: Mapping[str, int], *, asked_s: float) -> None: ...
+    async def grant(self, lengths_s: Mapping[str, float], revoked: Mapping[str, int], *, asked_s: float) -> None: ...
 
     async def prolong(self, *, asked_s: float) -> None: ...
 
@@ -255,7 +255,7 @@ class Membership:
 
     async def _take(self, grant: ProcessGrant | None, asked_s: float) -> None:
         if grant is not None:
-            await self._grants.grant(grant.leases_s, grant.given_away, asked_s=asked_s)
+            await self._grants.grant(grant.leases_s, grant.revoked, asked_s=asked_s)
 
     async def leave(self, *, backends_stay: bool) -> None:
         """Say good-bye, so that nobody waits for us. Best effort and bounded: the stop goes on whatever happens.

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from corral.core.errors import CorralError
-from corral.core.processes.leases import ProcessLeases, was_given_away
+from corral.core.processes.leases import ProcessLeases, was_revoked
 from corral.core.processes.process import ProcessKey
 from corral.system import Clock, Disk
 from corral.worker.processes.records import read_boot_id
@@ -31,20 +31,20 @@ class _Saved(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Saved).decode
 
 
-class Leases:
+class ProcessLeaseKeeper:
     def __init__(self, path: Path, supervisor: Supervisor, *, disk: Disk, clock: Clock) -> None:
         self._path, self._supervisor, self._disk, self._clock = path, supervisor, disk, clock
         self._boot_id = read_boot_id()
         self._leases = self._read()
         self._writing = asyncio.Lock()
-        self._given_away: dict[ProcessKey, int] = {}
+        self._revoked: dict[ProcessKey, int] = {}
         self._news = asyncio.Event()
         self._news.set()
 
     def now_s(self) -> float:
         return self._clock.since_boot_s()
 
-    async def grant(self, lengths_s: Mapping[str, float], given_away: Mapping[str, int], *, asked_s: float) -> None:
+    async def grant(self, lengths_s: Mapping[str, float], revoked: Mapping[str, int], *, asked_s: float) -> None:
         """On disk as well: a worker that was killed while it was cut off must not begin to count anew."""
         granted = ProcessLeases(
             asked_s=asked_s, lengths_s={ProcessKey(key): length for key, length in lengths_s.items()}
@@ -52,8 +52,8 @@ class Leases:
         if asked_s >= self._leases.asked_s and (granted.lengths_s or self._leases.lengths_s):
             self._leases = granted
             await self._write()
-        if given_away:
-            self._given_away |= {ProcessKey(key): up_to for key, up_to in given_away.items()}
+        if revoked:
+            self._revoked |= {ProcessKey(key): up_to for key, up_to in revoked.items()}
         self._news.set()
 
     async def prolong(self, *, asked_s: float) -> None:
@@ -69,21 +69,20 @@ class Leases:
             await self._news.wait()
             if not self._leases.lengths_s:
                 self._news.clear()
-            await self._end_given_away()
+            await self._end_revoked()
             if self._leases.lapsed(self.now_s()):
                 await _try(ask)
                 await self._end_lapsed()
             if self._leases.lengths_s:
                 await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _end_given_away(self) -> None:
-        given_away, self._given_away = self._given_away, {}
+    async def _end_revoked(self) -> None:
+        revoked, self._revoked = self._revoked, {}
         await self._end(
             [
                 view.key
                 for view in self._supervisor.list()
-                if view.key in given_away
-                and was_given_away(generation=view.spec.generation, up_to=given_away[view.key])
+                if view.key in revoked and was_revoked(generation=view.spec.generation, up_to=revoked[view.key])
             ],
             reason="it has been given to another machine",
         )

@@ -16,10 +16,10 @@ from corral.core.processes.process import (
     BackingOff,
     Failed,
     ProcessKey,
+    ProcessStarting,
+    ProcessStopped,
     ProcessView,
     Ready,
-    Starting,
-    Stopped,
     Stopping,
     TreeUsage,
 )
@@ -34,7 +34,7 @@ SETTLE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reporting:
+class NodeReporting:
     """Who reports: settled anew at each join."""
 
     node: str
@@ -52,7 +52,7 @@ class Reporter:
         self._usage: Mapping[ProcessKey, TreeUsage] = {}
         self._sequence = 0
 
-    def build(self, who: Reporting, *, with_secrets: bool) -> NodeReport:
+    def build(self, who: NodeReporting, *, with_secrets: bool) -> NodeReport:
         """From memory. Secrets only for whoever asked, never for all who listen."""
         self._sequence += 1
         processes = [self._process(view, who, with_secrets) for view in self._supervisor.list()]
@@ -71,13 +71,13 @@ class Reporter:
     async def sample(self) -> None:
         self._usage = await self._supervisor.sample()
 
-    async def publish(self, bus: Bus, who: Reporting) -> None:
+    async def publish(self, bus: Bus, who: NodeReporting) -> None:
         try:
             await bus.publish(node_subject(who.node, REPORT), encode(self.build(who, with_secrets=False)))
         except CorralError as error:  # the next heartbeat brings another, and whoever must know asks
             log.debug("report.lost", error=str(error))
 
-    async def publish_always(self, bus: Bus, who: Reporting, *, every_s: float) -> None:
+    async def publish_always(self, bus: Bus, who: NodeReporting, *, every_s: float) -> None:
         """On connect, on change, and at least every `every_s`: with every message of an hour lost, the next one
         tells it all."""
         self._news.set()  # the first one tells that we are connected
@@ -99,7 +99,7 @@ class Reporter:
                 await self.sample()
             await self.publish(bus, who)
 
-    def _process(self, view: ProcessView, who: Reporting, with_secrets: bool) -> ReportedProcess:
+    def _process(self, view: ProcessView, who: NodeReporting, with_secrets: bool) -> ReportedProcess:
         usage = self._usage.get(view.key)
         running = self._supervisor.running(view.key)
         labels = view.spec.labels
@@ -128,7 +128,7 @@ class Reporter:
 
 def _state(view: ProcessView) -> tuple[str, str]:
     match view.state:
-        case Starting():
+        case ProcessStarting():
             return "starting", ""
         case Ready():
             return "ready", ""
@@ -136,7 +136,7 @@ def _state(view: ProcessView) -> tuple[str, str]:
             return "backing_off", f"{last.describe()}; started again within {delay_s:.1f} s"
         case Stopping(reason=reason):
             return "stopping", reason
-        case Stopped(reason=reason):
+        case ProcessStopped(reason=reason):
             return "stopped", reason
         case Failed(reason=reason):
             return "failed", reason

@@ -26,7 +26,7 @@ from corral.worker.processes.handle import LocalProcess, read_directory_id, read
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.logs import LogLimits, ProcessLogs
 from corral.worker.processes.machine_port import Process
-from corral.worker.processes.records import RecordDirectory, Records, Started, read_boot_id
+from corral.worker.processes.records import RecordDirectory, Records, StartRecord, read_boot_id
 from corral.worker.processes.stats import read_gpu_memory_by_pid
 from corral.worker.processes.tree import MARKER_VARIABLE, ProcessTree
 from corral.worker.processes.uvm import ensure_uvm
@@ -170,7 +170,7 @@ class LocalProcesses:
         return b"\0".join(os.fsencode(part) for part in (*counted, *pairs, shim_program.ORDERS_END))
 
     def _handle(
-        self, directory: RecordDirectory, record: ProcessRecord, started: Started | None, group: Group | None
+        self, directory: RecordDirectory, record: ProcessRecord, started: StartRecord | None, group: Group | None
     ) -> LocalProcess:
         proven = False
         if group is not None and started is not None:
@@ -198,7 +198,7 @@ class LocalProcesses:
         self.logs.sweep([process.record.spec.key for process in found])
         return found
 
-    def _await_started(self, directory: RecordDirectory) -> Started | None:
+    def _await_started(self, directory: RecordDirectory) -> StartRecord | None:
         """A keeper may be on its way: the worker before us was killed between starting it and hearing from it."""
         until_s = self._clock.monotonic_s() + _SHIM_WITHIN_S
         while self._clock.monotonic_s() < until_s:

@@ -29,7 +29,7 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """Where a reader is: a file, whatever its name is now, and how far into it."""
 
     inode: int
@@ -46,12 +46,12 @@ class ProcessLog:
         """The last lines, oldest first. Reads no more of the files than needed."""
         return self._tail(count, stream, None)
 
-    def snapshot(self, count: int = KEPT_LINES) -> tuple[list[LogLine], Place]:
+    def snapshot(self, count: int = KEPT_LINES) -> tuple[list[LogLine], LogPosition]:
         """The last lines and the place after them, from which `follow` goes on without gap or repetition."""
         place = self._end()
         return self._tail(count, None, place), place
 
-    def _tail(self, count: int, stream: Stream | None, place: Place | None) -> list[LogLine]:
+    def _tail(self, count: int, stream: Stream | None, place: LogPosition | None) -> list[LogLine]:
         lines: list[LogLine] = []
         for path in self._files():
             lines = _read_tail(path, count - len(lines), stream, place) + lines
@@ -64,7 +64,7 @@ class ProcessLog:
         place = self._end()
         return place.inode + place.offset
 
-    async def follow(self, place: Place) -> AsyncIterator[list[LogLine]]:
+    async def follow(self, place: LogPosition) -> AsyncIterator[list[LogLine]]:
         """New lines in batches. A reader slower than the writer misses lines and never slows it."""
         while True:
             await asyncio.sleep(_FOLLOW_EVERY_S)
@@ -83,17 +83,17 @@ class ProcessLog:
         except FileNotFoundError:
             return []
 
-    def _end(self) -> Place:
+    def _end(self) -> LogPosition:
         try:
             with (self.directory / "current.log").open("rb") as file:
                 status = os.fstat(file.fileno())
                 file.seek(max(0, status.st_size - _BLOCK_BYTES))
                 unfinished = len(file.read().rpartition(b"\n")[2])
         except OSError:
-            return Place(0, 0)
-        return Place(status.st_ino, status.st_size - unfinished)
+            return LogPosition(0, 0)
+        return LogPosition(status.st_ino, status.st_size - unfinished)
 
-    def _read_on(self, place: Place) -> tuple[list[LogLine], Place]:
+    def _read_on(self, place: LogPosition) -> tuple[list[LogLine], LogPosition]:
         inode, offset = place.inode, place.offset
         lines: list[LogLine] = []
         for path in (self.directory / "1.log", self.directory / "current.log"):
@@ -111,10 +111,10 @@ class ProcessLog:
             lines += [line for record in whole.split(b"\n") if (line := parse_record(record))]
             unfinished = len(records) - len(whole) - 1 if whole else len(records)
             inode, offset = status.st_ino, max(start, status.st_size - _FOLLOW_BYTES) + len(records) - unfinished
-        return lines, Place(inode, offset)
+        return lines, LogPosition(inode, offset)
 
 
-def _read_tail(path: Path, count: int, stream: Stream | None, place: Place | None) -> list[LogLine]:
+def _read_tail(path: Path, count: int, stream: Stream | None, place: LogPosition | None) -> list[LogLine]:
     try:
         file = path.open("rb")
     except OSError:  # absent, or not to be read: no lines, rather than no answer

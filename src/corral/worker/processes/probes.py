@@ -5,7 +5,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from corral.core.processes.process import Readiness
+from corral.core.processes.process import ProcessReadiness
 
 _ANSWER_WITHIN_S = 2.0
 _STATUS_LINE_BYTES = 1024
@@ -48,7 +48,7 @@ class ListeningProbe:
 
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
-    readiness: Readiness
+    readiness: ProcessReadiness
 
     async def ask(self, target: ProbeTarget) -> ProbeAnswer:
         try:
@@ -93,7 +93,7 @@ async def _get_status(target: ProbeTarget, path: str, token: str) -> int:
     return int(words[1])
 
 
-def local_probe(readiness: Readiness) -> Probe:
+def local_probe(readiness: ProcessReadiness) -> Probe:
     """For the protocols that need no library of their own. The caller brings the one for gRPC."""
     match readiness.kind:
         case "listening":

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from corral.core.processes.process import Readiness
+from corral.core.processes.process import ProcessReadiness
 from corral.worker.processes.machine_port import Listener, Process
 from corral.worker.processes.probes import Probe, ProbeTarget
 
@@ -22,7 +22,7 @@ class NotReady:
     port_is_foreign: bool = False
 
 
-async def await_ready(process: Process, probe: Probe, readiness: Readiness) -> BecameReady | NotReady:
+async def await_ready(process: Process, probe: Probe, readiness: ProcessReadiness) -> BecameReady | NotReady:
     """Who listens is settled before the process's token is sent anywhere: a stranger on our port must not learn it."""
     record = process.record
     target = ProbeTarget(host=record.spec.own_host, port=record.port, token=record.token)

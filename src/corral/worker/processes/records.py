@@ -22,7 +22,7 @@ from corral.core.processes.process import Exit, ProcessRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartRecord:
     keeper_pid: int
     keeper_ticks: int
     main_pid: int
@@ -51,12 +51,12 @@ class RecordDirectory:
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def read_started(self) -> Started | None:
+    def read_started(self) -> StartRecord | None:
         try:
             keeper, keeper_ticks, main, main_ticks = map(int, (self.path / "started").read_text().split())
         except (OSError, ValueError):
             return None
-        return Started(keeper, keeper_ticks, main, main_ticks)
+        return StartRecord(keeper, keeper_ticks, main, main_ticks)
 
     def read_exit(self) -> Exit | None:
         try:

@@ -14,11 +14,11 @@ from corral.core.processes.process import (
     ProcessKey,
     ProcessRecord,
     ProcessSpec,
+    ProcessStarting,
     ProcessState,
+    ProcessStopped,
     ProcessView,
     Ready,
-    Starting,
-    Stopped,
     Stopping,
     Stuck,
 )
@@ -39,7 +39,7 @@ BeforeStop = Callable[[ProcessView], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class RunnerContext:
     """What every life is handed."""
 
     processes: Processes
@@ -61,10 +61,10 @@ class StopOrder:
     before: BeforeStop | None = None
 
 
-class Life:
-    def __init__(self, spec: ProcessSpec, around: Surroundings, *, found: Process | None = None) -> None:
+class ProcessRunner:
+    def __init__(self, spec: ProcessSpec, around: RunnerContext, *, found: Process | None = None) -> None:
         self.spec = spec
-        self.state: ProcessState = Starting(attempt=0)
+        self.state: ProcessState = ProcessStarting(attempt=0)
         self.process = found
         self.stuck: Stuck | None = None
         self._around = around
@@ -93,7 +93,7 @@ class Life:
 
     @property
     def is_over(self) -> bool:
-        return isinstance(self.state, Stopped | Failed)
+        return isinstance(self.state, ProcessStopped | Failed)
 
     @property
     def is_stopping(self) -> bool:
@@ -116,7 +116,7 @@ class Life:
             await self._note(self.process, replace(self.process.record, spec=self.spec))
         self._around.changed(self.view)
 
-    async def until(self, is_so: Callable[["Life"], bool]) -> None:
+    async def until(self, is_so: Callable[["ProcessRunner"], bool]) -> None:
         """Waiting costs nobody anything: a caller who leaves neither stops nor hurries the process."""
         while not is_so(self):
             await self._news.wait()
@@ -158,7 +158,7 @@ class Life:
     async def _launch(self) -> Process | Exit:
         """A restart that finds no port or no memory counts as a crash; the first start tells its caller instead."""
         around = self._around
-        self._become(Starting(attempt=self._restarts))
+        self._become(ProcessStarting(attempt=self._restarts))
         port = None
         try:
             port = around.ports.take(self.key, avoid=self._foreign_ports)
@@ -244,7 +244,7 @@ class Life:
             await self._clear(process, grace_s=order.grace_s, within_s=max(1.0, until_s - loop.time()))
         await self._forget_previous()
         self._log.info("process.stopped", reason=order.reason)
-        self._become(Stopped(reason=order.reason))
+        self._become(ProcessStopped(reason=order.reason))
 
     async def _note(self, process: Process, record: ProcessRecord) -> None:
         """Before it is acted upon. A full disk does not keep a process from being stopped; the next worker may then

@@ -47,7 +47,7 @@ CHANGED_SIGNALS = (
 HARMLESS = bytes(10 if b in (10, 13) else b if b == 9 or (b >= 32 and b != 127) else 63 for b in range(256))
 
 
-class Orders:
+class ShimSpec:
     """What the worker wants, as fields separated by zero bytes: no parser to import, no character to escape."""
 
     def __init__(self, data: bytes) -> None:
@@ -138,7 +138,7 @@ class Log:
                 continue
 
 
-class Budget:
+class LogBudget:
     """A bucket of bytes that fills with time."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Budget:
 class Stream:
     """One of the two outputs: complete lines go to the log, the unfinished one waits a moment."""
 
-    def __init__(self, fd: int, letter: bytes, log: Log, budget: Budget) -> None:
+    def __init__(self, fd: int, letter: bytes, log: Log, budget: LogBudget) -> None:
         self.fd, self.letter, self.log, self.budget = fd, letter, log, budget
         self.partial = b""
         self.partial_since_s = 0.0
@@ -276,7 +276,7 @@ def load_confine() -> Callable[[list[str]], None]:
     return found
 
 
-def run_child(orders: Orders, go: int, status: int, outputs: tuple[int, int]) -> NoReturn:
+def run_child(orders: ShimSpec, go: int, status: int, outputs: tuple[int, int]) -> NoReturn:
     """In the child: everything up to the backend's first instruction. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
@@ -307,7 +307,7 @@ def run_child(orders: Orders, go: int, status: int, outputs: tuple[int, int]) ->
     os._exit(127)
 
 
-def start_child(orders: Orders) -> tuple[int, str | None, tuple[int, int]]:
+def start_child(orders: ShimSpec) -> tuple[int, str | None, tuple[int, int]]:
     """(pid, problem or None, read ends). The backend's first instruction runs only after `started` is on disk."""
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
@@ -386,7 +386,7 @@ def note_exit(run_dir: str, status: int, problem: str | None) -> None:
         write_file(run_dir, "exit", f"{code}\n{signal_number}\n{problem or ''}\n")
 
 
-def keep(orders: Orders, announce: Callable[[bytes], None]) -> None:
+def keep(orders: ShimSpec, announce: Callable[[bytes], None]) -> None:
     become_subreaper()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the worker decides about the backend; we follow the backend
@@ -395,7 +395,7 @@ def keep(orders: Orders, announce: Callable[[bytes], None]) -> None:
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    log, budget = Log(orders.log_dir, orders.rotate_bytes, orders.rotate_count), Budget()
+    log, budget = Log(orders.log_dir, orders.rotate_bytes, orders.rotate_count), LogBudget()
     pid, problem, fds = start_child(orders)
     announce(b"failed\n" if problem else b"started\n")
     streams = {fd: Stream(fd, letter, log, budget) for fd, letter in zip(fds, (b"o", b"e"), strict=True)}
@@ -431,7 +431,7 @@ def keep(orders: Orders, announce: Callable[[bytes], None]) -> None:
 
 def main() -> None:
     os.chdir("/")
-    orders = Orders(sys.stdin.buffer.read())
+    orders = ShimSpec(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDWR)
     announce_fd = os.dup(1)
     for fd in (0, 1):

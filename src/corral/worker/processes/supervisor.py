@@ -14,12 +14,12 @@ from corral.core.processes.process import (
     Failed,
     ProcessKey,
     ProcessSpec,
+    ProcessStarting,
+    ProcessStopped,
     ProcessView,
     Ready,
     StartFailed,
-    Starting,
     StopFailed,
-    Stopped,
     Stopping,
     TreeUsage,
 )
@@ -29,7 +29,7 @@ from corral.worker.processes.logs import ProcessLogs
 from corral.worker.processes.machine_port import Processes
 from corral.worker.processes.ports import Ports
 from corral.worker.processes.probes import Probe, local_probe
-from corral.worker.processes.runner import BeforeStop, Life, StopOrder, Surroundings
+from corral.worker.processes.runner import BeforeStop, ProcessRunner, RunnerContext, StopOrder
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ _KEPT_FAILURES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningProcess:
     """A process that was ready when this was made, and is the one that answers on the port."""
 
     spec: ProcessSpec
@@ -69,8 +69,8 @@ class Supervisor:
         before_stop_within_s: float = 5.0,
     ) -> None:
         self._tasks, self._processes, self._ports = tasks, processes, ports
-        self._lives: dict[ProcessKey, Life] = {}
-        self._around = Surroundings(
+        self._lives: dict[ProcessKey, ProcessRunner] = {}
+        self._around = RunnerContext(
             processes=processes,
             ports=ports,
             clock=clock,
@@ -98,7 +98,7 @@ class Supervisor:
         life = self._lives.get(key)
         return life.view if life is not None else None
 
-    def running(self, key: ProcessKey) -> Running | None:
+    def running(self, key: ProcessKey) -> RunningProcess | None:
         """Asks the kernel, not our memory. None for a process that was killed behind our back, and for one that was
         started from a directory that has been replaced since."""
         life = self._lives.get(key)
@@ -116,11 +116,11 @@ class Supervisor:
         life = self._lives.get(key)
         return life is None or life.process is None or life.process.reads_current_files()
 
-    async def start(self, spec: ProcessSpec) -> Running:
+    async def start(self, spec: ProcessSpec) -> RunningProcess:
         """Idempotent: the same spec joins what is starting or running. A caller who leaves does not stop it."""
         return await self.until_ready(await self.begin(spec))
 
-    async def begin(self, spec: ProcessSpec) -> Life:
+    async def begin(self, spec: ProcessSpec) -> ProcessRunner:
         """On return it is listed, and a stop will find it; it may be long from ready."""
         life = self._lives.get(spec.key)
         if life is not None and life.is_stopping:
@@ -129,7 +129,7 @@ class Supervisor:
                 raise StopFailed(spec.key, life.stuck, within_s=self._around.stop_within_s)
             life = self._lives.get(spec.key)
         if life is None or life.is_over:
-            life = self._begin(Life(spec, self._around))
+            life = self._begin(ProcessRunner(spec, self._around))
         elif life.spec != spec or (life.process is not None and not life.process.is_current()):
             raise AlreadyRunning(spec.key, running=life.spec, wanted=spec)
         else:
@@ -142,14 +142,14 @@ class Supervisor:
         if life is not None and not life.is_stopping:
             await life.confirm(generation)
 
-    async def until_ready(self, life: Life) -> Running:
+    async def until_ready(self, life: ProcessRunner) -> RunningProcess:
         await life.until(lambda it: it.is_over or _running(it) is not None)
         match life.state:
             case Failed() as failed:
                 raise StartFailed(life.key, failed)
-            case Stopped() as stopped:
+            case ProcessStopped() as stopped:
                 raise Unavailable(f"{life.key} was stopped while it started: {stopped.reason}.")
-            case Ready() | Starting() | BackingOff() | Stopping():
+            case Ready() | ProcessStarting() | BackingOff() | Stopping():
                 running = _running(life)
                 assert running is not None
                 return running
@@ -190,7 +190,7 @@ class Supervisor:
             if process.is_kept():
                 self._ports.keep(process.record.port, spec.key)
             log.info("process.found", process=spec.key, pid=process.pid, alive=process.is_alive())
-            adopted.append(self._begin(Life(spec, self._around, found=process)).view)
+            adopted.append(self._begin(ProcessRunner(spec, self._around, found=process)).view)
         return tuple(adopted)
 
     async def sample(self) -> Mapping[ProcessKey, TreeUsage]:
@@ -198,22 +198,22 @@ class Supervisor:
         usages = await self._processes.sample(list(living.values()))
         return dict(zip(living, usages, strict=True))
 
-    def _begin(self, life: Life) -> Life:
+    def _begin(self, life: ProcessRunner) -> ProcessRunner:
         self._lives[life.key] = life
         self._tasks.create_task(self._run(life), name=f"process {life.key}")
         return life
 
-    async def _run(self, life: Life) -> None:
+    async def _run(self, life: ProcessRunner) -> None:
         await life.run()
-        if isinstance(life.state, Stopped) and self._lives.get(life.key) is life:
+        if isinstance(life.state, ProcessStopped) and self._lives.get(life.key) is life:
             del self._lives[life.key]
         failures = [other.key for other in self._lives.values() if other.is_over]
         for key in failures[:-_KEPT_FAILURES]:
             del self._lives[key]
 
 
-def _running(life: Life) -> Running | None:
+def _running(life: ProcessRunner) -> RunningProcess | None:
     process, state = life.process, life.state
     if not isinstance(state, Ready) or process is None or process.pid is None or not process.is_alive():
         return None
-    return Running(spec=life.spec, pid=process.pid, port=state.port, token=state.token)
+    return RunningProcess(spec=life.spec, pid=process.pid, port=state.port, token=state.token)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from corral.worker.processes.cgroups import Group
-from corral.worker.processes.records import Started, is_still
+from corral.worker.processes.records import StartRecord, is_still
 
 MARKER_VARIABLE = "CORRAL_PROCESS"
 
@@ -20,7 +20,7 @@ class ProcessTree:
     """The keeper is the root and no member: it goes by itself once the others have gone."""
 
     marker: str
-    started: Started | None = None  # None: a worker was killed before the keeper had noted anything
+    started: StartRecord | None = None  # None: a worker was killed before the keeper had noted anything
     group: Group | None = None
     group_is_proven: bool = False  # the main process was seen in it; nothing leaves a control group
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartRequest, plan_start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
-from corral.core.processes.process import Fill, ProcessKey, ProcessSpec, Readiness
+from corral.core.processes.process import Fill, ProcessKey, ProcessReadiness, ProcessSpec
 from corral.settings.values import is_loopback_host
 from corral.system import Disk
 from corral.worker.backends.system_backends import SYSTEM
@@ -40,7 +40,7 @@ class ModelPaths:
         names = [os.path.join(self.models, name) for name in options.files or () if _is_name(name)]
         if options.files is None and _is_name(model):
             names += [os.path.join(place, model) for place in self.own_name]
-        told = [options.model, *options.options.values(), *options.wishes.values()]
+        told = [options.model, *options.options.values(), *options.soft_options.values()]
         names += [os.path.normpath(path) for path in told if path.startswith("/")]
         return tuple(sorted({name for name in names if self._may_be_read(name)}))
 
@@ -119,13 +119,13 @@ def plan_process(
             context=options.context,
             slots=options.slots,
             embeddings=options.embeddings,
-            options=tuple(sorted({**_known(options.wishes, manifest), **options.options}.items())),
+            options=tuple(sorted({**_known(options.soft_options, manifest), **options.options}.items())),
         ),
     )
     environment: dict[str, str | Fill] = dict(command.environment)
     if manifest.protocol == "localai-grpc":
         environment |= _grpc_environment(settings, vulkan)
-        readiness = Readiness(kind="grpc", within_s=GRPC_READY_WITHIN_S, quiet_within_s=GRPC_QUIET_WITHIN_S)
+        readiness = ProcessReadiness(kind="grpc", within_s=GRPC_READY_WITHIN_S, quiet_within_s=GRPC_QUIET_WITHIN_S)
     else:
         if command.token_env:
             environment[command.token_env] = Fill("{token}")
@@ -134,7 +134,7 @@ def plan_process(
                 f"{version.name} takes no token, so everybody who reaches this machine could use it. It is started"
                 " only by a worker that listens on loopback."
             )
-        readiness = Readiness(
+        readiness = ProcessReadiness(
             kind="http",
             path=command.readiness.path,
             within_s=HTTP_READY_WITHIN_S,
@@ -157,8 +157,8 @@ def plan_process(
     )
 
 
-def _known(wishes: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
-    return {name: value for name, value in wishes.items() if name in manifest.options}
+def _known(soft_options: Mapping[str, str], manifest: Manifest) -> dict[str, str]:
+    return {name: value for name, value in soft_options.items() if name in manifest.options}
 
 
 def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mapping[str, str | Fill]:
@@ -172,7 +172,7 @@ def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mappi
 
 def _refuse_fields(options: StartOptions) -> None:
     """A value that looks like a field would be filled in once more, with the port of the process or worse."""
-    values = (options.model, options.model_name, *options.options.values(), *options.wishes.values())
+    values = (options.model, options.model_name, *options.options.values(), *options.soft_options.values())
     if any(name in value for name in _FIELDS for value in values):
         raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
 

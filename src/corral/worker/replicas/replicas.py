@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from corral.artifacts import InstalledVersion
 from corral.bus.messages import InstallRequest
 from corral.core.errors import Unavailable
-from corral.core.processes.process import Failed, ProcessSpec, ProcessView, Ready, Starting, Stopped
+from corral.core.processes.process import Failed, ProcessSpec, ProcessStarting, ProcessStopped, ProcessView, Ready
 from corral.system import Disk
-from corral.worker.backends.backends import Backends, process_generation_of
-from corral.worker.backends.backends import Stopped as StoppedKeys
+from corral.worker.backends.backends import Backends, StoppedBackends, process_generation_of
 from corral.worker.backends.progress import ProgressFeed
 from corral.worker.processes.localai_grpc import free_model
-from corral.worker.processes.supervisor import Running, Supervisor
+from corral.worker.processes.supervisor import RunningProcess, Supervisor
 from corral.worker.replicas.launch import (
     StartSettings,
     plan_process,
@@ -24,13 +23,13 @@ from corral.worker.replicas.launch import (
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
+class LocalReplicas:
     backends: Backends
     supervisor: Supervisor
     settings: StartSettings
     disk: Disk
 
-    def find(self, request: InstallRequest) -> Running | None:
+    def find(self, request: InstallRequest) -> RunningProcess | None:
         """The fast path: a process that lives, was started from the version asked for, and as asked for. No disk, no
         network; the kernel and our memory know."""
         version = self.backends.current(request.backend)
@@ -49,14 +48,14 @@ class Replicas:
                 return None
         return running if self.supervisor.reads_current_files(running.spec.key) else None
 
-    async def ensure(self, request: InstallRequest, *, feed: ProgressFeed | None = None) -> Running:
+    async def ensure(self, request: InstallRequest, *, feed: ProgressFeed | None = None) -> RunningProcess:
         """Installs what is missing, clears away what does not fit, starts, and answers when it is ready."""
         await self.backends.accept(request)
         if (running := self.find(request)) is not None:
             await self.supervisor.confirm(running.spec.key, process_generation_of(request))
             await self.backends.note_applied(request)
             return running
-        version = await self.backends.install(request, StoppedKeys(), listener=feed.show if feed else None)
+        version = await self.backends.install(request, StoppedBackends(), listener=feed.show if feed else None)
         if feed is not None:
             feed.show_starting()
         async with self.backends.held(version.name):
@@ -74,7 +73,7 @@ class Replicas:
     async def _clear(self, spec: ProcessSpec, *, reason: str) -> None:
         """Whatever has the key and is not what we want to run."""
         view = self.supervisor.get(spec.key)
-        if view is None or isinstance(view.state, Failed | Stopped):
+        if view is None or isinstance(view.state, Failed | ProcessStopped):
             return
         outdated = self.supervisor.is_outdated(spec.key) or not self.supervisor.reads_current_files(spec.key)
         if view.spec != spec or outdated:
@@ -98,7 +97,7 @@ class Replicas:
 
     def _is_live(self, view: ProcessView) -> bool:
         match view.state:
-            case Starting():
+            case ProcessStarting():
                 return True
             case Ready():
                 return self.supervisor.running(view.key) is not None

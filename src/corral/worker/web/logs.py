@@ -14,10 +14,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from corral.core.processes.log_lines import LogLine
 from corral.core.processes.process import ProcessKey
 from corral.worker.processes.first_of import first_of
-from corral.worker.processes.logs import KEPT_LINES, Place, ProcessLog, ProcessLogs, log_record
+from corral.worker.processes.logs import KEPT_LINES, LogPosition, ProcessLog, ProcessLogs, log_record
 
 LOOK_EVERY_S = 1.0
-BEGINNING = Place(0, 0)
+BEGINNING = LogPosition(0, 0)
 
 
 def log_routes(logs: ProcessLogs) -> list[BaseRoute]:
@@ -58,7 +58,7 @@ class _Logs:
         except WebSocketDisconnect:
             return
 
-    async def _send_all(self, socket: WebSocket, places: Mapping[ProcessKey, Place]) -> None:
+    async def _send_all(self, socket: WebSocket, places: Mapping[ProcessKey, LogPosition]) -> None:
         """Replicas that are started later too, each from its first line."""
         wanted = socket.path_params["key"]
         followed: set[ProcessKey] = set()
@@ -79,7 +79,7 @@ class _Logs:
         return [key for key in self.logs.keys() if key.rpartition("#")[0] == wanted]  # noqa: SIM118  not a dict
 
 
-async def _send_on(socket: WebSocket, log: ProcessLog, place: Place) -> None:
+async def _send_on(socket: WebSocket, log: ProcessLog, place: LogPosition) -> None:
     """That the reader has left is for `_until_closed` to tell."""
     with suppress(WebSocketDisconnect):
         async for lines in log.follow(place):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from corral.core.durations import parse_duration_s
 from corral.core.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.frontend.api.access.principal import Actor
-from corral.frontend.auth.rules import SESSION_COOKIE, Gate
+from corral.frontend.auth.rules import SESSION_COOKIE, Authorizer
 from corral.frontend.http.middleware import client_address
 from corral.store.access.api_keys import ApiKey, Scope, hash_secret
 from corral.store.stores import Stores
@@ -105,7 +105,7 @@ async def _own_names(stores: Stores, names: list[str] | None) -> list[str] | Non
     return own
 
 
-def key_routes(stores: Stores, gate: Gate, ids: Ids, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+def key_routes(stores: Stores, gate: Authorizer, ids: Ids, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
     """`hint`: tells all frontends that rows of a kind changed."""
     router = APIRouter(prefix="/api/keys", tags=["access"])
 
@@ -144,7 +144,7 @@ def key_routes(stores: Stores, gate: Gate, ids: Ids, hint: Callable[[str], Await
     return router
 
 
-def session_routes(stores: Stores, gate: Gate, ids: Ids) -> APIRouter:
+def session_routes(stores: Stores, gate: Authorizer, ids: Ids) -> APIRouter:
     """A browser trades its key for an http-only cookie, so that no script can read it."""
     router = APIRouter(prefix="/api/session", tags=["access"])
 

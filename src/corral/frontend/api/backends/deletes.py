@@ -3,10 +3,10 @@
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from corral.core.backends.requests import DeleteWanted
+from corral.core.backends.requests import DeleteIntent
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.dependents import BackendUses
-from corral.frontend.api.backends.routes import Started, started
+from corral.frontend.api.backends.routes import OperationStarted, started
 from corral.frontend.api.backends.service import FleetService
 from corral.frontend.api.backends.targets import IdempotencyKey, Targeted, read_target
 from corral.store.nodes.nodes import NodeStore
@@ -24,7 +24,7 @@ class Uses(BaseModel):
     """The same in words; empty when no model uses it."""
 
 
-class Deleting(Started, Uses):
+class Deleting(OperationStarted, Uses):
     pass
 
 
@@ -33,17 +33,17 @@ def delete_routes(fleet: FleetService, nodes: NodeStore, uses: BackendUses) -> A
 
     @router.post("/api/backends/delete/{element:path}")
     async def delete(
-        element: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
+        reference: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
     ) -> Deleting:
         """It holds: no load brings the backend back. Answers which models that ends."""
-        request = DeleteWanted(element=element, target=await read_target(wanted, nodes))
-        ended = await uses.read(element, request.target)
+        request = DeleteIntent(reference=reference, target=await read_target(wanted, nodes))
+        ended = await uses.read(reference, request.target)
         begun = started(await fleet.delete(request, actor=actor, key=key), "backend deletion started")
         return Deleting(**begun.model_dump(), **ended)
 
     @router.post("/api/backends/uses/{element:path}")
-    async def show_uses(element: str, wanted: Targeted | None = None) -> Uses:
+    async def show_uses(reference: str, wanted: Targeted | None = None) -> Uses:
         """Changes nothing: which models use it, and how many of their replicas its deletion would stop."""
-        return Uses(**await uses.read(element, await read_target(wanted, nodes)))
+        return Uses(**await uses.read(reference, await read_target(wanted, nodes)))
 
     return router

@@ -16,13 +16,13 @@ class BackendUses:
     def __init__(self, stores: Stores, fleet: FleetService) -> None:
         self._stores, self._fleet = stores, fleet
 
-    async def read(self, element: str, target: Target) -> dict[str, Any]:
+    async def read(self, reference: str, target: Target) -> dict[str, Any]:
         """`models` with the replicas of each that stop, and the same in words."""
         models = {model.name: _backend(model) for model in await self._stores.models.read_all() if model.served}
         states = await self._fleet.read_targeted(target)
         uses: list[Use] = find_uses(
             states,
-            as_known(element, states).rpartition("@")[2],
+            as_known(reference, states).rpartition("@")[2],
             models,
             await self._stores.replicas.read_all(),
         )

@@ -10,7 +10,7 @@ import msgspec
 
 from corral.core.backends.drift import Drift, FleetPicture
 from corral.core.backends.intents import IntentState, Verb
-from corral.core.backends.planning import NodeState
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policy_exceptions import PolicyException, find_exceptions
 from corral.core.backends.upgrades import Offers, find_unchecked, find_upgrades, installed_names
 from corral.core.nodes.node import NodeId
@@ -27,7 +27,7 @@ class PictureSource(Protocol):
     async def read_picture(self) -> FleetPicture: ...
 
 
-class Marks(Protocol):
+class VersionMarks(Protocol):
     async def read_mark(self) -> tuple[int, ...]: ...
 
 
@@ -52,7 +52,7 @@ class _Kept:
 
 
 class FleetListing:
-    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: Marks, askers: Askers) -> None:
+    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: VersionMarks, askers: Askers) -> None:
         self._source, self._upgrades, self._marks, self._askers = source, upgrades, marks, askers
         self._making = asyncio.Lock()
         self._kept = _Kept()
@@ -95,7 +95,7 @@ class FleetListing:
         )
 
 
-def view_fleet(states: Sequence[NodeState], drifts: Sequence[Drift], offers: Offers) -> list[dict[str, Any]]:
+def view_fleet(states: Sequence[NodeBackends], drifts: Sequence[Drift], offers: Offers) -> list[dict[str, Any]]:
     upgrades = find_upgrades(states, offers)
     unchecked = {
         (name, one.node_id): one.reason for name, nodes in find_unchecked(states, offers).items() for one in nodes
@@ -124,7 +124,7 @@ def view_fleet(states: Sequence[NodeState], drifts: Sequence[Drift], offers: Off
     ]
 
 
-def _add_awaited(places: dict[str, list[NodeState]], states: Sequence[NodeState]) -> None:
+def _add_awaited(places: dict[str, list[NodeBackends]], states: Sequence[NodeBackends]) -> None:
     """Nodes that are to get a backend and do not have it yet, such as one that is away."""
     for state in states:
         for name, intent in state.newest.items():
@@ -134,13 +134,13 @@ def _add_awaited(places: dict[str, list[NodeState]], states: Sequence[NodeState]
                     holders.append(state)
 
 
-def _open_order(state: NodeState, name: str) -> str:
+def _open_order(state: NodeBackends, name: str) -> str:
     """Which change of it has been asked for and is not done."""
     intent = state.newest.get(state.key_of(name))
     return intent.verb.value if intent is not None and intent.state.live else ""
 
 
-def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> dict[str, Any]:
+def _place(state: NodeBackends, name: str, drifts: list[Drift], lagging: bool) -> dict[str, Any]:
     found = state.find(name)
     return {
         "node_id": state.node.id,
@@ -156,13 +156,13 @@ def _place(state: NodeState, name: str, drifts: list[Drift], lagging: bool) -> d
     }
 
 
-def _outlook(state: NodeState, name: str, unchecked: str) -> dict[str, Any]:
+def _outlook(state: NodeBackends, name: str, unchecked: str) -> dict[str, Any]:
     """Why there may be something newer though nothing newer is told."""
     wanted = state.holding(name)
     # A wiped disk that got it again has an install for its newest order, of what was gone back to.
     went_back = (
         wanted is not None
         and wanted.state is IntentState.SUCCEEDED
-        and (wanted.verb is Verb.ROLLBACK or bool(wanted.wish.left))
+        and (wanted.verb is Verb.ROLLBACK or bool(wanted.spec.left))
     )
     return {"rolled_back": went_back, "unchecked": unchecked}

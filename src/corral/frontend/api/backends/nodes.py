@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from corral.core.backends.operations import Operation
-from corral.core.backends.requests import DeleteWanted, InstallWanted, UpgradeWanted
+from corral.core.backends.requests import DeleteIntent, InstallIntent, UpgradeIntent
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import Node
 from corral.core.nodes.observed import ObservedBackend
@@ -17,7 +17,7 @@ from corral.core.nodes.targets import Target
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.dependents import BackendUses
 from corral.frontend.api.backends.listing import FleetListing
-from corral.frontend.api.backends.routes import Started, name_of, started
+from corral.frontend.api.backends.routes import OperationStarted, name_of, started
 from corral.frontend.api.backends.service import FleetService
 from corral.frontend.api.backends.targets import IdempotencyKey
 from corral.frontend.api.operations.view import current_error
@@ -59,13 +59,15 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
         return MsgspecJson([_listed(backend) for backend in found])
 
     @router.post("/api/nodes/{node_id}/backends/install", status_code=202)
-    async def install(node_id: str, wanted: NodeInstallBody, actor: Actor, key: IdempotencyKey = None) -> Started:
+    async def install(
+        node_id: str, wanted: NodeInstallBody, actor: Actor, key: IdempotencyKey = None
+    ) -> OperationStarted:
         if not wanted.backend and not wanted.uri:
             raise InvalidInput("name a `backend` of a gallery, or give a `uri`")
         _check_galleries(wanted.backend_galleries)
         node = await stores.nodes.read_one(node_id)
-        request = InstallWanted(
-            element=wanted.backend,
+        request = InstallIntent(
+            reference=wanted.backend,
             uri=wanted.uri,
             name=(wanted.name or wanted.backend or name_of(wanted.uri)) if wanted.uri else "",
             alias=wanted.alias,
@@ -77,24 +79,26 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
     @router.post("/api/nodes/{node_id}/backends/upgrade", status_code=202)
-    async def upgrade(node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None) -> Started:
+    async def upgrade(
+        node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None
+    ) -> OperationStarted:
         node = await stores.nodes.read_one(node_id)
-        request = UpgradeWanted(element=wanted.backend, target=_only(node), scoped_to=node.id)
+        request = UpgradeIntent(reference=wanted.backend, target=_only(node), scoped_to=node.id)
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
     @router.post("/api/nodes/{node_id}/backends/delete")
     async def delete(node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None) -> Response:
         """Waits for the end; 202 when the node is away and it has to be done later."""
         node = await stores.nodes.read_one(node_id)
-        request = DeleteWanted(element=wanted.backend, target=_only(node), scoped_to=node.id)
+        request = DeleteIntent(reference=wanted.backend, target=_only(node), scoped_to=node.id)
         ended = await uses.read(wanted.backend, request.target)
         admitted = await fleet.delete(request, actor=actor, key=key)
         return _deleted(await _wait(stores, admitted.id), {"message": "backend deleted"}, ended)
 
     @router.post("/api/backends/system/delete/{element:path}")
-    async def delete_everywhere(element: str, actor: Actor, key: IdempotencyKey = None) -> Response:
-        ended = await uses.read(element, Target())
-        admitted = await fleet.delete(DeleteWanted(element=element), actor=actor, key=key)
+    async def delete_everywhere(reference: str, actor: Actor, key: IdempotencyKey = None) -> Response:
+        ended = await uses.read(reference, Target())
+        admitted = await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key)
         return _deleted(await _wait(stores, admitted.id), {"success": True, "message": "backend deleted"}, ended)
 
     @router.get("/api/fleet/backends")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from corral.artifacts import Catalogue
 from corral.artifacts.errors import NotInstalled
 from corral.core.backends.policies import OnDrift
-from corral.core.backends.requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
+from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
 from corral.core.backends.variants import is_meta, needed_capability
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.service import FleetService
@@ -33,7 +33,7 @@ class ExternalBody(InstallBody):
 
 
 class UpgradeBody(Targeted):
-    spare_rolled_back: bool = False
+    skip_rolled_back: bool = False
     """Leave nodes alone that were rolled back from the very version they would get."""
 
 
@@ -48,7 +48,7 @@ class ApplyBody(InstallBody):
     id: Name
 
 
-class Started(BaseModel):
+class OperationStarted(BaseModel):
     jobID: str
     message: str
     uuid: str
@@ -60,8 +60,10 @@ class LocalAiStarted(BaseModel):
     status_url: str
 
 
-def started(admitted: Admitted, message: str) -> Started:
-    return Started(jobID=admitted.id, uuid=admitted.id, statusUrl=f"/api/backends/job/{admitted.id}", message=message)
+def started(admitted: Admitted, message: str) -> OperationStarted:
+    return OperationStarted(
+        jobID=admitted.id, uuid=admitted.id, statusUrl=f"/api/backends/job/{admitted.id}", message=message
+    )
 
 
 def _localai(admitted: Admitted) -> LocalAiStarted:
@@ -72,9 +74,9 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
     router = APIRouter(tags=["backends"])
 
     @router.post("/api/backends/install-external")
-    async def install_external(wanted: ExternalBody, actor: Actor, key: IdempotencyKey = None) -> Started:
+    async def install_external(wanted: ExternalBody, actor: Actor, key: IdempotencyKey = None) -> OperationStarted:
         """From a location outside the galleries."""
-        request = InstallWanted(
+        request = InstallIntent(
             uri=wanted.uri,
             name=wanted.name or name_of(wanted.uri),
             alias=wanted.alias,
@@ -86,11 +88,11 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
 
     @router.post("/api/backends/install/{element:path}")
     async def install(
-        element: str, actor: Actor, wanted: InstallBody | None = None, key: IdempotencyKey = None
-    ) -> Started:
+        reference: str, actor: Actor, wanted: InstallBody | None = None, key: IdempotencyKey = None
+    ) -> OperationStarted:
         """By name, `name` or `gallery@name`: on every node that a build fits, now and for machines that come later."""
-        request = InstallWanted(
-            element=element,
+        request = InstallIntent(
+            reference=reference,
             force=wanted.force if wanted is not None else False,
             on_drift=wanted.on_drift if wanted is not None else None,
             target=await read_target(wanted, nodes),
@@ -99,23 +101,23 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
 
     @router.post("/api/backends/upgrade/{element:path}")
     async def upgrade(
-        element: str, actor: Actor, wanted: UpgradeBody | None = None, key: IdempotencyKey = None
-    ) -> Started:
+        reference: str, actor: Actor, wanted: UpgradeBody | None = None, key: IdempotencyKey = None
+    ) -> OperationStarted:
         """To what the galleries offer now, on the nodes that have it."""
-        request = UpgradeWanted(
-            element=element,
+        request = UpgradeIntent(
+            reference=reference,
             target=await read_target(wanted, nodes),
-            spare_rolled_back=wanted.spare_rolled_back if wanted is not None else False,
+            skip_rolled_back=wanted.skip_rolled_back if wanted is not None else False,
         )
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
     @router.post("/api/backends/{element}/rollback", status_code=202)
     async def rollback(
-        element: str, actor: Actor, wanted: RollbackBody | None = None, key: IdempotencyKey = None
-    ) -> Started:
+        reference: str, actor: Actor, wanted: RollbackBody | None = None, key: IdempotencyKey = None
+    ) -> OperationStarted:
         """To the version before, which is still on the nodes' disks: nothing is fetched."""
-        request = RollbackWanted(
-            element=element, to=wanted.to if wanted is not None else None, target=await read_target(wanted, nodes)
+        request = RollbackIntent(
+            reference=reference, to=wanted.to if wanted is not None else None, target=await read_target(wanted, nodes)
         )
         return started(await fleet.rollback(request, actor=actor, key=key), "backend rollback started")
 
@@ -131,22 +133,22 @@ def _add_localai_routes(router: APIRouter, fleet: FleetService, nodes: NodeStore
             refusal = _for_some_only(await galleries.backends(), wanted.id)
             if refusal is not None:
                 return refusal
-        request = InstallWanted(element=wanted.id, force=wanted.force, on_drift=wanted.on_drift, target=target)
+        request = InstallIntent(reference=wanted.id, force=wanted.force, on_drift=wanted.on_drift, target=target)
         return _localai(await fleet.install(request, actor=actor, key=key))
 
     @router.post("/backends/delete/{element:path}")
-    async def apply_delete(element: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
-        return _localai(await fleet.delete(DeleteWanted(element=element), actor=actor, key=key))
+    async def apply_delete(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
+        return _localai(await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key))
 
     @router.post("/backends/upgrade/{element:path}")
-    async def apply_upgrade(element: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
-        return _localai(await fleet.upgrade(UpgradeWanted(element=element), actor=actor, key=key))
+    async def apply_upgrade(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
+        return _localai(await fleet.upgrade(UpgradeIntent(reference=reference), actor=actor, key=key))
 
 
-def _for_some_only(catalogue: Catalogue, element: str) -> JSONResponse | None:
+def _for_some_only(catalogue: Catalogue, reference: str) -> JSONResponse | None:
     """LocalAI refuses a hardware-specific build for a whole fleet, and names the family to ask for instead."""
     try:
-        entry = catalogue.find(element)
+        entry = catalogue.find(reference)
     except NotInstalled:
         return None
     if is_meta(entry) or needed_capability(entry.name, entry.uri) is None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from corral.core.backends.operations import NodeProgress
-from corral.core.backends.planning import NodeState
-from corral.core.backends.requests import DeleteWanted, InstallWanted, RollbackWanted, UpgradeWanted
+from corral.core.backends.planning import NodeBackends
+from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
 from corral.core.backends.upgrades import Offers, Unchecked, Upgrade
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
@@ -13,15 +13,15 @@ from corral.store.backends.create_operation import Admitted
 
 
 class FleetService(Protocol):
-    async def install(self, wanted: InstallWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def install(self, wanted: InstallIntent, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def upgrade(self, wanted: UpgradeWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def upgrade(self, wanted: UpgradeIntent, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def delete(self, wanted: DeleteWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def delete(self, wanted: DeleteIntent, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def rollback(self, wanted: RollbackWanted, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def rollback(self, wanted: RollbackIntent, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def read_targeted(self, target: Target) -> Sequence[NodeState]: ...
+    async def read_targeted(self, target: Target) -> Sequence[NodeBackends]: ...
 
 
 class Progress(Protocol):
@@ -34,7 +34,7 @@ class UpgradeChecks(Protocol):
         """Counts up with every answer of a gallery."""
         ...
 
-    async def read_offers(self, states: Sequence[NodeState]) -> Offers:
+    async def read_offers(self, states: Sequence[NodeBackends]) -> Offers:
         """By backend and node, for all that is on these."""
         ...
 

@@ -53,7 +53,7 @@ def job_routes(operations: OperationStore, live: Progress) -> APIRouter:
     return router
 
 
-IN_BACKGROUND = "worker still installing in background"
+UNCONFIRMED = "worker still installing in background"
 """As LocalAI says it of a job whose worker has not answered in time: the job has ended, the worker has not."""
 _UNKNOWN_JOB = {
     "progress": 0,
@@ -75,7 +75,7 @@ def job_status(operation: Operation) -> dict[str, Any]:
     return {
         "deletion": view.isDeletion,
         "file_name": next((node.file_name for node in view.nodes if node.file_name), ""),
-        "message": "completed" if clean else IN_BACKGROUND if behind else describe(operation),
+        "message": "completed" if clean else UNCONFIRMED if behind else describe(operation),
         "file_size": "",
         "downloaded_size": "",
         "gallery_element_name": view.name,

@@ -29,7 +29,7 @@ class PendingView(BaseModel):
     """It is not tried again by itself: the replicas that serve would have to stop for it."""
 
 
-class ModelView(BaseModel):
+class ModelObject(BaseModel):
     """As it was last written."""
 
     name: str
@@ -52,7 +52,7 @@ class ModelView(BaseModel):
     """Set while `revision` does not serve yet."""
 
 
-class ModelDetail(ModelView):
+class ModelDetail(ModelObject):
     config: str
     """The YAML as it was given."""
     files: list[dict[str, str]]
@@ -124,8 +124,8 @@ def _view(stored: StoredModel) -> dict[str, Any]:
     }
 
 
-def model_view(model: StoredModel) -> ModelView:
-    return ModelView(**_view(model))
+def model_view(model: StoredModel) -> ModelObject:
+    return ModelObject(**_view(model))
 
 
 def model_detail(stored: StoredModel, response: Response, downloads: Downloads) -> ModelDetail:
@@ -164,7 +164,7 @@ def model_routes(stores: Stores, checks: ConfigChecks, changed: Callable[[], Awa
     models, downloads = stores.models, checks.downloads
 
     @router.get("")
-    async def list_models() -> list[ModelView]:
+    async def list_models() -> list[ModelObject]:
         return [model_view(model) for model in await models.read_all()]
 
     @router.post("", status_code=201)
@@ -224,7 +224,7 @@ def model_routes(stores: Stores, checks: ConfigChecks, changed: Callable[[], Awa
         return model_detail(saved, response, downloads)
 
     @router.delete("/{name:path}")
-    async def delete_model(name: str, actor: Actor, if_match: Annotated[str | None, Header()] = None) -> ModelView:
+    async def delete_model(name: str, actor: Actor, if_match: Annotated[str | None, Header()] = None) -> ModelObject:
         model = await models.delete(name, actor, expected=read_if_match(if_match))
         await changed()
         return model_view(model)

@@ -109,7 +109,7 @@ class NodeView:
     operator_labels: dict[str, str]
     approved: bool
     draining: bool
-    drain_wanted: Annotated[bool, Field(description="By an administrator; otherwise its worker is stopping.")]
+    drain_requested: Annotated[bool, Field(description="By an administrator; otherwise its worker is stopping.")]
     epoch: int
     version: str | None
     platform: str | None
@@ -259,7 +259,7 @@ def view_node(
         operator_labels=dict(node.operator_labels),
         approved=node.approved,
         draining=node.draining,
-        drain_wanted=node.drain_wanted,
+        drain_requested=node.drain_requested,
         epoch=node.epoch,
         version=facts.version,
         platform=facts.platform,

@@ -22,7 +22,7 @@ from corral.frontend.api.operations.view import (
 )
 from corral.frontend.http.errors import status_of
 from corral.frontend.http.json_response import MsgspecJson
-from corral.store.backends.operations import Cancelled, OperationStore, Places
+from corral.store.backends.operations import OperationCancelled, OperationStore, Places
 from corral.store.stores import Stores
 
 
@@ -143,7 +143,7 @@ def _add_ending_routes(router: APIRouter, operations: OperationStore, hint: Call
         return JSONResponse({"success": True, "message": "operation dismissed"})
 
 
-def _say_cancelled(cancelled: Cancelled) -> str:
+def _say_cancelled(cancelled: OperationCancelled) -> str:
     state, told = cancelled.operation.state.value, len(cancelled.running)
     if cancelled.was_over:
         return f"operation has already ended ({state}); nothing was cancelled"
@@ -160,8 +160,8 @@ def _not_done(error: CorralError) -> JSONResponse:
 
 def _history(operation: Operation, places: Places) -> HistoryEntry:
     return HistoryEntry(
-        id=operation.element,
-        name=operation.element.rpartition("@")[2],
+        id=operation.reference,
+        name=operation.reference.rpartition("@")[2],
         jobID=operation.id,
         isBackend=True,
         nodeID=operation.node_id,

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from corral.core.backends.intents import Verb
-from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState, say_under_way
+from corral.core.backends.operations import (
+    NodeProgress,
+    NodeProgressStatus,
+    Operation,
+    OperationState,
+    describe_running,
+)
 from corral.core.backends.progress import overlay
 from corral.core.nodes.node import NodeId
 from corral.core.sizes import format_bytes
@@ -92,16 +98,16 @@ def view_operation(operation: Operation) -> OperationView:
     queued = bool(nodes) and all(node.status is NodeProgressStatus.QUEUED for node in nodes if _takes_part(node))
     waiting = operation.state is OperationState.RUNNING and queued
     return OperationView(
-        id=operation.element,
-        fullName=operation.element,
-        name=operation.element.rpartition("@")[2],
+        id=operation.reference,
+        fullName=operation.reference,
+        name=operation.reference.rpartition("@")[2],
         jobID=operation.id,
         progress=round(operation.percentage),
         taskType="Waiting" if waiting else _TASKS[operation.verb],
         isDeletion=operation.verb is Verb.DELETE,
         isBackend=True,
         isQueued=waiting,
-        cancellable=operation.finished_at is None and not operation.cancel_wanted,
+        cancellable=operation.finished_at is None and not operation.cancel_requested,
         message=describe(operation),
         nodeID=operation.node_id,
         phase=busy[0].phase if busy else "queued" if waiting else "",
@@ -133,7 +139,7 @@ def current_error(operation: Operation) -> str:
 def describe(operation: Operation) -> str:
     if operation.finished_at is not None:
         return operation.state.value if not operation.error else operation.error
-    if operation.cancel_wanted:
+    if operation.cancel_requested:
         return "being cancelled"
     counts = Counter(node.status for node in operation.nodes)
     parts = [
@@ -145,7 +151,7 @@ def describe(operation: Operation) -> str:
 
 
 def _say(status: NodeProgressStatus, verb: Verb) -> str:
-    return say_under_way(verb) if status is NodeProgressStatus.DOWNLOADING else status.value.replace("_", " ")
+    return describe_running(verb) if status is NodeProgressStatus.DOWNLOADING else status.value.replace("_", " ")
 
 
 def is_settled(operation: Operation) -> bool:

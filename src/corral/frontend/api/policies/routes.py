@@ -138,7 +138,7 @@ def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) 
         selector=policy.selector,
         ensure=policy.ensure.value,
         on_drift=policy.on_drift.value,
-        uri=policy.wish.uri,
+        uri=policy.spec.uri,
         generation=policy.generation,
         operation_id=policy.operation_id,
         created_by=policy.created_by,
@@ -147,9 +147,9 @@ def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) 
         exception_count=excepted.count,
         rolled_back_to=[
             HeldVersionView(
-                variant=hold.wish.name,
-                version=hold.wish.version,
-                digest=hold.wish.digest,
+                variant=hold.spec.name,
+                version=hold.spec.version,
+                digest=hold.spec.digest,
                 operation_id=hold.operation_id,
             )
             for hold in holds
@@ -183,8 +183,8 @@ def _intent(intent: Intent) -> IntentView:
         state=intent.state.value,
         generation=intent.generation,
         operation_id=intent.operation_id,
-        variant=intent.wish.name,
-        digest=intent.wish.digest,
+        variant=intent.spec.name,
+        digest=intent.spec.digest,
         attempts=intent.attempts,
         error=intent.last_error,
         due_at=time_of(intent.due_at) if intent.state.live else None,

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import pick_serving
-from corral.core.replicas.availability import Standing
+from corral.core.replicas.availability import Availability
 from corral.core.replicas.load_jobs import LoadState, loading_object
 from corral.core.replicas.replica import ReplicaState
 from corral.core.replicas.scaling import Scheduling
@@ -26,10 +26,10 @@ _STATES = {
 }
 # A row says what is wanted of a process; where it stands says whether the process is there.
 _STANDINGS = {
-    Standing.SERVES: "ready",
-    Standing.RETURNING: "loading",
-    Standing.AWAY: "away",
-    Standing.LOST: "failed",
+    Availability.SERVES: "ready",
+    Availability.RETURNING: "loading",
+    Availability.AWAY: "away",
+    Availability.LOST: "failed",
 }
 
 

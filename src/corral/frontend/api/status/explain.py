@@ -10,7 +10,7 @@ from corral.bus.request_trace import RequestNote
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import pick_serving, why_nowhere
-from corral.core.replicas.load_backoff import Setback
+from corral.core.replicas.load_backoff import LoadBackoff
 from corral.core.replicas.load_jobs import loading_object
 from corral.frontend.api.replicas.view import InFlight, show_decision, show_replicas, show_time, verdict_on
 from corral.frontend.http.json_response import MsgspecJson
@@ -82,7 +82,7 @@ def _unsatisfiable(record: SchedulingRecord, nodes: Sequence[Node]) -> str:
     return record.state.unsatisfiable_reason
 
 
-def _show_setback(node: str, setback: Setback) -> dict[str, Any]:
+def _show_setback(node: str, setback: LoadBackoff) -> dict[str, Any]:
     return {
         "node": node,
         "failures": setback.failures,

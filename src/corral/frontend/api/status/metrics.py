@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeState
-from corral.telemetry.metrics import CONTENT_TYPE, Registry, render
+from corral.telemetry.metrics import CONTENT_TYPE, MetricRegistry, render
 
 
 class Nodes(Protocol):
@@ -33,7 +33,7 @@ def metrics_routes(read: Callable[[], str], nodes: Nodes) -> APIRouter:
 
 def show_nodes(nodes: Sequence[Node]) -> str:
     counts = Counter(node.state for node in nodes)
-    registry = Registry()
+    registry = MetricRegistry()
     registry.gauges(
         "corral_nodes", "Nodes by state.", "state", read=lambda: [((state,), counts[state]) for state in NodeState]
     )

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from corral.core.nodes.history import NodeMinute
 from corral.core.nodes.node import Node
-from corral.core.nodes.traffic_history import SLOT_S, Beat, estimate_quantile
+from corral.core.nodes.traffic_history import SLOT_S, TrafficSample, estimate_quantile
 from corral.telemetry.metrics import SECONDS
 
 
 class Pulses(Protocol):
-    def read(self) -> list[tuple[float, Beat]]: ...
+    def read(self) -> list[tuple[float, TrafficSample]]: ...
 
     def read_node(self, name: str) -> list[NodeMinute]: ...
 
@@ -87,7 +87,7 @@ def _minute(minute: NodeMinute) -> MinuteView:
     )
 
 
-def _sample(age_s: float, beat: Beat) -> SampleView:
+def _sample(age_s: float, beat: TrafficSample) -> SampleView:
     return SampleView(
         ended_age_s=round(age_s, 1),
         requests=beat.requests,

@@ -31,7 +31,7 @@ class Link(Protocol):
 
 
 @dataclass(slots=True)
-class Self:
+class FrontendInfo:
     """This frontend."""
 
     id: str
@@ -82,7 +82,7 @@ class JoinCommand(BaseModel):
     command: str
 
 
-def status_routes(me: Self, stores: Stores, feed: LiveFeed, tokens: JoinTokens) -> APIRouter:
+def status_routes(me: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: JoinTokens) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/api/status")

@@ -79,7 +79,7 @@ class ChunkRelay:
         return self.last is not before
 
 
-class Call(Protocol):
+class UpstreamCall(Protocol):
     """One request on its way."""
 
     def cancel(self) -> None:
@@ -102,7 +102,7 @@ class Call(Protocol):
 class Link(Protocol):
     """The way to one replica."""
 
-    def send(self, request: bytes, sink: Sink) -> Call: ...
+    def send(self, request: bytes, sink: Sink) -> UpstreamCall: ...
 
     async def probe(self, request: bytes, *, within_s: float) -> bool:
         """Whether anything that speaks HTTP answers this request, on a connection of its own.

@@ -39,7 +39,7 @@ _SIZE_LINES = _size_lines()
 _SIZE_SLICES = [slice(len(line)) for line in _SIZE_LINES]
 
 
-class HttpCall:
+class UpstreamHttpCall:
     # As defaults of the class they cost nothing.
     connection: "ReplicaConnection | None" = None
     cancelled = False
@@ -88,7 +88,7 @@ class ConnectionOwner(Protocol):
 
     def lost(self, connection: "ReplicaConnection") -> None: ...
 
-    def again(self, call: HttpCall) -> None: ...
+    def again(self, call: UpstreamHttpCall) -> None: ...
 
 
 class _Hooks:
@@ -129,7 +129,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._after_stream = False
         self._parser = httptools.HttpResponseParser(_Hooks(self))
         self._transport: asyncio.Transport | None = None
-        self._call: HttpCall | None = None
+        self._call: UpstreamHttpCall | None = None
         self._began_again_s: float | None = None
         self.idle_since_s = 0.0
         self._heard_bytes = 0
@@ -145,7 +145,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = transport
         _keep_alive(transport.get_extra_info("socket"))
 
-    def begin(self, call: HttpCall) -> None:
+    def begin(self, call: UpstreamHttpCall) -> None:
         assert self._transport is not None
         self._call = call
         call.connection = self
@@ -153,7 +153,7 @@ class ReplicaConnection(asyncio.Protocol):
         if call.paused:
             self.pause()
 
-    def begin_again(self, call: HttpCall, now_s: float) -> bool:
+    def begin_again(self, call: UpstreamHttpCall, now_s: float) -> bool:
         """Another request on a connection that was idle. False when it is no longer good for one."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -244,7 +244,7 @@ class ReplicaConnection(asyncio.Protocol):
         else:
             self._pass_on(call, data)
 
-    def _pass_on(self, call: HttpCall, data: bytes) -> None:
+    def _pass_on(self, call: UpstreamHttpCall, data: bytes) -> None:
         """What has come of an answer that is not whole."""
         parts = self.parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -288,7 +288,7 @@ class ReplicaConnection(asyncio.Protocol):
         parts.clear()
         self._complete = True
 
-    def _finish(self, call: HttpCall, data: bytes) -> None:
+    def _finish(self, call: UpstreamHttpCall, data: bytes) -> None:
         # Free before the sink is told: what it starts next may take this very connection.
         self._call = call.connection = None
         headers, body, told = self._head, self._body, self._told

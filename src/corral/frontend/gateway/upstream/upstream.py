@@ -7,7 +7,7 @@ from typing import Self
 
 from corral.formats.http_heads import RepeatedHead
 from corral.frontend.gateway.upstream.calls import FailureKind, Headers, Sink
-from corral.frontend.gateway.upstream.connection import HttpCall, ReplicaConnection, why
+from corral.frontend.gateway.upstream.connection import ReplicaConnection, UpstreamHttpCall, why
 from corral.frontend.gateway.upstream.outbox import Outbox
 
 CONNECT_WITHIN_S = 2.0
@@ -53,7 +53,7 @@ class HttpUpstream:
         self._links.add(link)
         return link
 
-    def _connect(self, link: "HttpLink", call: "HttpCall") -> None:
+    def _connect(self, link: "HttpLink", call: "UpstreamHttpCall") -> None:
         task = self._tasks.create_task(link.connect(call), name="upstream.connect")
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -72,7 +72,7 @@ class HttpLink:
         host: str,
         port: int,
         outbox: Outbox,
-        connect: "Callable[[HttpLink, HttpCall], None]",
+        connect: "Callable[[HttpLink, UpstreamHttpCall], None]",
         on_done: "Callable[[HttpLink], None]",
     ) -> None:
         self._host = host
@@ -91,8 +91,8 @@ class HttpLink:
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
 
-    def send(self, request: bytes, sink: Sink) -> "HttpCall":
-        call = HttpCall(request, sink)
+    def send(self, request: bytes, sink: Sink) -> "UpstreamHttpCall":
+        call = UpstreamHttpCall(request, sink)
         idle = self._idle
         while idle:
             if idle.pop().begin_again(call, self._now_s()):
@@ -100,7 +100,7 @@ class HttpLink:
         self._connect(self, call)
         return call
 
-    async def connect(self, call: "HttpCall") -> None:
+    async def connect(self, call: "UpstreamHttpCall") -> None:
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 _, connection = await self._loop.create_connection(
@@ -131,7 +131,7 @@ class HttpLink:
         except (OSError, TimeoutError):
             return False
 
-    def again(self, call: "HttpCall") -> None:
+    def again(self, call: "UpstreamHttpCall") -> None:
         if self._closed:
             call.fail(FailureKind.BROKEN, "the connection was closed")
         else:

@@ -3,7 +3,7 @@ CREATE TABLE nodes (
   name TEXT NOT NULL,
   node_type TEXT NOT NULL,
   approved BOOLEAN NOT NULL,
-  drain_wanted BOOLEAN NOT NULL,
+  drain_requested BOOLEAN NOT NULL,
   worker_draining BOOLEAN NOT NULL,
   presence TEXT NOT NULL,
   presence_reason TEXT NOT NULL,

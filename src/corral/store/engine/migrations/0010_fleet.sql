@@ -51,7 +51,7 @@ CREATE TABLE operations (
   idempotency_key TEXT,
   request_hash TEXT NOT NULL,
   state TEXT NOT NULL,
-  cancel_wanted BOOLEAN NOT NULL,
+  cancel_requested BOOLEAN NOT NULL,
   error TEXT NOT NULL,
   created_at BIGINT NOT NULL,
   changed_at BIGINT NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE intents (
   attempts BIGINT NOT NULL,
   due_at BIGINT NOT NULL,
   last_error TEXT NOT NULL,
-  cancel_wanted BOOLEAN NOT NULL,
+  cancel_requested BOOLEAN NOT NULL,
   claim_token TEXT,
   fence BIGINT NOT NULL,
   lease_until BIGINT NOT NULL,
@@ -117,7 +117,7 @@ CREATE INDEX intents_due ON intents (due_at) WHERE live;
 CREATE INDEX intents_newest ON intents (node_id, backend) WHERE newest;
 CREATE INDEX intents_operation ON intents (operation_id);
 CREATE INDEX intents_claim ON intents (claim_token) WHERE claim_token IS NOT NULL;
-CREATE INDEX intents_background ON intents (node_id) WHERE state = 'in_background';
+CREATE INDEX intents_background ON intents (node_id) WHERE state = 'unconfirmed';
 
 CREATE TABLE backend_policies (
   id TEXT PRIMARY KEY,

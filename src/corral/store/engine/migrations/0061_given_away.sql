@@ -1,4 +1,4 @@
-CREATE TABLE given_away (
+CREATE TABLE revoked_processes (
   node_id TEXT NOT NULL,
   process_key TEXT NOT NULL,
   generation BIGINT NOT NULL,

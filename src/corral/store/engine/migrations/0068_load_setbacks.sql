@@ -1,4 +1,4 @@
-CREATE TABLE load_setbacks (
+CREATE TABLE load_backoff (
   model TEXT NOT NULL,
   revision TEXT NOT NULL,
   node_id TEXT NOT NULL,
