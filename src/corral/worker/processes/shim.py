@@ -2,7 +2,7 @@
 
 It starts the backend, writes its output to bounded log files, and notes how it ended. Should the worker be killed, the
 backend neither loses its parent nor writes into a broken pipe, and the next worker finds everything on disk. For the
-reasons see docs/adr/0201-a-keeper-for-each-process.md.
+reasons see docs/adr/0201-a-shim-for-each-process.md.
 
 Run as `python -I -S keeper.py` with its orders on standard input; imports only the standard library, and little of it,
 because one copy runs for each backend.
