@@ -70,7 +70,7 @@ class AdmissionStore:
         async def body(tx: Tx) -> bool:
             await lock_operations(tx, [intent.operation_id])
             changed = await tx.execute(
-                "UPDATE intents SET wish = $3, digest = $4, attempts = 0, due_at = now_ms(), last_error = $5,"
+                "UPDATE intents SET spec = $3, digest = $4, attempts = 0, due_at = now_ms(), last_error = $5,"
                 " changed_at = now_ms() WHERE id = $1 AND generation = $2 AND live AND state = 'pending'"
                 " AND NOT cancel_requested",
                 intent.id,
@@ -107,7 +107,7 @@ class AdmissionStore:
         await _insert_operation(tx, admission, generation)
         await _insert_nodes(tx, admission, orders)
         await tx.execute_many(
-            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, wish, digest, state,"
+            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, spec, digest, state,"
             " live, newest, attempts, due_at, last_error, cancel_requested, fence, lease_until, created_at, changed_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
             " now_ms(), now_ms())",
@@ -152,7 +152,7 @@ class AdmissionStore:
         await replace_policies(tx, admission.backend, selector, operation_id=admission.id)
         on_drift = change.on_drift or (kept if change.ensure is Ensure.PRESENT else OnDrift.HEAL)
         await tx.execute(
-            "INSERT INTO backend_policies (id, backend, selector, ensure, wish, on_drift, generation, operation_id,"
+            "INSERT INTO backend_policies (id, backend, selector, ensure, spec, on_drift, generation, operation_id,"
             " created_by, created_at, changed_at, ended_because)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now_ms(), now_ms(), '')",
             self._ids.uuid(),
@@ -220,7 +220,7 @@ def _still_wanted(admission: Admission, order: NewIntent, newest: Row | None) ->
 
 
 async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[NewIntent]) -> list[NewIntent]:
-    """Without those that a newer wish under another name excludes."""
+    """Without those that a newer spec under another name excludes."""
     healing = [order for order in orders if order.asked_generation is not None]
     if not healing:
         return list(orders)
@@ -235,7 +235,7 @@ async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[NewIntent], which: st
         return {}
     ids = in_list(order.node_id for order in orders)
     rows = await tx.fetch(
-        "SELECT id, node_id, backend, verb, wish, generation, operation_id FROM intents"  # noqa: S608
+        "SELECT id, node_id, backend, verb, spec, generation, operation_id FROM intents"  # noqa: S608
         f" WHERE {which} AND verb {'=' if verb.wants_presence else '<>'} 'delete' AND node_id IN ({places(len(ids))})",
         *ids,
     )
@@ -338,7 +338,7 @@ async def _dismiss_corrections(tx: Tx, operations: Sequence[str]) -> None:
 
 async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> None:
     await tx.execute(
-        "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
+        "INSERT INTO operations (id, verb, backend, reference, node_id, target, generation, actor, cause, plan,"
         " idempotency_key, request_hash, state, cancel_requested, error, created_at, changed_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'running', false, '', now_ms(), now_ms())",
         admission.id,

@@ -201,7 +201,7 @@ class IntentStore:
         return await self._database.read(body)
 
     async def read_newest(self, ids: Iterable[NodeId] | None = None) -> list[Intent]:
-        """The last wish for every backend, open or ended, on every node or on these."""
+        """The last spec for every backend, open or ended, on every node or on these."""
         chosen = None if ids is None else in_list(ids)
         where = "" if chosen is None else f" AND node_id IN ({places(len(chosen))})"
 
@@ -305,7 +305,7 @@ class IntentStore:
 
         async def body(tx: Tx) -> dict[str, BackendSpec]:
             rows = await tx.fetch(
-                "SELECT digest, wish FROM intents WHERE backend = $1 AND digest <> ''"
+                "SELECT digest, spec FROM intents WHERE backend = $1 AND digest <> ''"
                 " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
                 backend,
             )
@@ -351,7 +351,7 @@ async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequenc
         return []
     known = {intent.id for intent in intents}
     keys = sorted(names)
-    speaks = " OR ".join(f"wish LIKE ${position}" for position in range(2 + len(keys), 2 + 2 * len(keys)))
+    speaks = " OR ".join(f"spec LIKE ${position}" for position in range(2 + len(keys), 2 + 2 * len(keys)))
     rows = await tx.fetch(
         f"{SELECT_INTENT} WHERE newest AND verb <> 'delete' AND generation > $1"
         f" AND (backend IN ({places(len(keys), first=2)}) OR {speaks})",

@@ -97,7 +97,7 @@ class OperationStore:
             if await tx.fetch_one("SELECT id FROM operations WHERE id = $1", operation_id) is not None:
                 return
             await tx.execute(
-                "INSERT INTO operations (id, verb, backend, element, node_id, target, generation, actor, cause, plan,"
+                "INSERT INTO operations (id, verb, backend, reference, node_id, target, generation, actor, cause, plan,"
                 " request_hash, state, cancel_requested, error, created_at, changed_at, finished_at)"
                 " VALUES ($1, $2, $3, $3, $4, $5, 0, 'corral', $6, '', '', 'completed', false, '', now_ms(), now_ms(),"
                 " now_ms())",

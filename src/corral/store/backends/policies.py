@@ -20,7 +20,7 @@ def encode_selector(selector: Mapping[str, str]) -> str:
 
 
 async def replace_policies(tx: Tx, backend: str, selector: str, *, operation_id: str) -> None:
-    """A wish for all nodes replaces every wish for some; one for some stands beside the one for all."""
+    """A spec for all nodes replaces every spec for some; one for some stands beside the one for all."""
     await tx.execute(
         "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $4"
         " WHERE backend = $1 AND ended_at IS NULL AND ($2 = $3 OR selector = $2)",

@@ -34,7 +34,7 @@ async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent]
     await _end(tx, _scope_of(admission, orders, {hold.name for hold in admission.holds}, generation), admission.id)
     if admission.verb is Verb.ROLLBACK:
         await tx.execute_many(
-            "INSERT INTO version_holds (id, backend, selector, variant, wish, generation, operation_id, created_at)"
+            "INSERT INTO version_holds (id, backend, selector, variant, spec, generation, operation_id, created_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())",
             [
                 (

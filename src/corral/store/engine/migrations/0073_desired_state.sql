@@ -4,7 +4,7 @@ CREATE TABLE version_holds (
   backend TEXT NOT NULL,
   selector TEXT NOT NULL,
   variant TEXT NOT NULL,
-  wish TEXT NOT NULL,
+  spec TEXT NOT NULL,
   generation BIGINT NOT NULL,
   operation_id TEXT NOT NULL,
   ended_by TEXT,
