@@ -1,7 +1,7 @@
 """Go's text templates, as far as LocalAI's prompts use them.
 
 Supported: text, trim marks, comments, fields, variables, pipelines, `if`, `else if`, `else`, `range`, `with`, `break`,
-`continue`, Go's own functions and the common ones of sprig (`core/gofunctions.py`). Refused by name, when the template
+`continue`, Go's own functions and the common ones of sprig (`formats/go_template_functions.py`). Refused by name, when the template
 is parsed and not when the first request comes: everything else.
 """
 

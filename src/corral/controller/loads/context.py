@@ -41,7 +41,7 @@ class NodeLost(Unavailable):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
     stores: Stores
-    """What a load that runs is given waits while the store is away (`store/patient.py`)."""
+    """What a load that runs is given waits while the store is away (`store/engine/patient.py`)."""
     bus: Link
     builds: Builds
     peers: PeerBook

@@ -275,7 +275,7 @@ class Reports:
 
     async def _request_running(self, node: str) -> ModelsRunningReply:
         """A worker from before July 2026 cannot tell. That is held against no replica: the process table of a LocalAI
-        worker is never complete (`core/repair.py`, `core/standing.py`)."""
+        worker is never complete (`core/replicas/repair.py`, `core/replicas/availability.py`)."""
         try:
             answer = await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S)
         except NoResponders:
