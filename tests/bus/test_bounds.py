@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from corral.bus import messages, node_api, request_notes
+from corral.bus import messages, node_api, request_trace
 from corral.bus.limits import check_depth
 from corral.bus.messages import (
     CommandExtras,
@@ -46,7 +46,7 @@ def _structs(*modules: Any) -> list[type[msgspec.Struct]]:
     return sorted(found, key=lambda kind: kind.__name__)
 
 
-WIRE_TYPES = _structs(messages, request_notes, node_api)
+WIRE_TYPES = _structs(messages, request_trace, node_api)
 DECODERS: list[Callable[[bytes], object]] = [
     decode_register,
     decode_register_reply,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from corral.cli import client
+from corral.cli.client import api as client
 from corral.cli.commands.doctor import doctor_command
 from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli

@@ -8,7 +8,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from corral.core import localai_messages, protobuf
+from corral.formats import localai_proto, protobuf
 
 SERVER = '''
 import argparse, json, os, sys, time
@@ -261,7 +261,7 @@ server.wait_for_termination()
 
 def _message_files() -> dict[str, bytes]:
     """The backend runs alone, in a clean environment: it gets the wire format along."""
-    text = inspect.getsource(localai_messages)
+    text = inspect.getsource(localai_proto)
     text = text.replace("from corral.formats.protobuf import", "from wire import")
     return {"wire.py": inspect.getsource(protobuf).encode(), "messages.py": text.encode()}
 

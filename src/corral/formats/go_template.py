@@ -1,8 +1,8 @@
 """Go's text templates, as far as LocalAI's prompts use them.
 
 Supported: text, trim marks, comments, fields, variables, pipelines, `if`, `else if`, `else`, `range`, `with`, `break`,
-`continue`, Go's own functions and the common ones of sprig (`formats/go_template_functions.py`). Refused by name, when the template
-is parsed and not when the first request comes: everything else.
+`continue`, Go's own functions and the common ones of sprig (`go_template_functions.py`). Everything else is rejected by
+name when the template is parsed, not when the first request comes.
 """
 
 import re

@@ -8,7 +8,8 @@ import pytest
 
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import ProcessKey, ProcessReadiness, ProcessSpec
-from corral.worker.processes import confine, grants
+from corral.worker.processes import allowed_paths as grants
+from corral.worker.processes import confine
 from corral.worker.processes.allowed_paths import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.confinement import plan_confinement
 from corral.worker.processes.isolation import Isolation

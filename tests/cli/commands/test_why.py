@@ -1,0 +1,99 @@
+"""What `corral why` says, and how short."""
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from corral.cli.commands import why
+from corral.cli.commands.why import tell_model, tell_node
+
+
+class Told:
+    """A frontend's answers, as they came over the wire."""
+
+    as_json = False
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
+
+    def call(self, *_: object) -> dict[str, Any]:
+        return self._answer
+
+
+def candidate(node: str, verdict: str, reason: str) -> dict[str, Any]:
+    return {"node_id": node, "node": node, "verdict": verdict, "reason": reason, "score": None}
+
+
+def test_machines_of_which_the_same_can_be_said_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    asleep = [candidate(f"n{number}", "ruled_out", "it is offline") for number in range(9)]
+    full = candidate("full", "ruled_out", "it is full")
+    decision = {
+        "at": "2026-01-02T03:04:05Z",
+        "cause": "a request",
+        "outcome": {"placed": {"evict": []}},
+        "nodes": 11,
+        "candidates": [candidate("best", "chosen", ""), *asleep[:5], full, *asleep[5:]],
+    }
+    tell_model(Told({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "  " in line][1:]
+    assert lines == [
+        ["*", "best", "chosen"],
+        ["n0,", "n1,", "n2", "and", "6", "more", "ruled", "out", "it", "is", "offline"],
+        ["full", "ruled", "out", "it", "is", "full"],
+    ]
+
+
+def test_what_is_said_of_a_model_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def waits(second: int) -> dict[str, Any]:
+        outcome = {"waiting": "no room"}
+        at = f"2026-01-02T03:04:{second:02}Z"
+        return {"at": at, "cause": "9 are wanted", "outcome": outcome, "nodes": 1, "candidates": candidates}
+
+    candidates = [candidate("n", "ruled_out", "it is full")]
+    loads = [{"cause": "9 are wanted", "state": "pending", "attempts": tried, "reason": "no room"} for tried in (2, 3)]
+    placed = {**waits(0), "outcome": {"placed": {"evict": []}}}
+    answer = {"replicas": [], "loads": loads, "decisions": [waits(9), waits(5), waits(1), placed]}
+    tell_model(Told(answer), "m")  # type: ignore[arg-type]
+    assert [line for line in capsys.readouterr().out.splitlines()[1:] if line and "ruled out" not in line] == [
+        "2 loads (9 are wanted): pending, attempt 4. no room",
+        "2026-01-02 03:04:09  waiting: no room (cause: 9 are wanted) (3 times since 2026-01-02 03:04:01)",
+        "2026-01-02 03:04:00  placed (cause: 9 are wanted)",
+    ]
+
+
+def test_who_made_room_and_what_was_said_of_the_many_others_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = {
+        "at": "2026-01-02T03:04:05Z",
+        "cause": "a request",
+        "outcome": {"placed": {"evict": ["id"]}, "ended": ["old#0"]},
+        "nodes": 301,
+        "candidates": [candidate("best", "chosen", "")],
+        "others": [
+            {"verdict": "ruled_out", "reason": "it is offline", "nodes": 290},
+            {"verdict": "possible", "reason": "", "nodes": 10},
+        ],
+    }
+    tell_model(Told({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "others made room: old#0" in lines
+    assert lines[-1] == "and 300 more nodes: 290 ruled out (it is offline); 10 possible"
+
+
+def test_what_is_said_of_a_node_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(second: int, model: str) -> dict[str, Any]:
+        return {"at": f"2026-01-02T03:04:{second:02}Z", "model": model, **candidate("n", "ruled_out", "it is draining")}
+
+    decisions = [said(9, "m"), said(5, "m"), said(1, "m"), said(0, "other")]
+    answer = {"node": "n", "status": "draining", "reason": "", "replicas": [], "decisions": decisions}
+    tell_node(Told(answer), "n")  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "2026-01-02 03:04:09  m: ruled out. it is draining (3 times since 2026-01-02 03:04:01)",
+        "2026-01-02 03:04:00  other: ruled out. it is draining",
+    ]
+
+
+def test_help_names_the_kinds_and_not_the_guess() -> None:
+    text = CliRunner().invoke(why.why_group, ["--help"]).output
+    assert all(f"\n  {kind} " in text for kind in ("model", "node", "request"))
+    assert "guess" not in text

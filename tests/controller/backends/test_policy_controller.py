@@ -1,0 +1,180 @@
+"""Desired state beside a slow registry: each reference is asked for once, and deletes wait for nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from controller.backends.test_resolve import DIGEST, Galleries, Registry, SlowRegistry
+from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.policy_controller import PolicyReconciler
+from corral.controller.backends.resolve import Resolver
+from corral.core.backends.exhausted import DEFAULT_PATIENCE
+from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, Verb
+from corral.core.backends.policies import Ensure, PolicyChange
+from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.observed import Observation, ObservedBackend
+from corral.core.nodes.targets import Target
+from corral.store.stores import Stores
+from corral.system import SystemClock, SystemIds
+from harness.databases import Rig
+from harness.fleet_store import admission, healthy
+from harness.waiting import until, wait_until_async
+from store.backends.test_fleet_orders import claim, end
+
+JOINERS = 60
+
+
+async def nothing() -> None:
+    return
+
+
+@asynccontextmanager
+async def keeping(stores: Stores, registry: Registry, changes: "CountedChanges | None" = None) -> AsyncIterator[None]:
+    ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.kept_builds)
+    fleet = Fleet(
+        nodes=stores.nodes,
+        observed=stores.observed,
+        intents=stores.intents,
+        policies=stores.policies,
+        admissions=stores.admission,
+        resolver=resolver,
+        ids=ids,
+        on_change=nothing,
+    )
+    desired = PolicyReconciler(
+        holder="fe",
+        nodes=stores.nodes,
+        processes=stores.observed,
+        policies=stores.policies,
+        changes=changes or stores.intents,
+        fleet=fleet,
+        resolver=resolver,
+        holds=stores.version_holds,
+        patience=DEFAULT_PATIENCE,
+        admissions=stores.admission,
+        leases=stores.leases,
+        clock=SystemClock(),
+        ids=ids,
+        on_change=nothing,
+    )
+    running = asyncio.create_task(desired.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def told(node: Node, *backends: ObservedBackend) -> Observation:
+    return Observation(node_id=node.id, instance="p", epoch=1, sequence=1, backends=backends, processes=())
+
+
+async def set_policy(stores: Stores, backend: str, ensure: Ensure) -> None:
+    change = PolicyChange(selector={}, ensure=ensure, spec=BackendSpec(reference=backend))
+    verb = Verb.INSTALL if ensure is Ensure.PRESENT else Verb.DELETE
+    await stores.admission.admit(replace(admission(verb, backend=backend, policy=change), target=Target()))
+
+
+async def orders(stores: Stores, verb: Verb) -> list[Intent]:
+    found = await stores.intents.read_some(node_id=None, backend=None, state=None, limit=1000)
+    return [intent for intent in found if intent.verb is verb]
+
+
+async def test_many_joiners_ask_a_slow_registry_once_and_a_delete_does_not_wait_for_it(stores: Stores) -> None:
+    registry = SlowRegistry()
+    returning = await healthy(stores, "returning")
+    joiners = [await healthy(stores, f"joiner-{number}") for number in range(JOINERS)]
+    await stores.observed.record([told(returning, ObservedBackend(name="native")), *map(told, joiners)])
+    await set_policy(stores, "echo", Ensure.PRESENT)
+    await set_policy(stores, "native", Ensure.ABSENT)
+    async with keeping(stores, registry):
+
+        async def deleted() -> bool:
+            return [intent.node_id for intent in await orders(stores, Verb.DELETE)] == [returning.id]
+
+        async def installed() -> bool:
+            return len({intent.node_id for intent in await orders(stores, Verb.INSTALL)}) == JOINERS + 1
+
+        await wait_until_async(deleted, what="what was deleted meanwhile is ordered away", within_s=5)
+        assert await orders(stores, Verb.INSTALL) == []
+        registry.answers.set()
+        await wait_until_async(installed, what="everybody gets what the policy says", within_s=10)
+    assert len(registry.asked) == 1, "one reference, one build: one question"
+    operations = {intent.operation_id for intent in await orders(stores, Verb.INSTALL)}
+    assert len(operations) <= 1 + JOINERS // 50 + 1
+
+
+async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(stores: Stores, rig: Rig) -> None:
+    node = await healthy(stores, "returning")
+    spec = BackendSpec(reference="echo", name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
+    await stores.admission.admit(admission(Verb.INSTALL, node, spec=spec))
+    [one] = await claim(stores)
+    await end(stores, one, AttemptConfirmed(DIGEST))
+    await rig.advance(120)
+    await set_policy(stores, "native", Ensure.ABSENT)
+    await stores.observed.record([told(node, ObservedBackend(name="native"))])  # it was wiped, and restored from before
+    async with keeping(stores, Registry()):
+
+        async def both() -> bool:
+            return bool(await orders(stores, Verb.DELETE)) and len(await orders(stores, Verb.INSTALL)) == 2
+
+        await wait_until_async(both, what="both are ordered", within_s=10)
+    [delete] = await orders(stores, Verb.DELETE)
+    assert delete.generation < max(order.generation for order in await orders(stores, Verb.INSTALL))
+
+
+async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_policy_meant_before(
+    stores: Stores,
+) -> None:
+    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("native", [await healthy(stores, "first")])
+    joiner = await healthy(stores, "joiner")
+    await stores.observed.record([told(joiner)])
+    await set_policy(stores, "native", Ensure.PRESENT)
+    async with keeping(stores, Registry(away="registry.test")):
+
+        async def ordered() -> bool:
+            return any(intent.node_id == joiner.id for intent in await orders(stores, Verb.INSTALL))
+
+        await wait_until_async(ordered, what="it is ordered by the digest known from before", within_s=10)
+    [order] = [one for one in await orders(stores, Verb.INSTALL) if one.node_id == NodeId(joiner.id)]
+    assert order.spec.digest == DIGEST
+
+
+class CountedChanges:
+    """One read for each turn of desired state."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._intents, self.turns = stores.intents, 0
+
+    async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
+        self.turns += 1
+        return await self._intents.read_changed(since_ms)
+
+
+async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its_successor_is(
+    stores: Stores, rig: Rig
+) -> None:
+    old, broken, mended = ("sha256:" + letter * 64 for letter in "0bc")
+    node = await healthy(stores, "a")
+    await stores.observed.record([told(node, ObservedBackend(name="native", digest=old))])
+    spec = BackendSpec(reference="native", name="native", digest=broken, uris=(f"oci://registry.test/native@{broken}",))
+    await stores.admission.admit(admission(Verb.UPGRADE, node, backend="native", spec=spec))
+    [one] = await claim(stores)
+    await end(stores, one, AttemptRejected("it does not start, and what served was stopped for it", final=True))
+    await rig.advance(120)
+    rig.run_sql(f"UPDATE nodes SET changed_at = {rig.clock.now_ms()}, presence_since = {rig.clock.now_ms()}")
+    registry, changes = Registry(), CountedChanges(stores)
+    registry.digest = broken
+    async with keeping(stores, registry, changes):
+        await until(lambda: registry.asked, what="its reference is looked up again", within_s=10)
+        seen = changes.turns
+        await until(lambda: changes.turns >= seen + 2, what="the answer is seen", within_s=15)
+    assert [order.spec.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
+    registry.digest = mended
+    async with keeping(stores, registry):
+
+        async def ordered() -> bool:
+            return mended in [order.spec.digest for order in await orders(stores, Verb.UPGRADE)]
+
+        await wait_until_async(ordered, what="another version is worth a try", within_s=10)

@@ -1,0 +1,236 @@
+"""What a name means on each node: galleries as they are, a registry that only tells digests."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from core.backends.test_drift import machine
+from corral.artifacts import Catalogue, GalleryStatus
+from corral.artifacts.digests import Digest
+from corral.artifacts.errors import SourceUnavailable
+from corral.artifacts.galleries.entries import parse_backends
+from corral.artifacts.oci.pins import Pin, pinned_uri
+from corral.artifacts.settings import GallerySettings
+from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
+from corral.core.backends.intents import BackendSpec
+from corral.core.backends.variants import Unfit, Unresolved, index_by_name
+from corral.core.errors import NotFound
+from corral.core.nodes.node import Node, NodeId
+from corral.store.stores import Stores
+from harness.waiting import wait_until_async
+
+DIGEST = "sha256:" + "a" * 64
+ENTRIES = [
+    {"name": "echo", "capabilities": {"default": "cpu-echo", "nvidia": "cuda12-echo"}},
+    {"name": "cpu-echo", "uri": "registry.test/echo:cpu", "mirrors": ["mirror.test/echo:cpu"], "version": "1.0"},
+    {"name": "cuda12-echo", "uri": "registry.test/echo:cuda12"},
+    {"name": "native", "uri": "registry.test/native:1", "corral": {"manifest": {"protocol": "openai", "start": ["x"]}}},
+]
+
+
+class NothingKept:
+    async def read(self, reference: str) -> dict[str, str]:
+        return {}
+
+    async def save(self, reference: str, builds: Mapping[str, str]) -> None:
+        return
+
+
+class Galleries:
+    def __init__(self, *, unread: bool = False) -> None:
+        self._unread = unread
+
+    backend_settings = (GallerySettings(name="ours", url="https://galleries.test/index.yaml"),)
+
+    async def backends(self) -> Catalogue:
+        if self._unread:
+            problem = GalleryStatus(name="ours", url="u", entries=0, age_s=0.0, problem="it does not answer")
+            return Catalogue(entries=(), galleries=(problem,), by_name={})
+        entries = parse_backends(json.dumps(ENTRIES).encode(), gallery="ours", url="u")
+        return Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
+
+    async def refresh(self) -> None:
+        return
+
+    async def look_again(self) -> None:
+        return
+
+    @property
+    def backends_edition(self) -> int:
+        return 1
+
+
+class Registry:
+    def __init__(self, *, away: str = "") -> None:
+        self.asked: list[str] = []
+        self.away = away
+        self.digest = DIGEST
+
+    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
+        self.asked.append(uri)
+        if self.away and uri.startswith(self.away):
+            raise SourceUnavailable(f"{self.away} does not answer.")
+        return Pin(uri=pinned_uri(uri, self.digest), digest=self.digest, platforms=("linux/amd64",))
+
+
+def node(name: str, *, platform: str = "linux/amd64", **fields: object) -> Node:
+    return machine(id=NodeId(name), name=name, facts=json.dumps({"platform": platform}), **fields)
+
+
+async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() -> None:
+    registry = Registry()
+    nodes = [node("a"), node("b"), node("gpu", capability="nvidia"), node("arm", platform="linux/arm64")]
+    found = await Resolver(Galleries(), registry, NothingKept()).resolve("echo", nodes)
+    a, gpu, arm = found[NodeId("a")], found[NodeId("gpu")], found[NodeId("arm")]
+    assert isinstance(a, ResolvedBackend)
+    assert a.variant == "cpu-echo"
+    assert a.uris == (f"oci://registry.test/echo@{DIGEST}", f"oci://mirror.test/echo@{DIGEST}")
+    assert isinstance(gpu, ResolvedBackend)
+    assert gpu.variant == "cuda12-echo"
+    assert isinstance(arm, Unfit)
+    assert arm.reason == "cpu-echo has no build for linux/arm64; it has some for linux/amd64"
+    assert sorted(registry.asked) == ["registry.test/echo:cpu", "registry.test/echo:cuda12"]
+    spec = wish_of(a, reference="echo", galleries="[]")
+    assert (spec.name, spec.digest, spec.version, spec.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)
+
+
+async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
+    resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
+    found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
+    assert isinstance(found, ResolvedBackend)
+    assert found.digest == DIGEST
+    with pytest.raises(SourceUnavailable):
+        await resolver.resolve("cuda12-echo", [node("gpu", capability="nvidia")])
+
+
+async def test_what_a_localai_worker_cannot_start_is_not_sent_to_one() -> None:
+    found = await Resolver(Galleries(), Registry(), NothingKept()).resolve(
+        "native", [node("theirs", key_hash=None), node("ours")]
+    )
+    assert isinstance(found[NodeId("theirs")], Unfit)
+    assert isinstance(found[NodeId("ours")], ResolvedBackend)
+
+
+async def test_a_name_nobody_has_is_not_found() -> None:
+    with pytest.raises(NotFound):
+        await Resolver(Galleries(), Registry(), NothingKept()).resolve("nothing", [node("a")])
+
+
+async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_registry_is_away(stores: Stores) -> None:
+    nodes = [node("a"), node("arm", platform="linux/arm64")]
+    registry = Registry()
+    before = await Resolver(Galleries(), registry, stores.kept_builds).resolve(
+        "cuda12-echo", [node("g", capability="nvidia")]
+    )
+    await Resolver(Galleries(), registry, stores.kept_builds).resolve("native", nodes)
+    registry.away = "registry.test"
+    elsewhere = Resolver(Galleries(), registry, stores.kept_builds)
+    gpu = (await elsewhere.recall("cuda12-echo", [node("other", capability="nvidia")]))[NodeId("other")]
+    assert isinstance(gpu, ResolvedBackend)
+    known = before[NodeId("g")]
+    assert isinstance(known, ResolvedBackend)
+    assert (gpu.uris, gpu.digest, gpu.unconfirmed) == (known.uris, DIGEST, "registry.test does not answer.")
+    native = await elsewhere.recall("native", nodes)
+    assert isinstance(native[NodeId("a")], ResolvedBackend)
+    assert isinstance(native[NodeId("arm")], Unfit), "which platforms there are is known as well"
+    with pytest.raises(SourceUnavailable):
+        await elsewhere.resolve("native", nodes)
+
+
+async def test_a_build_whose_registry_is_away_is_unknown_to_its_own_nodes_only() -> None:
+    resolver = Resolver(Galleries(), Registry(away="registry.test/echo:cuda12"), NothingKept())
+    found = await resolver.recall("echo", [node("a"), node("gpu", capability="nvidia")])
+    assert isinstance(found[NodeId("a")], ResolvedBackend)
+    assert isinstance(found[NodeId("gpu")], Unresolved)
+
+
+async def test_a_silent_registry_is_not_asked_by_every_load_in_turn() -> None:
+    registry = Registry(away="registry.test")
+    resolver = Resolver(Galleries(), registry, NothingKept())
+    for _ in range(5):
+        await resolver.recall("cuda12-echo", [node("gpu", capability="nvidia")])
+    assert len(registry.asked) == 1
+
+
+async def test_while_a_gallery_cannot_be_read_its_names_mean_what_they_meant(stores: Stores) -> None:
+    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("echo", [node("a")])
+    unread = Resolver(Galleries(unread=True), Registry(), stores.kept_builds)
+    found = await unread.recall("echo", [node("a"), node("gpu", capability="nvidia")])
+    assert isinstance(found[NodeId("a")], ResolvedBackend)
+    assert isinstance(found[NodeId("gpu")], Unresolved)
+    with pytest.raises(NotFound):
+        await unread.recall("never-heard-of", [node("a")])
+
+
+async def test_names_are_told_without_a_registry() -> None:
+    registry = Registry()
+    names = await Resolver(Galleries(), registry, NothingKept()).find_names("echo", [node("a")])
+    assert names == {NodeId("a"): {"cpu-echo"}}
+    assert registry.asked == []
+
+
+class SlowRegistry(Registry):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
+        pin = await super().pin(uri, sha256, signatures=signatures)
+        await self.answers.wait()
+        return pin
+
+
+async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
+    registry = SlowRegistry()
+    resolver = Resolver(Galleries(), registry, NothingKept())
+    asked = [
+        asyncio.create_task(resolver.recall("native", [node("a")])),
+        asyncio.create_task(
+            resolver.recall_wish(BackendSpec(reference="x", uri="registry.test/x:1"), "x", [node("a")])
+        ),
+    ]
+    await asyncio.sleep(0.1)  # longer than where something is known
+    registry.answers.set()
+    for one in asked:
+        assert isinstance((await one)[NodeId("a")], ResolvedBackend)
+    assert len(registry.asked) == 2
+
+
+async def test_an_answer_that_came_late_counts_for_whoever_asks_next(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
+    monkeypatch.setattr("corral.controller.backends.resolve.UNKNOWN_WITHIN_S", 0.02)
+    registry = SlowRegistry()
+    resolver = Resolver(Galleries(), registry, stores.kept_builds)
+    for _ in range(2):
+        assert isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], Unresolved)
+    registry.answers.set()
+
+    async def known() -> bool:
+        return isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], ResolvedBackend)
+
+    await wait_until_async(known, what="the late answer is used", within_s=5)
+    registry.answers.clear()
+    assert await known()
+    assert len(registry.asked) == 1
+    assert list(await stores.kept_builds.read("native")) == ["default"], "and every frontend knows it"
+
+
+async def test_what_a_frontend_finds_again_replaces_what_another_has_kept_since(stores: Stores) -> None:
+    registry = Registry()
+    ours, theirs = (Resolver(Galleries(), registry, stores.kept_builds) for _ in range(2))
+    for resolver, digest in ((ours, DIGEST), (theirs, "sha256:" + "b" * 64), (ours, DIGEST)):
+        registry.digest = digest
+        await resolver.resolve("native", [node("a")])
+    registry.away = "registry.test"
+    found = (await theirs.recall("native", [node("a")]))[NodeId("a")]
+    assert isinstance(found, ResolvedBackend)
+    assert found.digest == DIGEST

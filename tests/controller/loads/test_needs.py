@@ -1,0 +1,66 @@
+"""What one more replica of a model brings to a node's disk."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from corral.controller.loads.needs import Needs
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import Observation, ObservedBackend
+from corral.core.replicas.placement import Need
+from corral.store.stores import Stores
+from sim.world import Builds
+from store.serving.test_replicas import TINY, add_nodes, make_node, nobody
+
+OTHER_WEIGHTS = TINY.replace("tiny.gguf", "other.gguf")
+MORE_WEIGHTS = TINY + "mmproj: pictures.gguf\n"
+DOWNLOAD = "download_files: [{filename: tiny.gguf, uri: 'https://files.test/tiny.gguf', sha256: %s}]\n"
+
+
+async def find(stores: Stores) -> Need:
+    fleet = await stores.replicas.read_fleet(nobody)
+    return await Needs(stores, Builds(), shared_models=False).find(await stores.models.read("tiny"), fleet)
+
+
+async def has(stores: Stores, node: str, backends: Iterable[str]) -> None:
+    listed = tuple(ObservedBackend(name=name) for name in backends)
+    observed = Observation(node_id=NodeId(node), instance="i", epoch=1, sequence=1, backends=listed, processes=())
+    await stores.observed.record([observed])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "staged"),
+    [
+        pytest.param(TINY, TINY, True, id="the-same"),
+        pytest.param(TINY, TINY + "context_size: 8192\n", True, id="another-option"),
+        pytest.param(MORE_WEIGHTS, TINY, True, id="fewer-files"),
+        pytest.param(TINY, MORE_WEIGHTS, False, id="one-file-more"),
+        pytest.param(TINY, OTHER_WEIGHTS, False, id="another-file"),
+        pytest.param(TINY + DOWNLOAD % ("a" * 64), TINY + DOWNLOAD % ("b" * 64), False, id="another-content"),
+    ],
+)
+async def test_an_edit_that_changes_no_weights_brings_none(
+    stores: Stores, before: str, after: str, staged: bool
+) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    first = await stores.models.save(before, "ann")
+    await stores.staged_files.note_staged("a", "tiny", first.revision, 40 << 30)
+    await stores.models.save(after, "ann")
+    need = await find(stores)
+    assert need.staged_on == (frozenset({"a"}) if staged else frozenset())
+    assert (need.disk_bytes("a") == 0, need.disk_bytes("b") > 40 << 30) == (staged, True)
+
+
+async def test_weights_of_a_revision_that_nobody_remembers_are_not_counted_on(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    await stores.models.save(TINY, "ann")
+    await stores.staged_files.note_staged("a", "tiny", "forgotten", 40 << 30)
+    assert (await find(stores)).staged_on == frozenset()
+
+
+async def test_nodes_without_the_backend_would_have_to_get_it(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"), make_node("b"))
+    await stores.models.save(TINY, "ann")
+    await has(stores, "a", ["llama-cpp"])
+    await has(stores, "b", [])
+    assert (await find(stores)).to_install_on == {"b"}

@@ -1,0 +1,436 @@
+"""A switch to another version is waited for; what failed before it is told apart from what fails now."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from corral.controller.replicas.rollout import LOOK_EVERY_S, ReplicaRollout, SharedSnapshot
+from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
+from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
+from corral.core.errors import Fenced, TimedOut, Unavailable
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import ObservedProcess
+from corral.core.replicas.placement import Need
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.scaling import Add, Scheduling
+from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.version_switches import SwitchView
+from corral.store.stores import Stores
+from corral.system import SystemClock
+from harness.waiting import wait_until_async
+from store.serving.test_replicas import IDS, LEASE_S, add_nodes, decide, loaded, make_node, reserve, serve, start
+from store.serving.test_stop_first import reserve as reserve_instead
+from store.serving.test_stop_first import serve_on, succeed
+
+
+class Nobody:
+    async def switch(
+        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+    ) -> None:
+        raise AssertionError("all of these are ours")
+
+    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+        raise AssertionError("all of these are ours")
+
+    async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
+        raise AssertionError("all of these are ours")
+
+
+class Words:
+    """What was said of an operation's node."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def tell(self, _operation: str, _node: NodeId, words: str) -> None:
+        self.told.append(words)
+
+    async def has(self, words: str) -> bool | None:
+        return words in self.told or None
+
+
+PROCESS = ObservedProcess(
+    process_key="tiny#0", model="tiny", replica=0, backend="llama-cpp", digest="sha256:1", state="ready"
+)
+CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
+
+
+def make_switcher(stores: Stores, words: Words) -> ReplicaRollout:
+    return ReplicaRollout(stores, notify=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
+
+
+async def switch(switcher: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
+    async with asyncio.timeout(60):  # by itself it waits for a quarter of an hour
+        await switcher.switch(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
+
+
+async def restore(switcher: ReplicaRollout, *, backend: str = "llama-cpp") -> Restored:
+    async with asyncio.timeout(60):
+        return await switcher.restore(NodeId("a"), backend=backend, digest="sha256:1")
+
+
+async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = "sha256:2") -> None:
+    """A version could not be started at its place."""
+    await stores.load_claims.fail_here(job, error, draw=1.0, stop=False, digest=digest)
+
+
+async def begin(stores: Stores, replica: Replica) -> LoadJob:
+    """A load that is to take its place, under way."""
+    successor = Add(why="it takes over", replaces=replica.id)
+    await stores.load_jobs.ask_more(replica.model, replica.revision, [successor], ids=IDS)
+    [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    return job
+
+
+async def fail_everywhere(stores: Stores, job: LoadJob) -> None:
+    await reserve(stores, job)
+    await fail_start(stores, job, "it does not start on a")
+    [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    decision = await decide(stores, Need(model=job.model))
+    error = "it does not start on a; it does not start on b"
+    await stores.load_claims.rest(again, decision, error, until_ms=1 << 50)
+
+
+async def rest(stores: Stores, model: str) -> None:
+    """No machine is left to be tried."""
+    [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    decision = await decide(stores, Need(model=model))
+    await stores.load_claims.rest(job, decision, "it failed everywhere", until_ms=1 << 50)
+
+
+async def stop_old(stores: Stores, job: LoadJob, old: Replica) -> Replica:
+    """It makes room for the load that takes its place, which has got that."""
+    new = await reserve_instead(stores, job, old)
+    await stores.load_claims.stop_first(job, "its successor needs its memory")
+    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.stopped(old)
+    return new
+
+
+async def are_forgotten(stores: Stores) -> bool | None:
+    return not await stores.load_jobs.read_all() or None
+
+
+async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", max_replicas_reported=2))
+    replica = await serve(stores)
+    under_way = await begin(stores, replica)
+    switcher = make_switcher(stores, Words())
+
+    async def happen() -> None:
+        await stores.load_claims.fail(under_way, "the version before does not start", again_in_s=300, stop=False)
+        await wait_until_async(lambda: are_forgotten(stores), what="that is forgotten")
+        await fail_everywhere(stores, await begin(stores, replica))
+
+    switched, happened = await asyncio.gather(switch(switcher, CHANGES), happen(), return_exceptions=True)
+    assert happened is None
+    assert isinstance(switched, VersionFailed)
+    assert str(switched) == "it does not start on a", "of its own node, as others tell of theirs"
+
+
+async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", max_replicas_reported=2))
+    replica, words = await serve(stores), Words()
+    under_way = await begin(stores, replica)
+    await reserve(stores, under_way)
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it starts")
+    await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
+    await wait_until_async(lambda: words.has("waiting for open requests of the old version"), what="it drains")
+    assert not switching.done()
+    await stores.replicas.want_stopped([replica.id], why="idle")
+    await stores.replicas.stopped(replica)
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_a_switch_that_stopped_the_old_version_first_waits_for_the_new_one(stores: Stores) -> None:
+    """Also where another frontend began it: the worker shows no old process any more, and nothing serves yet."""
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, []))
+    await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
+    assert not switching.done()
+    await stores.load_claims.finish(job, loaded(process_key="tiny#1", backend_digest="sha256:2"))
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_again(stores: Stores) -> None:
+    served = await serve_on(stores, "a")
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire")
+    await rest(stores, "tiny")
+    switcher = make_switcher(stores, Words())
+    with pytest.raises(VersionFailed, match="the engine is on fire"):
+        await switch(switcher, [])
+    restoring = asyncio.create_task(restore(switcher))
+
+    async def claimed() -> list[LoadJob] | None:
+        return await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) or None
+
+    [again] = await wait_until_async(claimed, what="it is tried again at once")
+    await reserve(stores, again)
+    await stores.load_claims.finish(again, loaded())
+    assert (await asyncio.wait_for(restoring, 10)).was_stopped
+    assert not (await restore(switcher)).was_stopped
+
+
+async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version_for_a_broken_one_fails_the_switch(
+    stores: Stores,
+) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire")
+    await rest(stores, "tiny")
+    with pytest.raises(VersionFailed, match="the engine is on fire"):
+        await asyncio.wait_for(switching, 10)
+    [left] = await stores.load_jobs.read_all()
+    assert (left.id, left.stops_first_on) == (job.id, "a"), "what brings the old one back is still there"
+
+
+async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_stopped_was_given_up(
+    stores: Stores,
+) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    [job] = await succeed(stores, served["a"])
+    new = await stop_old(stores, job, served["a"])
+    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
+    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.replicas.stopped(new)
+    await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
+    assert not switching.done()
+    again = await start(stores)
+    await reserve(stores, again)
+    await stores.load_claims.finish(again, loaded(process_key="tiny#0", backend_digest="sha256:2"))
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_a_switch_ends_when_the_model_that_was_stopped_for_it_is_unloaded(stores: Stores) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
+    await stores.load_jobs.cancel("tiny", why="somebody unloads it")
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_what_another_backend_stopped_on_the_node_is_not_this_switchs(stores: Stores) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire")
+    await rest(stores, "tiny")
+    switcher = make_switcher(stores, words)
+    await asyncio.wait_for(switch(switcher, [], backend="whisper"), 10)
+    assert not (await restore(switcher, backend="whisper")).was_stopped
+    [left] = await stores.load_jobs.read_all()
+    assert not left.active, "it is its own operation's to be tried again"
+
+
+async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(stores: Stores) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    [job] = await succeed(stores, served["a"])
+    await stores.load_claims.fail(job, "its place was taken by others 16 times", again_in_s=0.0, stop=False)
+    failed = "the new version is tried again, as that failed: its place was taken by others 16 times"
+    await wait_until_async(lambda: words.has(failed), what="it is said")
+    [again] = await succeed(stores, served["a"])
+    await reserve_instead(stores, again, served["a"])
+    await fail_start(stores, again, "its weights cannot be fetched", digest="")
+    await rest(stores, "tiny")
+    failed = "the new version is tried again, as that failed: it failed everywhere"
+    await wait_until_async(lambda: words.has(failed), what="that was looked at, too")
+    assert not switching.done(), "nor does what fails before the start"
+    switching.cancel()
+
+
+async def test_a_failed_start_of_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+    """The fix for what does not start has to get its turn."""
+    served, words = await serve_on(stores, "a"), Words()
+    [job] = await succeed(stores, served["a"])
+    await stop_old(stores, job, served["a"])
+    await fail_start(stores, job, "the engine is on fire", digest="sha256:broken")
+    await rest(stores, "tiny")
+    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+
+    async def claimed() -> list[LoadJob] | None:
+        return await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) or None
+
+    [again] = await wait_until_async(claimed, what="it is tried again at once")
+    assert not switching.done()
+    await reserve(stores, again)
+    await stores.load_claims.finish(again, loaded(process_key="tiny#1", backend_digest="sha256:2"))
+    await asyncio.wait_for(switching, 10)
+
+
+async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_load_was_given_up(
+    stores: Stores,
+) -> None:
+    served, words = await serve_on(stores, "a"), Words()
+    await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
+    [job] = await succeed(stores, served["a"])
+    new = await stop_old(stores, job, served["a"])
+    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.replicas.stopped(new)
+    switcher = make_switcher(stores, words)
+    switching = asyncio.create_task(switch(switcher, []))
+    await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
+    assert not switching.done()
+    again = await start(stores)
+    await reserve(stores, again)
+    await fail_start(stores, again, "the engine is on fire")
+    with pytest.raises(VersionFailed, match="the engine is on fire"):
+        await asyncio.wait_for(switching, 10)
+    assert await switcher.find_stopped(NodeId("a"), "llama-cpp") == "sha256:1"
+    [left] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    await stores.load_claims.give_up(left, "its model was changed")
+    restored = await switcher.restore(NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False)
+    assert restored.was_stopped
+    [back] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    assert (back.replaces, back.stops_first_on) == (served["a"].id, "a")
+    await reserve(stores, back)
+    await stores.load_claims.finish(back, loaded())
+    assert await switcher.find_stopped(NodeId("a"), "llama-cpp") is None
+    assert not (await restore(switcher)).was_stopped
+
+
+async def test_a_version_that_is_taken_back_ends_the_loads_that_were_to_replace_what_serves(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", max_replicas_reported=2))
+    replica = await serve(stores)
+    under_way = await begin(stores, replica)
+    place = await reserve(stores, under_way)
+    restored = await restore(make_switcher(stores, Words()))
+    assert not restored.was_stopped
+    states = {row.id: row.state for row in await stores.replicas.read_all()}
+    assert states == {replica.id: ReplicaState.READY, place.id: ReplicaState.STOPPING}
+    assert await stores.load_jobs.read_all() == []
+    with pytest.raises(Fenced):
+        await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
+
+
+async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_the_new_one_is_taken_back(
+    stores: Stores,
+) -> None:
+    """With the version that is current by then: something has to serve again."""
+    served = await serve_on(stores, "a")
+    [job] = await succeed(stores, served["a"])
+    await reserve_instead(stores, job, served["a"])
+    await stores.load_claims.stop_first(job, "its successor needs its memory")
+    restored = await make_switcher(stores, Words()).restore(
+        NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False
+    )
+    assert restored.was_stopped
+    [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
+    await stores.load_claims.finish(again, loaded(process_key="tiny#1"))
+
+
+@pytest.mark.parametrize("why", ["failed", "waits"])
+async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
+    stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
+    served, words = await serve_on(stores, "a"), Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    [job] = await succeed(stores, served["a"])
+    if why == "failed":
+        await stores.load_claims.fail(job, "there is no room for it", again_in_s=300, stop=False)
+    else:
+        decision = await decide(stores, Need(model="tiny"))
+        await stores.load_claims.wait(job, decision, "there is no room for it", again_in_s=300)
+    with pytest.raises(RolloutStalled, match="there is no room for it"):
+        await asyncio.wait_for(switching, 20)
+
+
+async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many replicas one is stopped after the other."""
+    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
+    served, words = await serve_on(stores, "a"), Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    [job] = await succeed(stores, served["a"])
+    decision = await decide(stores, Need(model="tiny"))
+    await stores.load_claims.wait(job, decision, OTHERS_FIRST_REASON, again_in_s=300)
+    with pytest.raises(TimedOut):
+        await asyncio.wait_for(switching, 20)
+
+
+async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
+    await add_nodes(stores, make_node("a", max_replicas_reported=2))
+    replica = await serve(stores)
+    await reserve(stores, await begin(stores, replica))
+    with pytest.raises(TimedOut):
+        await asyncio.wait_for(switch(make_switcher(stores, Words()), CHANGES), 20)
+
+
+async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.controller.replicas.rollout.TELL_AGAIN_S", 0.1)
+    await serve_on(stores, "a")
+    words = Words()
+    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+
+    async def told_again() -> bool:
+        return words.told.count("starting the new version beside the old one") >= 3
+
+    await wait_until_async(told_again, what="it is told again")
+    switching.cancel()
+
+
+async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
+    reads: list[int] = []
+
+    async def read(nodes: Collection[str]) -> SwitchView:
+        reads.append(len(nodes))
+        return SwitchView(replicas={node: [] for node in nodes})
+
+    shared = SharedSnapshot(read, SystemClock())
+
+    async def wait(node: str) -> None:
+        for _ in range(3):
+            view = await shared.look(node)
+            assert node in view.replicas
+
+    began_s = SystemClock().monotonic_s()
+    await asyncio.gather(*(wait(f"n{number}") for number in range(1000)))
+    assert sum(reads) == 3000
+    assert len(reads) <= (SystemClock().monotonic_s() - began_s) / LOOK_EVERY_S + 1
+
+
+async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None:
+    fails = [Unavailable("the store does not answer")]
+
+    async def read(nodes: Collection[str]) -> SwitchView:
+        if fails:
+            raise fails.pop()
+        return SwitchView(replicas={node: [] for node in nodes})
+
+    shared = SharedSnapshot(read, SystemClock())
+    found = await asyncio.gather(shared.look("a"), shared.look("b"), return_exceptions=True)
+    assert [type(one) for one in found] == [Unavailable, Unavailable]
+    assert "a" in (await shared.look("a")).replicas
+
+
+async def test_one_read_shows_every_node_what_is_its_own(stores: Stores) -> None:
+    served = await serve_on(stores, "a", "b")
+    first, _ = await succeed(stores, served["a"], served["b"])
+    await reserve_instead(stores, first, served["a"])
+    await stores.load_claims.stop_first(first, "its successor needs its memory")
+    view = await stores.switches.read({"a", "b", "c"})
+    assert {node: len(rows) for node, rows in view.replicas.items()} == {"a": 2, "b": 1, "c": 0}
+    assert [(one.node_id, one.model, one.digest) for one in view.stopped["a"]] == [("a", "tiny", "sha256:1")]
+    assert [job.replaces for job in view.jobs_for["a"]] == [served["a"].id]
+    assert [job.replaces for job in view.jobs_for[served["b"].id]] == [served["b"].id]
+    assert len(view.jobs) == 2

@@ -1,0 +1,287 @@
+"""Who is asked to do what."""
+
+from dataclasses import replace
+
+import pytest
+
+from core.backends.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, policy, state
+from corral.core.backends.intents import BackendSpec, IntentState, Verb
+from corral.core.backends.operations import NewIntent
+from corral.core.backends.planning import (
+    NodeBackends,
+    as_known,
+    complete_digest,
+    find_holds,
+    pick_upgrades,
+    plan_deletes,
+    plan_held,
+    plan_rollbacks,
+    skip_frozen_nodes,
+    skip_rolled_back,
+)
+from corral.core.backends.policies import OnDrift, policy_for
+from corral.core.backends.rollout import plan_upgrade
+from corral.core.backends.upgrades import Offered, Unknown, find_unchecked, find_upgrades, installed_names
+from corral.core.errors import InvalidInput, NotFound
+from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.observed import ObservedBackend
+from corral.core.nodes.targets import Target, find_node, pick_nodes
+
+
+def named(name: str, **fields: object) -> Node:
+    return machine(id=NodeId(f"id-{name}"), name=name, **fields)
+
+
+FAST = named("fast", worker_labels={"tier": "fast"})
+SLOW = named("slow", worker_labels={"tier": "slow"})
+PENDING = named("pending", approved=False)
+AGENT = named("agent", node_type=NodeType.AGENT)
+ALL = [FAST, SLOW, PENDING, AGENT]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        pytest.param(Target(), ["fast", "slow"], id="every-approved-machine-that-runs-backends"),
+        pytest.param(Target(selector={"tier": "fast"}), ["fast"], id="those-a-selector-fits"),
+        pytest.param(Target(selector={"tier": "none"}), [], id="a-selector-that-fits-none-is-no-error"),
+        pytest.param(Target(nodes=("id-slow", "fast", "fast")), ["slow", "fast"], id="named-by-id-or-name-once-each"),
+    ],
+)
+def test_pick_nodes(target: Target, expected: list[str]) -> None:
+    assert [node.name for node in pick_nodes(ALL, target)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("nobody", NotFound, "there is no node"),
+        ("agent", InvalidInput, "runs no backends"),
+        ("pending", InvalidInput, "waits for approval"),
+    ],
+)
+def test_a_named_node_that_cannot_be_asked_is_an_error(name: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        pick_nodes(ALL, Target(nodes=(name,)))
+
+
+FAMILY = ObservedBackend(name="echo", is_meta=True, concrete="cpu-echo")
+
+
+def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
+    has, has_not = state(HAS_OLD, FAMILY, spec=DONE), state()
+    for name in ("echo", "cpu-echo"):
+        assert pick_upgrades([has, has_not], name) == [has]
+        assert has.key_of(name) == "echo", "one backend has one row of orders"
+
+
+@pytest.mark.parametrize(
+    ("node", "only_if_wanted"),
+    [
+        pytest.param(state(HAS_NEW, FAMILY, spec=DONE), False, id="it-has-it"),
+        pytest.param(state(spec=DONE), False, id="it-was-told-to-have-it"),
+        pytest.param(NodeBackends(node=machine(), backends=None, newest={}), False, id="nobody-knows"),
+        pytest.param(state(spec=DELETED), True, id="deleted-before"),
+        pytest.param(state(), True, id="never-had-it"),
+        pytest.param(
+            NodeBackends(node=machine(), backends=[], newest={"cpu-echo": BUILD}),
+            False,
+            id="told-to-have-a-build-of-it",
+        ),
+    ],
+)
+def test_plan_deletes(node: NodeBackends, only_if_wanted: bool) -> None:
+    (order,) = plan_deletes([node], "echo")
+    assert order.only_if_wanted == only_if_wanted
+
+
+BROKEN = "sha256:broken"
+
+
+@pytest.mark.parametrize(
+    ("versions", "current", "to", "expected"),
+    [
+        pytest.param((NEW, OLD), NEW, None, OLD, id="the-one-before"),
+        pytest.param((NEW, BROKEN, OLD), NEW, None, OLD, id="one-that-never-worked-is-passed-over"),
+        pytest.param((NEW, BROKEN), NEW, None, BROKEN, id="unless-there-is-no-other"),
+        pytest.param((NEW, OLD), OLD, None, None, id="nothing-is-earlier-than-the-first"),
+        pytest.param((NEW, BROKEN, OLD), OLD, NEW, NEW, id="one-asked-for-by-digest"),
+        pytest.param((NEW,), NEW, OLD, None, id="one-that-is-not-there"),
+    ],
+)
+def test_plan_rollbacks(versions: tuple[str, ...], current: str, to: str | None, expected: str | None) -> None:
+    found = ObservedBackend(name="cpu-echo", digest=current, versions=versions)
+    good = {OLD: BackendSpec(reference="echo", uris=("oci://r/e@old",)), NEW: BackendSpec(reference="echo")}
+    orders, skipped = plan_rollbacks([state(found, FAMILY, spec=DONE)], "echo", to=to, specs=good)
+    assert [order.spec.digest for order in orders] == ([expected] if expected else [])
+    assert len(skipped) == (0 if expected else 1)
+    if expected == OLD:
+        assert orders[0].spec.uris == ("oci://r/e@old",), "so that it can be installed again"
+
+
+def test_who_goes_back_twice_has_left_two_versions() -> None:
+    found = ObservedBackend(name="cpu-echo", digest=BROKEN, versions=(NEW, BROKEN, OLD))
+    before = replace(DONE, spec=replace(DONE.spec, left=(NEW, OLD)))
+    ((order,), _) = plan_rollbacks([state(found, FAMILY, spec=before)], "echo", to=None, specs={OLD: DONE.spec})
+    assert (order.spec.digest, set(order.spec.left)) == (OLD, {NEW, BROKEN})
+
+
+def test_who_goes_back_while_an_upgrade_is_tried_stays_where_he_is() -> None:
+    found = ObservedBackend(name="cpu-echo", digest=OLD, versions=(NEW, OLD, BROKEN))
+    tried = replace(DONE, verb=Verb.UPGRADE, state=IntentState.PENDING)
+    ((order,), _) = plan_rollbacks([state(found, FAMILY, spec=tried)], "echo", to=None, specs={})
+    assert (order.spec.digest, order.spec.left) == (OLD, (NEW,))
+
+
+def upgrade_of(node: Node) -> NewIntent:
+    return NewIntent(node_id=node.id, node_name=node.name, backend="echo", spec=DONE.spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "spared"),
+    [
+        pytest.param(replace(DONE.spec, left=(NEW,)), True, id="from-this-version"),
+        pytest.param(replace(DONE.spec, left=(BROKEN,)), False, id="from-another"),
+        pytest.param(DONE.spec, False, id="never"),
+    ],
+)
+def test_what_was_rolled_back_is_spared(spec: BackendSpec, spared: bool) -> None:
+    held = NodeBackends(node=FAST, backends=[HAS_OLD], newest={"echo": replace(DONE, spec=spec)})
+    other = NodeBackends(node=SLOW, backends=[HAS_OLD], newest={"echo": DONE})
+    orders, skipped = skip_rolled_back([upgrade_of(FAST), upgrade_of(SLOW)], [held, other])
+    assert [order.node_name for order in orders] == (["slow"] if spared else ["fast", "slow"])
+    reason = "it was rolled back from this version; `corral backends upgrade echo --node fast` upgrades it all the same"
+    assert [skip.reason for skip in skipped] == ([reason] if spared else [])
+    offers = {("echo", held.node.id): Offered(variant="cpu-echo", digest=NEW, version="")}
+    (lagging,) = find_upgrades([held], offers)["echo"].nodes
+    assert lagging.rolled_back is spared
+
+
+def test_what_a_policy_freezes_is_spared_where_it_does() -> None:
+    states = [NodeBackends(node=node, backends=[HAS_OLD], newest={"echo": DONE}) for node in (FAST, SLOW)]
+    frozen_there = policy(on_drift=OnDrift.FREEZE, selector={"tier": "fast"}, generation=10)
+    free, (frozen,) = skip_frozen_nodes(states, "echo", [policy(), frozen_there])
+    assert [state.node.name for state in free] == ["slow"]
+    assert (frozen.node_name, "--drift p heal" in frozen.reason) == ("fast", True)
+
+
+def test_a_localai_worker_has_nothing_to_go_back_to() -> None:
+    found = ObservedBackend(name="cpu-echo", digest=NEW, versions=(NEW, OLD))
+    node = state(found, FAMILY, spec=DONE, key_hash=None)
+    orders, (skip,) = plan_rollbacks([node], "echo", to=None, specs={})
+    assert not orders
+    assert "LocalAI" in skip.reason
+
+
+PLAIN = ObservedBackend(name="cpu-echo", digest=OLD, uri="https://files.test/echo.tar.gz")
+V2 = Offered(variant="cpu-echo", digest="", version="2.0", uris=("https://files.test/echo-2.tar.gz",))
+SAME_PLACE = Offered(variant="cpu-echo", digest="", version="", uris=(PLAIN.uri,))
+
+
+@pytest.mark.parametrize(
+    ("found", "offered", "expected"),
+    [
+        pytest.param(HAS_NEW, Offered(variant="cpu-echo", digest=NEW, version=""), None, id="up-to-date"),
+        pytest.param(HAS_OLD, Offered(variant="cpu-echo", digest=NEW, version=""), "wrong_version", id="behind"),
+        pytest.param(HAS_OLD, Offered(variant="cuda-echo", digest=NEW, version=""), "wrong_variant", id="other-build"),
+        pytest.param(
+            replace(HAS_OLD, version="1"), Offered(variant="cpu-echo", digest="", version="2"), "wrong_version",
+            id="by-version-where-there-is-no-digest",
+        ),
+        pytest.param(PLAIN, V2, "wrong_version", id="an-entry-that-got-a-version-and-another-address"),
+        pytest.param(PLAIN, replace(V2, version=""), "wrong_version", id="an-entry-that-got-another-address"),
+        pytest.param(PLAIN, replace(V2, uris=(PLAIN.uri,)), "wrong_version", id="an-entry-that-got-a-version"),
+        pytest.param(replace(PLAIN, version="2.0"), replace(V2, uris=("x", PLAIN.uri)), None, id="from-a-mirror"),
+        pytest.param(replace(PLAIN, version="2.0"), V2, "wrong_version", id="the-same-version-from-elsewhere"),
+        pytest.param(PLAIN, SAME_PLACE, "tells a version or a digest", id="nothing-to-compare"),
+        pytest.param(
+            replace(PLAIN, uri="pypi://echo==1"), replace(SAME_PLACE, uris=("pypi://echo==1",)), None,
+            id="a-package-that-never-changes",
+        ),
+        pytest.param(HAS_OLD, Unknown("the registry is away"), "the registry is away", id="nobody-can-tell"),
+    ],
+)  # fmt: skip
+def test_what_is_newer_what_is_not_and_what_nobody_can_tell(
+    found: ObservedBackend, offered: Offered | Unknown, expected: str | None
+) -> None:
+    node = state(found, FAMILY, spec=DONE)
+    offers = {("echo", node.node.id): offered}
+    causes = [one.cause for upgrade in find_upgrades([node], offers).values() for one in upgrade.nodes]
+    reasons = [one.reason for nodes in find_unchecked([node], offers).values() for one in nodes]
+    if expected is None or expected.startswith("wrong"):
+        assert (causes, reasons) == ([expected] if expected else [], [])
+    else:
+        assert (causes, len(reasons)) == ([], 1)
+        assert expected in reasons[0]
+    assert list(installed_names([node])) == ["echo"], "under the name it was installed by"
+
+
+def test_of_a_localai_worker_that_tells_no_version_nothing_can_be_told() -> None:
+    node = state(replace(PLAIN, digest="", uri=""), spec=DONE, key_hash=None)
+    offers = {("echo", node.node.id): V2}
+    assert find_upgrades([node], offers) == {}
+    assert len(find_unchecked([node], offers)["echo"]) == 1
+
+
+def test_a_version_without_a_digest_that_was_rolled_back_is_spared() -> None:
+    """An archive at an address of its own: what it contains is only known when it has arrived."""
+    second = BackendSpec(reference="echo", name="cpu-echo", version="2.0", uris=V2.uris)
+    found = ObservedBackend(name="cpu-echo", digest=NEW, version="2.0", uri=V2.uris[0], versions=(NEW, OLD))
+    running = state(found, FAMILY, spec=replace(DONE, verb=Verb.UPGRADE, spec=second))
+    ((order,), _) = plan_rollbacks([running], "echo", to=None, specs={})
+    held = state(PLAIN, FAMILY, spec=replace(DONE, verb=Verb.ROLLBACK, spec=order.spec))
+    again = NewIntent(node_id=held.node.id, node_name="n", backend="echo", spec=second)
+    assert skip_rolled_back([again], [held])[0] == []
+    (lagging,) = find_upgrades([held], {("echo", held.node.id): V2})["echo"].nodes
+    assert lagging.rolled_back
+    cancelled = replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, spec=second, generation=20)
+    after = replace(state(PLAIN, spec=cancelled), restored={"echo": held.newest["echo"]})
+    assert skip_rolled_back([again], [after])[0] == [], "an upgrade that was cancelled changes nothing"
+
+
+def test_who_waits_for_the_first_install_gets_the_new_version_and_after_a_rollback_the_old_one() -> None:
+    waiting = NodeBackends(node=SLOW, backends=[], newest={"echo": replace(DONE, state=IntentState.PENDING)})
+    has = NodeBackends(node=FAST, backends=[replace(HAS_NEW, versions=(NEW, OLD)), FAMILY], newest={"echo": DONE})
+    assert pick_upgrades([waiting, has], "echo") == [waiting, has]
+    orders, _ = plan_rollbacks(
+        [has], "echo", to=None, specs={OLD: BackendSpec(reference="echo", uris=("oci://r/e@old",))}
+    )
+    (hold,) = find_holds(orders)
+    assert (hold.name, hold.digest, hold.left) == ("cpu-echo", OLD, (NEW,))
+    (order,) = plan_held([waiting, has], "echo", [hold])
+    assert (order.node_name, order.verb, order.spec.digest) == ("slow", Verb.INSTALL, OLD)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("sha256:abc123", "sha256:abc123ff"),
+        ("ABC123", "sha256:abc123ff"),
+        ("sha256:abc123ff", "sha256:abc123ff"),
+        ("dead", "dead"),
+    ],
+)
+def test_the_beginning_of_a_digest_will_do(wanted: str, expected: str) -> None:
+    found = ObservedBackend(name="echo", digest=NEW, versions=("sha256:abc123ff", "sha256:abc9"))
+    assert complete_digest(wanted, [state(found)], "echo") == expected
+    with pytest.raises(InvalidInput, match="several versions"):
+        complete_digest("abc", [state(found)], "echo")
+
+
+def test_names_are_found_in_any_case() -> None:
+    node = state(FAMILY, replace(HAS_NEW, alias="Speech"))
+    assert [as_known(name, [node]) for name in ("ECHO", "ours@Cpu-Echo", "speech", "Other")] == [
+        "echo", "ours@cpu-echo", "Speech", "Other",
+    ]  # fmt: skip
+    assert as_known("LLAMA", [], [policy(backend="llama")]) == "llama"
+    assert find_node(ALL, "FAST") is FAST
+    assert find_node([*ALL, named("Fast")], "fast") is FAST, "the very name goes before"
+
+
+def test_every_node_is_in_the_one_wave_there_is() -> None:
+    plan = plan_upgrade([NodeId("a"), NodeId("b")])
+    assert (plan.waves, plan.wave_of(NodeId("b"))) == (((NodeId("a"), NodeId("b")),), 0)
+
+
+def test_no_policy_is_for_a_machine_that_may_not_work() -> None:
+    assert policy_for(PENDING, "echo", []) is None

@@ -1,0 +1,48 @@
+"""What is written down of the memory that processes take: the largest of each kind, and only where it grew."""
+
+from dataclasses import replace
+
+import pytest
+
+from core.replicas.test_repair import ROW, node
+from corral.core.nodes.node import NodeId
+from corral.core.replicas.footprints import FootprintKey, ProcessMemory, Told, plan_peaks
+from corral.core.replicas.replica import Replica, ReplicaState
+
+ON_N = replace(ROW, backend_digest="d")
+ON_G = replace(ON_N, id="g", node_id="g")
+NODES = {"n": node(), "g": node(id=NodeId("g"), gpu_vendor="nvidia", total_vram=8 << 30)}
+CPU = FootprintKey("m", "1", "d", "cpu")
+GPU = FootprintKey("m", "1", "d", "nvidia")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told", "written", "peaks"),
+    [
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(5, None)}, {}, {CPU: 5}, id="first-seen"),
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(5, None)}, {CPU: 5}, {}, id="no-more-than-written"),
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(6, None)}, {CPU: 5}, {CPU: 6}, id="grown"),
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(None, 9)}, {}, {}, id="unknown-is-not-zero"),
+        pytest.param([ON_N], {("n", "m#1"): ProcessMemory(5, None)}, {}, {}, id="a-process-without-a-replica"),
+        pytest.param([ON_G], {("g", "m#0"): ProcessMemory(5, 9)}, {}, {GPU: 9}, id="of-the-gpus-where-there-are-some"),
+        pytest.param(
+            [ON_N, replace(ON_N, id="s", slot=1, process_key="m#1")],
+            {("n", "m#0"): ProcessMemory(5, None), ("n", "m#1"): ProcessMemory(7, None)},
+            {},
+            {CPU: 7},
+            id="the-largest-of-several",
+        ),
+        pytest.param(
+            [replace(ON_N, state=ReplicaState.LOADING)],
+            {("n", "m#0"): ProcessMemory(5, None)},
+            {},
+            {},
+            id="still-loading",
+        ),
+        pytest.param([replace(ON_N, node_id="x")], {("x", "m#0"): ProcessMemory(5, None)}, {}, {}, id="node-removed"),
+    ],
+)
+def test_which_peaks_are_written(
+    rows: list[Replica], told: Told, written: dict[FootprintKey, int], peaks: dict[FootprintKey, int]
+) -> None:
+    assert plan_peaks(rows, NODES, told, written=written) == peaks

@@ -1,0 +1,212 @@
+"""What holds after failures, cancels and rollbacks, in both databases."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, IntentState, Verb
+from corral.core.backends.operations import Admission
+from corral.core.nodes.node import Node
+from corral.core.nodes.targets import Target
+from corral.store.backends.intents import IntentStore
+from corral.store.engine.database import Body, Database, Row, Tx
+from corral.store.stores import Stores
+from harness.databases import Rig
+from harness.fleet_store import admission, healthy
+from store.backends.test_fleet_orders import claim, end
+
+OLD, NEW = "sha256:old", "sha256:new"
+T = TypeVar("T")
+
+
+async def done(stores: Stores, asked: Admission, digest: str = NEW) -> str:
+    admitted = await stores.admission.admit(asked)
+    for one in await claim(stores):
+        await end(stores, one, AttemptConfirmed(digest))
+    return admitted.id
+
+
+async def restored(stores: Stores, node: Node) -> list[Intent]:
+    newest = await stores.intents.read_newest([node.id])
+    return await stores.intents.read_restored([one for one in newest if one.state is IntentState.CANCELLED])
+
+
+async def test_a_cancel_brings_back_the_order_before_whatever_became_of_that(stores: Stores) -> None:
+    finished, waiting = await healthy(stores, "finished"), await healthy(stores, "waiting")
+    first = await done(stores, admission(Verb.INSTALL, finished))
+    second = (await stores.admission.admit(admission(Verb.INSTALL, waiting))).id
+    for verb in (Verb.UPGRADE, Verb.DELETE):
+        operation = (await stores.admission.admit(admission(verb, finished, waiting))).id
+        await stores.operations.cancel(operation, actor="me")
+    [held] = await restored(stores, finished)
+    assert (held.operation_id, held.state) == (first, IntentState.SUCCEEDED)
+    [held] = await restored(stores, waiting)
+    assert (held.operation_id, held.state) == (second, IntentState.SUPERSEDED)
+
+
+async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back(stores: Stores) -> None:
+    corrected, deleted = await healthy(stores, "corrected"), await healthy(stores, "deleted")
+    await done(stores, admission(Verb.INSTALL, corrected))
+    await done(stores, admission(Verb.DELETE, deleted))
+    [newest] = await stores.intents.read_newest([corrected.id])
+    asked = admission(Verb.INSTALL, corrected, cause="policy")
+    order = replace(asked.orders[0], expected_generation=newest.generation)
+    correction = (await stores.admission.admit(replace(asked, orders=(order,)))).id
+    await stores.operations.cancel(correction, actor="me")
+    install = (await stores.admission.admit(admission(Verb.INSTALL, deleted))).id
+    await stores.operations.cancel(install, actor="me")
+    assert await restored(stores, corrected) == [], "somebody did not want that"
+    assert await restored(stores, deleted) == [], "a load may bring it; nobody wants it away any more"
+
+
+async def fail(stores: Stores) -> None:
+    [one] = await claim(stores)
+    await end(stores, replace(one, intent=replace(one.intent, attempts=9)), AttemptRejected("the disk is full"))
+
+
+async def test_the_room_on_a_disk_is_noted_when_an_order_has_failed_for_good(stores: Stores) -> None:
+    node = await healthy(stores, "a", available_disk=5, total_disk=100)
+    await stores.admission.admit(admission(Verb.INSTALL, node))
+    await fail(stores)
+    [failed] = await stores.intents.read_newest([node.id])
+    assert (failed.state, failed.free_disk_at_end) == (IntentState.DEAD_LETTERED, 5)
+
+
+async def test_what_only_a_person_may_try_again_is_noted_and_so_are_the_conditions_of_its_node(
+    stores: Stores, rig: Rig
+) -> None:
+    node = await healthy(stores, "a")
+    rig.run_sql("""UPDATE nodes SET conditions = '[{"kind": "disk_pressure", "reason": "", "remedy": ""}]'""")
+    operation = (await stores.admission.admit(admission(Verb.UPGRADE, node))).id
+    [one] = await claim(stores)
+    await end(stores, one, AttemptRejected("it does not start", final=True))
+    [failed] = await stores.intents.read_newest([node.id])
+    assert (failed.state, failed.final, failed.conditions_at_end) == (
+        IntentState.DEAD_LETTERED,
+        True,
+        {"disk_pressure"},
+    )
+    await stores.operations.retry(operation, node_id=None, actor="me")
+    [again] = await stores.intents.read_newest([node.id])
+    assert not again.final
+    await fail(stores)
+    [exhausted] = await stores.intents.read_newest([node.id])
+    assert (exhausted.state, exhausted.final) == (IntentState.DEAD_LETTERED, False)
+
+
+class CountingDatabase:
+    """Counts the rows that its reads fetch."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self.rows = database, 0
+
+    async def read(self, body: Body[T]) -> T:
+        return await self._database.read(lambda tx: body(cast("Tx", _CountingTx(tx, self))))
+
+
+class _CountingTx:
+    def __init__(self, tx: Tx, counting: CountingDatabase) -> None:
+        self._tx, self._counting = tx, counting
+
+    async def fetch(self, sql: str, *args: Any) -> Sequence[Row]:
+        rows = await self._tx.fetch(sql, *args)
+        self._counting.rows += len(rows)
+        return rows
+
+
+async def test_what_a_cancel_brings_back_is_found_without_reading_the_whole_history(stores: Stores, rig: Rig) -> None:
+    nodes = [await healthy(stores, name) for name in ("a", "b")]
+    for _ in range(5):
+        await done(stores, admission(Verb.INSTALL, *nodes))
+    upgrade = (await stores.admission.admit(admission(Verb.UPGRADE, *nodes))).id
+    await stores.operations.cancel(upgrade, actor="me")
+    newest = await stores.intents.read_newest()
+    counting = CountingDatabase(await rig.open())
+    found = await IntentStore(cast("Database", counting)).read_restored(newest)
+    assert {one.node_id for one in found} == {node.id for node in nodes}
+    assert counting.rows == len(nodes)
+
+
+async def test_a_second_failed_correction_replaces_the_first_one_in_the_list_and_the_request_stays(
+    stores: Stores,
+) -> None:
+    node = await healthy(stores, "a")
+    asked = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+    await fail(stores)
+    corrections = []
+    for _ in range(2):
+        [newest] = await stores.intents.read_newest([node.id])
+        correction = admission(Verb.INSTALL, node, cause="policy")
+        order = replace(correction.orders[0], expected_generation=newest.generation)
+        corrections.append((await stores.admission.admit(replace(correction, orders=(order,)))).id)
+        await fail(stores)
+    shown = {operation.id for operation in await stores.operations.read_open()}
+    assert shown == {asked, corrections[1]}
+
+
+async def test_an_open_order_gets_the_version_its_reference_means_now(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    operation = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+    [one] = await claim(stores)
+    await end(stores, one, AttemptRejected("no such manifest"))
+    [stuck] = await stores.intents.read_newest([node.id])
+    now = replace(stuck.spec, digest="sha256:now")
+    assert await stores.admission.renew(stuck, now, "looked up again")
+    [renewed] = await stores.intents.read_newest([node.id])
+    assert (renewed.spec.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
+    [shown] = (await stores.operations.read_one(operation)).nodes
+    assert (shown.digest, shown.error, shown.status.value) == ("sha256:now", "looked up again", "queued")
+    await claim(stores)
+    assert not await stores.admission.renew(renewed, now, "while it is carried out")
+
+
+def fleet_wide(verb: Verb, node: Node, *, held: str | None = None, left: str = NEW) -> Admission:
+    spec = BackendSpec(reference="echo", name="cpu-echo", digest=held or NEW, left=(left,) if held else ())
+    asked = replace(admission(verb, node, spec=spec), target=Target())
+    return replace(asked, holds=(spec,) if held else ())
+
+
+async def held(stores: Stores) -> list[str]:
+    return [hold.spec.digest for hold in await stores.version_holds.read_all()]
+
+
+async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_newer(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held=OLD))
+    assert await held(stores) == [OLD]
+    await stores.admission.admit(admission(Verb.UPGRADE, node))
+    assert await held(stores) == [OLD], "one machine is not the fleet"
+    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node))).id
+    assert await held(stores) == []
+    await stores.operations.cancel(upgrade, actor="me")
+    assert await held(stores) == [OLD], "what it had ended holds again"
+    again = (await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD))).id
+    assert await held(stores) == ["sha256:older"]
+    await stores.operations.cancel(again, actor="me")
+    assert await held(stores) == [OLD]
+    await stores.operations.retry(again, node_id=None, actor="me")
+    assert (await held(stores))[-1] == "sha256:older", "the newest counts"
+    await stores.admission.admit(fleet_wide(Verb.INSTALL, node))
+    assert await held(stores) == []
+
+
+async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_not_a_newer_one(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held=OLD))
+    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node))).id
+    await stores.operations.cancel(upgrade, actor="me")
+    assert await held(stores) == [OLD]
+    await stores.operations.retry(upgrade, node_id=None, actor="me")
+    assert await held(stores) == [], "what is being upgraded is not held back"
+    await stores.operations.cancel(upgrade, actor="me")
+    assert await held(stores) == [OLD]
+    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), orders=())
+    await stores.admission.admit(elsewhere)
+    await stores.operations.retry(upgrade, node_id=None, actor="me")
+    assert await held(stores) == ["sha256:older"], "that was decided later"
+
+
+async def test_a_build_is_kept_as_whoever_asked_last_found_it(stores: Stores) -> None:
+    for build in ("one", "two", "one"):
+        await stores.kept_builds.save("echo", {"default": build})
+        assert await stores.kept_builds.read("echo") == {"default": build}
