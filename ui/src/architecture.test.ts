@@ -6,7 +6,9 @@ function importsOf(text: string): string[] {
   return [...text.matchAll(/(?:from|import)\s+"([^"]+)"/g)].map(([, specifier]) => specifier ?? "");
 }
 
-const edges = Object.entries(sources).flatMap(([path, text]) => importsOf(text).map((specifier) => ({ path, specifier })));
+const edges = Object.entries(sources).flatMap(([path, text]) =>
+  importsOf(text).map((specifier) => ({ path, specifier })),
+);
 
 test("features do not import each other", () => {
   const crossing = edges.filter(({ path, specifier }) => {
@@ -19,8 +21,12 @@ test("features do not import each other", () => {
 
 test("what is shared knows neither the features nor the app", () => {
   const shared = /^\.\/(api|components|data|format|live)\//;
-  expect(edges.filter(({ path, specifier }) => shared.test(path) && /^@\/(features|app)\//.test(specifier))).toEqual([]);
-  expect(edges.filter(({ path, specifier }) => path.startsWith("./features/") && specifier.startsWith("@/app/"))).toEqual([]);
+  expect(edges.filter(({ path, specifier }) => shared.test(path) && /^@\/(features|app)\//.test(specifier))).toEqual(
+    [],
+  );
+  expect(
+    edges.filter(({ path, specifier }) => path.startsWith("./features/") && specifier.startsWith("@/app/")),
+  ).toEqual([]);
 });
 
 test("folders are left by their alias, so the two rules above see every crossing", () => {

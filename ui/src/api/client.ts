@@ -60,7 +60,8 @@ export const api = {
   clearBudget: (id: string) => change("DELETE", nodePath(id, "vram-budget")),
   listNodeBackends: (id: string, signal?: AbortSignal) => read<NodeBackend[]>(nodePath(id, "backends"), signal),
   listNodeLogs: (id: string, signal?: AbortSignal) => read<string[]>(nodePath(id, "backend-logs"), signal),
-  readNodeLog: (id: string, key: string, signal?: AbortSignal) => read<LogLine[]>(nodePath(id, "backend-logs", key), signal),
+  readNodeLog: (id: string, key: string, signal?: AbortSignal) =>
+    read<LogLine[]>(nodePath(id, "backend-logs", key), signal),
   readNodeHistory: (id: string, signal?: AbortSignal) => read<NodeHistory>(nodePath(id, "history"), signal),
   whyNode: (id: string, signal?: AbortSignal) => read<WhyNode>(pathOf("api", "why", "nodes", id), signal),
 
@@ -72,25 +73,32 @@ export const api = {
   readOperation: (id: string, signal?: AbortSignal) => read<Operation>(operationPath(id), signal),
   listHistory: async (signal?: AbortSignal) => (await read<History>("api/operations/history", signal)).operations,
   clearHistory: () => change("DELETE", "api/operations/history"),
-  retryOperation: (id: string, nodeId?: string) => change("POST", operationPath(id, "retry"), nodeId === undefined ? {} : { node_id: nodeId }),
+  retryOperation: (id: string, nodeId?: string) =>
+    change("POST", operationPath(id, "retry"), nodeId === undefined ? {} : { node_id: nodeId }),
   cancelOperation: (id: string) => change("POST", operationPath(id, "cancel")),
   dismissOperation: (id: string) => change("POST", operationPath(id, "dismiss")),
   listGivenUp: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
 
   listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
-  listAvailable: (everything: boolean, signal?: AbortSignal) => read<Available>(`api/backends/available${everything ? "?everything=true" : ""}`, signal),
+  listAvailable: (everything: boolean, signal?: AbortSignal) =>
+    read<Available>(`api/backends/available${everything ? "?everything=true" : ""}`, signal),
   refreshGalleries: () => change("POST", "api/galleries/refresh"),
   listUpgrades: (signal?: AbortSignal) => read<Upgrades>("api/backends/upgrades", signal),
   checkUpgrades: () => change("POST", "api/backends/upgrades/check"),
-  installFromUri: (wanted: { uri: string; name: string; alias: string } & Target) => ask<Started>("POST", "api/backends/install-external", wanted),
+  installFromUri: (wanted: { uri: string; name: string; alias: string } & Target) =>
+    ask<Started>("POST", "api/backends/install-external", wanted),
   installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
-  upgradeBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
-  upgradeAll: () => ask<{ jobs: Record<string, string>; refused: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
+  upgradeBackend: (element: string, target: Target) =>
+    ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
+  upgradeAll: () =>
+    ask<{ jobs: Record<string, string>; refused: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
   rollbackBackend: (element: string, target: Target & { to?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
-  readBackendUses: (element: string, target: Target) => ask<{ models: BackendUse[] }>("POST", pathOf("api", "backends", "uses", element), target),
-  deleteBackend: (element: string, target: Target) => ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
+  readBackendUses: (element: string, target: Target) =>
+    ask<{ models: BackendUse[] }>("POST", pathOf("api", "backends", "uses", element), target),
+  deleteBackend: (element: string, target: Target) =>
+    ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
   listPolicies: (signal?: AbortSignal) => read<Policy[]>("api/policies", signal),
   changePolicy: (id: string, onDrift: string) => change("PATCH", pathOf("api", "policies", id), { on_drift: onDrift }),
   endPolicy: (id: string) => change("DELETE", pathOf("api", "policies", id)),
@@ -98,16 +106,20 @@ export const api = {
   listModels: (signal?: AbortSignal) => read<Model[]>("api/models", signal),
   readModel: (name: string, signal?: AbortSignal) => read<ModelDetail>(modelPath(name), signal),
   listRevisions: (name: string, signal?: AbortSignal) => read<Revision[]>(modelPath(name, "revisions"), signal),
-  listAvailableModels: (term: string, signal?: AbortSignal) => read<AvailableModels>(`api/models/available${query({ term, limit: 1000 })}`, signal),
-  installModel: (name: string, as: string) => ask<ModelDetail>("POST", "api/models/install", { name, ...(as === "" ? {} : { as }) }),
+  listAvailableModels: (term: string, signal?: AbortSignal) =>
+    read<AvailableModels>(`api/models/available${query({ term, limit: 1000 })}`, signal),
+  installModel: (name: string, as: string) =>
+    ask<ModelDetail>("POST", "api/models/install", { name, ...(as === "" ? {} : { as }) }),
   addModel: (config: string, force: boolean) => ask<ModelDetail>("POST", "api/models", { config, force }),
   editModel: (name: string, config: string, revision: string, force: boolean) =>
     ask<ModelDetail>("PUT", modelPath(name), { config, force }, ifMatch(revision)),
-  revertModel: (name: string, revision: string) => ask<ModelDetail>("POST", modelPath(name, "revert"), {}, ifMatch(revision)),
+  revertModel: (name: string, revision: string) =>
+    ask<ModelDetail>("POST", modelPath(name, "revert"), {}, ifMatch(revision)),
   deleteModel: (name: string) => change("DELETE", modelPath(name)),
   loadModel: (name: string) => change("POST", modelPath(name, "load"), { wait_s: 0, retry: true }),
   unloadModel: (name: string) => change("POST", modelPath(name, "unload")),
-  unloadOnNode: (nodeId: string, model: string) => change("POST", nodePath(nodeId, "models", "unload"), { model_name: model }),
+  unloadOnNode: (nodeId: string, model: string) =>
+    change("POST", nodePath(nodeId, "models", "unload"), { model_name: model }),
   whyModel: (name: string, signal?: AbortSignal) => read<WhyModel>(pathOf("api", "why", "models", name), signal),
   listReplicas: (signal?: AbortSignal) => read<Replica[]>("api/replicas", signal),
   summariseReplicas: (signal?: AbortSignal) => read<Record<string, ModelSummary>>("api/replicas/summary", signal),
@@ -116,9 +128,11 @@ export const api = {
   deleteScheduling: (model: string) => change("DELETE", nodePath("scheduling", model)),
 
   listKeys: (signal?: AbortSignal) => read<Key[]>("api/keys", signal),
-  createKey: (wanted: { name: string; scope: KeyScope; models: string[] | null }) => ask<CreatedKey>("POST", "api/keys", wanted),
+  createKey: (wanted: { name: string; scope: KeyScope; models: string[] | null }) =>
+    ask<CreatedKey>("POST", "api/keys", wanted),
   setKeyModels: (id: string, models: string[] | null) => change("PUT", pathOf("api", "keys", id, "models"), { models }),
   revokeKey: (id: string) => change("DELETE", pathOf("api", "keys", id)),
   listUsageByKey: (signal?: AbortSignal) => read<Usage[]>("api/usage?by=key&days=30", signal),
-  listAudit: (before: number | undefined, signal?: AbortSignal) => read<Audit[]>(`api/audit${query({ limit: 100, before })}`, signal),
+  listAudit: (before: number | undefined, signal?: AbortSignal) =>
+    read<Audit[]>(`api/audit${query({ limit: 100, before })}`, signal),
 };

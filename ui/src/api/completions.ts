@@ -60,7 +60,8 @@ export async function streamChat(request: ChatRequest, handlers: ChatHandlers, s
 function take(data: string, handlers: ChatHandlers): void {
   if (data === "[DONE]") return;
   const chunk = JSON.parse(data) as Chunk;
-  if (chunk.error !== undefined) throw new Error(typeof chunk.error === "string" ? chunk.error : (chunk.error.message ?? "the answer broke off"));
+  if (chunk.error !== undefined)
+    throw new Error(typeof chunk.error === "string" ? chunk.error : (chunk.error.message ?? "the answer broke off"));
   const delta = chunk.choices?.[0]?.delta;
   if (delta?.reasoning_content) handlers.onReasoning(delta.reasoning_content);
   if (delta?.content) handlers.onText(delta.content);

@@ -12,7 +12,12 @@ interface Extra {
   withinMs?: number;
 }
 
-export async function send(method: Method, path: string, body?: unknown, { signal, headers, withinMs = ANSWER_WITHIN_MS }: Extra = {}): Promise<Response> {
+export async function send(
+  method: Method,
+  path: string,
+  body?: unknown,
+  { signal, headers, withinMs = ANSWER_WITHIN_MS }: Extra = {},
+): Promise<Response> {
   const limit = AbortSignal.timeout(withinMs);
   const sent: Record<string, string> = { Accept: "application/json", ...headers };
   // A form on another site cannot set this header, so the frontend knows that a change comes from this UI.
@@ -60,6 +65,8 @@ export function pathOf(...parts: string[]): string {
 }
 
 export function query(fields: Record<string, string | number | undefined>): string {
-  const pairs = Object.entries(fields).flatMap(([key, value]) => (value === undefined || value === "" ? [] : [[key, String(value)]]));
+  const pairs = Object.entries(fields).flatMap(([key, value]) =>
+    value === undefined || value === "" ? [] : [[key, String(value)]],
+  );
   return pairs.length === 0 ? "" : `?${new URLSearchParams(pairs).toString()}`;
 }

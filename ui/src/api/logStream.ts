@@ -4,7 +4,8 @@ import { errorFromAnswer, unreachable } from "./errors";
 import { pathOf } from "./http";
 import type { LogLine } from "./types";
 
-type LogMessage = { type: "initial"; lines: LogLine[] } | { type: "line"; line: LogLine } | { type: "error"; message: string };
+type LogMessage =
+  { type: "initial"; lines: LogLine[] } | { type: "line"; line: LogLine } | { type: "error"; message: string };
 
 export interface LogHandlers {
   /** The lines there are; those before are of an earlier connection. */
@@ -13,7 +14,12 @@ export interface LogHandlers {
 }
 
 /** Ends when the worker or the frontend does; throws when there was a reason. */
-export async function streamLog(nodeId: string, processKey: string, handlers: LogHandlers, signal: AbortSignal): Promise<void> {
+export async function streamLog(
+  nodeId: string,
+  processKey: string,
+  handlers: LogHandlers,
+  signal: AbortSignal,
+): Promise<void> {
   let response: Response;
   try {
     response = await fetch(pathOf("api", "nodes", nodeId, "backend-logs", processKey, "follow"), {

@@ -95,7 +95,14 @@ export interface Upgrade {
   backend_name: string;
   installed_version: string;
   available_version: string;
-  node_drift: { node_id: string; node_name: string; version: string; available_version: string; cause: string; rolled_back: boolean }[];
+  node_drift: {
+    node_id: string;
+    node_name: string;
+    version: string;
+    available_version: string;
+    cause: string;
+    rolled_back: boolean;
+  }[];
 }
 
 export type Upgrades = Record<string, Upgrade>;

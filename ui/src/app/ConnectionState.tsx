@@ -31,7 +31,8 @@ export function ConnectionBanner() {
   return (
     <div className={styles.banner} role="alert">
       <p>
-        <strong>Not connected since {formatClock(connection.lostAt)}.</strong> Shown is what was known then. {sentence(connection.reason)}
+        <strong>Not connected since {formatClock(connection.lostAt)}.</strong> Shown is what was known then.{" "}
+        {sentence(connection.reason)}
       </p>
       <span className={styles.retry}>
         <Countdown retryAt={connection.retryAt} />

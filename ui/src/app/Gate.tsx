@@ -10,7 +10,12 @@ export function Gate() {
   if (session.isPending) return <Loading what="Corral" />;
   if (session.data === undefined) {
     return (
-      <Problem title="Corral does not answer" error={session.error} retrying={session.isFetching} onRetry={() => void session.refetch()} />
+      <Problem
+        title="Corral does not answer"
+        error={session.error}
+        retrying={session.isFetching}
+        onRetry={() => void session.refetch()}
+      />
     );
   }
   return session.data === null ? <SignInPage /> : <Shell session={session.data} />;

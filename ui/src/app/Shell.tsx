@@ -77,7 +77,11 @@ interface NavLinkProps {
 
 function NavLink({ to, icon, word, badge, second = false }: NavLinkProps) {
   return (
-    <Link to={to} className={cx(styles.link, second && styles.second)} activeOptions={{ includeSearch: false, exact: to === "/" }}>
+    <Link
+      to={to}
+      className={cx(styles.link, second && styles.second)}
+      activeOptions={{ includeSearch: false, exact: to === "/" }}
+    >
       <Icon name={icon} size={18} />
       <span>{word}</span>
       {badge}
@@ -145,7 +149,11 @@ function AccountMenu({ session }: { session: Session }) {
       <MenuLine />
       <MenuItem
         icon="signOut"
-        onSelect={() => signOut.mutate(undefined, { onError: (error) => announce.failed("You are still signed in.", messageOf(error)) })}
+        onSelect={() =>
+          signOut.mutate(undefined, {
+            onError: (error) => announce.failed("You are still signed in.", messageOf(error)),
+          })
+        }
       >
         Sign out
       </MenuItem>

@@ -26,5 +26,11 @@ export function WaitForFrontend() {
     }, ASK_EVERY_MS);
     return () => clearInterval(timer);
   }, []);
-  return <Empty icon="warning" title="Corral does not answer" hint="This page has not been loaded yet. It opens when the frontend is back." />;
+  return (
+    <Empty
+      icon="warning"
+      title="Corral does not answer"
+      hint="This page has not been loaded yet. It opens when the frontend is back."
+    />
+  );
 }

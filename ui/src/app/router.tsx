@@ -24,10 +24,18 @@ const root = createRootRoute({ component: Gate });
 const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
-  component: lazyRouteComponent(late(() => import("@/features/overview/OverviewPage")), "OverviewPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/overview/OverviewPage")),
+    "OverviewPage",
+  ),
 });
 
-const nodes = createRoute({ getParentRoute: () => root, path: "/nodes", component: NodesPage, validateSearch: validateNodesSearch });
+const nodes = createRoute({
+  getParentRoute: () => root,
+  path: "/nodes",
+  component: NodesPage,
+  validateSearch: validateNodesSearch,
+});
 /** The page shows the node beside the roster, so the route adds nothing but its name in the address. */
 const node = createRoute({ getParentRoute: () => nodes, path: "$nodeId" });
 
@@ -35,41 +43,59 @@ const activity = createRoute({
   getParentRoute: () => root,
   path: "/activity",
   validateSearch: validateActivitySearch,
-  component: lazyRouteComponent(late(() => import("@/features/operations/ActivityPage")), "ActivityPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/operations/ActivityPage")),
+    "ActivityPage",
+  ),
 });
 
 const backends = createRoute({
   getParentRoute: () => root,
   path: "/backends",
   validateSearch: validateBackendsSearch,
-  component: lazyRouteComponent(late(() => import("@/features/backends/BackendsPage")), "BackendsPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/backends/BackendsPage")),
+    "BackendsPage",
+  ),
 });
 
 const models = createRoute({
   getParentRoute: () => root,
   path: "/models",
   validateSearch: validateModelsSearch,
-  component: lazyRouteComponent(late(() => import("@/features/models/ModelsPage")), "ModelsPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/models/ModelsPage")),
+    "ModelsPage",
+  ),
 });
 
 const chat = createRoute({
   getParentRoute: () => root,
   path: "/chat",
   validateSearch: validateChatSearch,
-  component: lazyRouteComponent(late(() => import("@/features/chat/ChatPage")), "ChatPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/chat/ChatPage")),
+    "ChatPage",
+  ),
 });
 
 const access = createRoute({
   getParentRoute: () => root,
   path: "/access",
   validateSearch: validateAccessSearch,
-  component: lazyRouteComponent(late(() => import("@/features/access/AccessPage")), "AccessPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/access/AccessPage")),
+    "AccessPage",
+  ),
 });
 
 const system = createRoute({
   getParentRoute: () => root,
   path: "/system",
-  component: lazyRouteComponent(late(() => import("@/features/system/SystemPage")), "SystemPage"),
+  component: lazyRouteComponent(
+    late(() => import("@/features/system/SystemPage")),
+    "SystemPage",
+  ),
 });
 
 function readSearch(text: string): Record<string, string> {
@@ -77,7 +103,9 @@ function readSearch(text: string): Record<string, string> {
 }
 
 function writeSearch(search: Record<string, unknown>): string {
-  const pairs = Object.entries(search).flatMap(([key, value]) => (value === undefined || value === "" ? [] : [[key, String(value)]]));
+  const pairs = Object.entries(search).flatMap(([key, value]) =>
+    value === undefined || value === "" ? [] : [[key, String(value)]],
+  );
   const text = new URLSearchParams(pairs).toString();
   return text === "" ? "" : `?${text}`;
 }
@@ -85,7 +113,11 @@ function writeSearch(search: Record<string, unknown>): string {
 function NoSuchPage() {
   return (
     <Page title="No such page">
-      <Empty icon="search" title="There is nothing at this address" hint="It may be mistyped, or from another version of Corral.">
+      <Empty
+        icon="search"
+        title="There is nothing at this address"
+        hint="It may be mistyped, or from another version of Corral."
+      >
         <Link to="/">Go to the overview</Link>
       </Empty>
     </Page>
@@ -93,7 +125,11 @@ function NoSuchPage() {
 }
 
 function BrokenPage({ error, reset }: ErrorComponentProps) {
-  return error instanceof CodeNotLoaded ? <WaitForFrontend /> : <Problem title="This page failed" error={error} onRetry={reset} />;
+  return error instanceof CodeNotLoaded ? (
+    <WaitForFrontend />
+  ) : (
+    <Problem title="This page failed" error={error} onRetry={reset} />
+  );
 }
 
 export const router = createRouter({

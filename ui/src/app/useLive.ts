@@ -40,7 +40,16 @@ const FIRST_PAINT_IS_OVER_MS = 5000;
 /** What a page read before its line was up may lack what changed in between. Not at once: the first lists of a large
  * fleet would be read twice before anything of them is seen. */
 function readAgainLater(connectedAt: number): void {
-  const isOlder = (query: Query) => isNotSession(query) && (query.state.fetchStatus !== "idle" || query.state.dataUpdatedAt < connectedAt);
-  const older = new Set(queryClient.getQueryCache().findAll({ predicate: isOlder }).map(({ queryHash }) => queryHash));
-  setTimeout(() => void queryClient.invalidateQueries({ predicate: ({ queryHash }) => older.has(queryHash) }), FIRST_PAINT_IS_OVER_MS);
+  const isOlder = (query: Query) =>
+    isNotSession(query) && (query.state.fetchStatus !== "idle" || query.state.dataUpdatedAt < connectedAt);
+  const older = new Set(
+    queryClient
+      .getQueryCache()
+      .findAll({ predicate: isOlder })
+      .map(({ queryHash }) => queryHash),
+  );
+  setTimeout(
+    () => void queryClient.invalidateQueries({ predicate: ({ queryHash }) => older.has(queryHash) }),
+    FIRST_PAINT_IS_OVER_MS,
+  );
 }

@@ -13,7 +13,15 @@ interface ButtonProps extends Omit<ComponentProps<"button">, "children"> {
   children: ReactNode;
 }
 
-export function Button({ look = "plain", size = "regular", icon, busy = false, children, onClick, ...rest }: ButtonProps) {
+export function Button({
+  look = "plain",
+  size = "regular",
+  icon,
+  busy = false,
+  children,
+  onClick,
+  ...rest
+}: ButtonProps) {
   return (
     <button
       type="button"

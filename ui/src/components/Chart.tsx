@@ -21,7 +21,10 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
   const most = Math.max(0, ...values);
   const top = limit ? Math.max(limit, most) : roundUp(most);
   const y = (value: number) => HEIGHT - 1 - (value / top) * (HEIGHT - 6);
-  const words = values.length === 0 ? `${title}: nothing in the last hour` : `${title}, last hour: most ${format(most)}, least ${format(Math.min(...values))}`;
+  const words =
+    values.length === 0
+      ? `${title}: nothing in the last hour`
+      : `${title}, last hour: most ${format(most)}, least ${format(Math.min(...values))}`;
   return (
     <figure className={styles.chart}>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
@@ -29,7 +32,10 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
         <line x1="0" x2={WIDTH} y1={HEIGHT - 1} y2={HEIGHT - 1} className={styles.line} />
         {runsOf(points).map((run) => (
           <g key={run[0]?.ago}>
-            <path d={`${pathOf(run, y)}L${endsOf(run)[1]},${HEIGHT - 1}L${endsOf(run)[0]},${HEIGHT - 1}Z`} className={styles.area} />
+            <path
+              d={`${pathOf(run, y)}L${endsOf(run)[1]},${HEIGHT - 1}L${endsOf(run)[0]},${HEIGHT - 1}Z`}
+              className={styles.area}
+            />
             <path d={pathOf(run, y)} className={styles.stroke} />
           </g>
         ))}
@@ -58,7 +64,9 @@ function pathOf(run: readonly (Point & { value: number })[], y: (value: number) 
   const [only] = run;
   const [from, to] = endsOf(run);
   if (run.length === 1 && only !== undefined) return `M${from},${y(only.value)}L${to},${y(only.value)}`;
-  return run.map((point, index) => `${index === 0 ? "M" : "L"}${xOf(point).toFixed(1)},${y(point.value).toFixed(1)}`).join("");
+  return run
+    .map((point, index) => `${index === 0 ? "M" : "L"}${xOf(point).toFixed(1)},${y(point.value).toFixed(1)}`)
+    .join("");
 }
 
 /** The line is broken where nothing is known. */

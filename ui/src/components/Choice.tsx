@@ -38,7 +38,14 @@ interface SelectProps<T extends string> {
 }
 
 /** One of many. The browser's own control: it works everywhere, also on a phone. */
-export function Select<T extends string>({ label, value, options, onChange, hidden = false, about = "" }: SelectProps<T>) {
+export function Select<T extends string>({
+  label,
+  value,
+  options,
+  onChange,
+  hidden = false,
+  about = "",
+}: SelectProps<T>) {
   const id = useId();
   return (
     <div className={styles.field}>

@@ -21,7 +21,18 @@ interface ConfirmDialogProps {
 }
 
 /** Asks before something that is hard to undo. It stays open until the server has answered, and says what it said. */
-export function ConfirmDialog({ open, onClose, title, children, action, dismiss = "Cancel", busy, error, danger = false, onConfirm }: ConfirmDialogProps) {
+export function ConfirmDialog({
+  open,
+  onClose,
+  title,
+  children,
+  action,
+  dismiss = "Cancel",
+  busy,
+  error,
+  danger = false,
+  onConfirm,
+}: ConfirmDialogProps) {
   const cancel = useRef<HTMLButtonElement>(null);
   return (
     <AlertDialog.Root

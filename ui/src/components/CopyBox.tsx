@@ -33,7 +33,9 @@ export function CopyBox({ label, text }: { label: string; text: string }) {
       </pre>
       <div className={styles.bar}>
         <span role="status" className={styles.outcome}>
-          {outcome === "selected" ? "This browser does not allow copying. The text is selected: press Ctrl+C or ⌘C." : ""}
+          {outcome === "selected"
+            ? "This browser does not allow copying. The text is selected: press Ctrl+C or ⌘C."
+            : ""}
           {outcome === "copied" ? <span className="visually-hidden">Copied.</span> : null}
         </span>
         <Button look="primary" icon={outcome === "copied" ? "approve" : "copy"} onClick={() => void copy()}>

@@ -27,7 +27,13 @@ export function Filters<T extends string>({ label, options, chosen, total, onTog
         All <span className={styles.count}>{total}</span>
       </button>
       {options.map(({ value, word, count, mark }) => (
-        <button key={value} type="button" className={cx(styles.filter, count === 0 && styles.none)} aria-pressed={chosen.includes(value)} onClick={() => onToggle(value)}>
+        <button
+          key={value}
+          type="button"
+          className={cx(styles.filter, count === 0 && styles.none)}
+          aria-pressed={chosen.includes(value)}
+          onClick={() => onToggle(value)}
+        >
           {mark}
           {word} <span className={styles.count}>{count}</span>
         </button>

@@ -13,7 +13,9 @@ export function GalleryTroubles({ galleries }: { galleries: readonly Gallery[] }
       {troubled.map((gallery) => (
         <li key={gallery.name}>
           <Icon name="warning" size={14} /> The gallery {gallery.name} could not be asked: {closed(gallery.problem)}{" "}
-          {gallery.entries > 0 ? `Its ${plural(gallery.entries, "entry is", "entries are")} from ${formatAge(gallery.age_s)}.` : "It has no entries yet."}
+          {gallery.entries > 0
+            ? `Its ${plural(gallery.entries, "entry is", "entries are")} from ${formatAge(gallery.age_s)}.`
+            : "It has no entries yet."}
         </li>
       ))}
     </ul>

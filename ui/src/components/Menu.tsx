@@ -4,7 +4,15 @@ import { Icon, type IconName } from "./Icon";
 import styles from "./Menu.module.css";
 import { cx } from "./cx";
 
-export function Menu({ trigger, children, side = "bottom" }: { trigger: ReactElement; children: ReactNode; side?: "bottom" | "top" }) {
+export function Menu({
+  trigger,
+  children,
+  side = "bottom",
+}: {
+  trigger: ReactElement;
+  children: ReactNode;
+  side?: "bottom" | "top";
+}) {
   return (
     <Base.Root modal={false}>
       <Base.Trigger render={trigger} />

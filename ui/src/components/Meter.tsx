@@ -18,7 +18,9 @@ interface MeterProps {
 /** How full something is. What is not known is said to be unknown: an empty bar would claim that nothing is used. */
 export function Meter({ label, totalBytes, freeBytes, warnFrom, note, asOf = "" }: MeterProps) {
   const isPast = asOf !== "";
-  const title = [note === undefined ? "" : `${label}: ${note}`, isPast ? `as of ${asOf}` : ""].filter(Boolean).join(", ") || undefined;
+  const title =
+    [note === undefined ? "" : `${label}: ${note}`, isPast ? `as of ${asOf}` : ""].filter(Boolean).join(", ") ||
+    undefined;
   if (totalBytes === null || freeBytes === null) {
     return (
       <div className={cx(styles.meter, isPast && styles.past)} title={title}>
@@ -48,7 +50,10 @@ export function Meter({ label, totalBytes, freeBytes, warnFrom, note, asOf = "" 
       <span className={styles.label}>{label}</span>
       <span className={styles.value}>{text}</span>
       <span className={styles.track}>
-        <span className={cx(styles.fill, isHigh && (share >= 0.97 ? styles.full : styles.high))} style={{ width: `${share * 100}%` }} />
+        <span
+          className={cx(styles.fill, isHigh && (share >= 0.97 ? styles.full : styles.high))}
+          style={{ width: `${share * 100}%` }}
+        />
       </span>
     </div>
   );

@@ -2,7 +2,15 @@ import { cx } from "./cx";
 import styles from "./Progress.module.css";
 
 /** A thin bar. Null: under way, but nobody knows how far. */
-export function Progress({ label, percentage, tone = "blue" }: { label: string; percentage: number | null; tone?: "blue" | "green" | "red" | "yellow" | "grey" }) {
+export function Progress({
+  label,
+  percentage,
+  tone = "blue",
+}: {
+  label: string;
+  percentage: number | null;
+  tone?: "blue" | "green" | "red" | "yellow" | "grey";
+}) {
   return (
     <span
       className={styles.track}
@@ -12,7 +20,10 @@ export function Progress({ label, percentage, tone = "blue" }: { label: string; 
       aria-valuemax={100}
       {...(percentage === null ? {} : { "aria-valuenow": Math.round(percentage) })}
     >
-      <span className={cx(styles.fill, styles[tone], percentage === null && styles.unknown)} style={percentage === null ? undefined : { width: `${percentage}%` }} />
+      <span
+        className={cx(styles.fill, styles[tone], percentage === null && styles.unknown)}
+        style={percentage === null ? undefined : { width: `${percentage}%` }}
+      />
     </span>
   );
 }

@@ -21,7 +21,12 @@ export function SidePanel({ label, isOpen, onClose, panel, children }: SidePanel
           aria-label={label}
           onKeyDown={(event) => {
             // Dialogs opened from here are React children of the page, and their Escape is their own.
-            if (event.key === "Escape" && !event.defaultPrevented && event.currentTarget.contains(event.target as Element)) onClose();
+            if (
+              event.key === "Escape" &&
+              !event.defaultPrevented &&
+              event.currentTarget.contains(event.target as Element)
+            )
+              onClose();
           }}
         >
           {panel}

@@ -9,11 +9,20 @@ function Mark({ status }: { status: NodeStatus }) {
     case "healthy":
       return <circle cx="6" cy="6" r="4.5" fill="currentColor" />;
     case "pending":
-      return <circle cx="6" cy="6" r="4.2" fill="none" stroke="currentColor" strokeWidth="1.8" strokeDasharray="2.4 2" />;
+      return (
+        <circle cx="6" cy="6" r="4.2" fill="none" stroke="currentColor" strokeWidth="1.8" strokeDasharray="2.4 2" />
+      );
     case "unhealthy":
       return <path d="M6 1.2l5.2 9.4H.8z" fill="currentColor" />;
     case "offline":
-      return <path d="M2.9 9.1a4.4 4.4 0 106.2-6.2 4.4 4.4 0 00-6.2 6.2zm0 0l6.2-6.2" fill="none" stroke="currentColor" strokeWidth="1.7" />;
+      return (
+        <path
+          d="M2.9 9.1a4.4 4.4 0 106.2-6.2 4.4 4.4 0 00-6.2 6.2zm0 0l6.2-6.2"
+          fill="none"
+          stroke="currentColor"
+          strokeWidth="1.7"
+        />
+      );
     case "joining":
       return <path d="M6 11V4.5M2.8 7.5L6 4.2l3.2 3.3M2 1.2h8" fill="none" stroke="currentColor" strokeWidth="1.7" />;
     case "draining":

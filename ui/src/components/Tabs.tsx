@@ -12,7 +12,13 @@ export function Tabs<T extends string>({ label, value, tabs, onChange }: TabsPro
   return (
     <nav className={styles.tabs} aria-label={label}>
       {tabs.map((tab) => (
-        <button key={tab.value} type="button" className={styles.tab} aria-current={tab.value === value ? "page" : undefined} onClick={() => onChange(tab.value)}>
+        <button
+          key={tab.value}
+          type="button"
+          className={styles.tab}
+          aria-current={tab.value === value ? "page" : undefined}
+          onClick={() => onChange(tab.value)}
+        >
           {tab.word}
           {tab.count === undefined ? null : <span className={styles.count}>{tab.count}</span>}
         </button>

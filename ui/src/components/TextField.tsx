@@ -11,7 +11,12 @@ export function TextField({ label, hint, ...input }: TextFieldProps) {
   return (
     <div className={styles.field}>
       <label htmlFor={id}>{label}</label>
-      <input {...input} id={id} className={styles.input} aria-describedby={hint === undefined ? undefined : `${id}-hint`} />
+      <input
+        {...input}
+        id={id}
+        className={styles.input}
+        aria-describedby={hint === undefined ? undefined : `${id}-hint`}
+      />
       {hint === undefined ? null : (
         <p id={`${id}-hint`} className={styles.hint}>
           {hint}

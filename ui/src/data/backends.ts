@@ -19,10 +19,18 @@ export const backendQueries = {
 };
 
 export function createBackendsListener(client: QueryClient): (data: string) => void {
-  const fold = createBatchListener<ListEvent<FleetBackend>, FleetBackend[]>(client, backendQueries.fleet().queryKey, (known, events) =>
-    applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
+  const fold = createBatchListener<ListEvent<FleetBackend>, FleetBackend[]>(
+    client,
+    backendQueries.fleet().queryKey,
+    (known, events) => applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
   );
-  const readAgain = createReadAgain(client, backendQueries.upgrades().queryKey, ["node-backends"], ["available"], ["policies"]);
+  const readAgain = createReadAgain(
+    client,
+    backendQueries.upgrades().queryKey,
+    ["node-backends"],
+    ["available"],
+    ["policies"],
+  );
   return (data) => {
     fold(data);
     readAgain();

@@ -6,7 +6,11 @@ import type { ListEvent } from "@/api/types";
 const APPLY_EVERY_MS = 100;
 
 /** Takes events and folds them into what a query holds, in batches. */
-export function createBatchListener<E, D>(client: QueryClient, queryKey: QueryKey, fold: (data: D, events: readonly E[]) => D): (data: string) => void {
+export function createBatchListener<E, D>(
+  client: QueryClient,
+  queryKey: QueryKey,
+  fold: (data: D, events: readonly E[]) => D,
+): (data: string) => void {
   let waiting: E[] = [];
   let scheduled = false;
 

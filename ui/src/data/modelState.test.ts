@@ -8,7 +8,12 @@ const waiting = { state: "pending", reason: "no node has room" };
 const wordOf = (...of: Parameters<typeof modelState>) => modelState(...of).word;
 
 test("says what serves before what comes or failed", () => {
-  expect(modelState([replica("ready"), replica("ready"), replica("failed")], [failed])).toEqual({ word: "Ready", label: "Ready ×2", tone: "green", ready: 2 });
+  expect(modelState([replica("ready"), replica("ready"), replica("failed")], [failed])).toEqual({
+    word: "Ready",
+    label: "Ready ×2",
+    tone: "green",
+    ready: 2,
+  });
   expect(wordOf([replica("loading"), replica("failed")], [])).toBe("Loading");
   expect(wordOf([], [{ state: "staging" }, failed])).toBe("Loading");
   expect(wordOf([], [{ state: "pending" }])).toBe("Loading");
@@ -29,6 +34,8 @@ test("does not call a model not loaded before it is known what runs", () => {
 });
 
 test("causes of a failure are told once each", () => {
-  expect(failureCauses([replica("failed", "the process died"), replica("ready", "fine")], [failed, failed, {}])).toEqual(["no such file", "the process died"]);
+  expect(
+    failureCauses([replica("failed", "the process died"), replica("ready", "fine")], [failed, failed, {}]),
+  ).toEqual(["no such file", "the process died"]);
   expect(failureCauses([], [])).toEqual([]);
 });

@@ -25,16 +25,29 @@ export interface ModelState {
 export type StandingReplica = Pick<Replica, "corral_state" | "reason">;
 export type StandingLoad = Pick<Load, "state" | "reason" | "error">;
 
-const TONES: Record<ModelWord, Tone> = { Ready: "green", Loading: "blue", Failed: "red", Waiting: "yellow", "Not loaded": "grey", Unknown: "grey" };
+const TONES: Record<ModelWord, Tone> = {
+  Ready: "green",
+  Loading: "blue",
+  Failed: "red",
+  Waiting: "yellow",
+  "Not loaded": "grey",
+  Unknown: "grey",
+};
 
 /** A model's state in one word: what serves, what comes, what stands in the way, or that nothing does. */
-export function modelState(replicas: readonly StandingReplica[] | undefined, loads: readonly StandingLoad[] | undefined): ModelState {
+export function modelState(
+  replicas: readonly StandingReplica[] | undefined,
+  loads: readonly StandingLoad[] | undefined,
+): ModelState {
   const ready = replicas?.filter(({ corral_state }) => corral_state === "ready").length ?? 0;
   const word = ready > 0 ? "Ready" : wordWithoutReady(replicas, loads);
   return { word, label: ready > 1 ? `${word} ×${ready}` : word, tone: TONES[word], ready };
 }
 
-function wordWithoutReady(replicas: readonly StandingReplica[] | undefined, loads: readonly StandingLoad[] | undefined): ModelWord {
+function wordWithoutReady(
+  replicas: readonly StandingReplica[] | undefined,
+  loads: readonly StandingLoad[] | undefined,
+): ModelWord {
   if (replicas === undefined || loads === undefined) return "Unknown";
   const comes = replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading");
   if (comes || loads.some((load) => !hasFailed(load) && !waits(load))) return "Loading";

@@ -44,10 +44,18 @@ export function createModelsListener(client: QueryClient): (data: string) => voi
 }
 
 export function createReplicasListener(client: QueryClient): (data: string) => void {
-  const fold = createBatchListener<ListEvent<Replica>, Replica[]>(client, modelQueries.replicas().queryKey, (known, events) =>
-    applyList(known, events, ({ id }) => id),
+  const fold = createBatchListener<ListEvent<Replica>, Replica[]>(
+    client,
+    modelQueries.replicas().queryKey,
+    (known, events) => applyList(known, events, ({ id }) => id),
   );
-  const readAgain = createReadAgain(client, ["why-model"], ["why-node"], modelQueries.scheduling().queryKey, modelQueries.summary().queryKey);
+  const readAgain = createReadAgain(
+    client,
+    ["why-model"],
+    ["why-node"],
+    modelQueries.scheduling().queryKey,
+    modelQueries.summary().queryKey,
+  );
   return (data) => {
     fold(data);
     readAgain();

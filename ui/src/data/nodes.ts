@@ -41,7 +41,9 @@ export const nodeQueries = {
 };
 
 export function createNodesListener(client: QueryClient): (data: string) => void {
-  return createBatchListener<NodesEvent, SeenNode[]>(client, nodeQueries.list().queryKey, (nodes, events) => applyEvents(nodes, events, Date.now()));
+  return createBatchListener<NodesEvent, SeenNode[]>(client, nodeQueries.list().queryKey, (nodes, events) =>
+    applyEvents(nodes, events, Date.now()),
+  );
 }
 
 type Standing = Pick<Node, "approved" | "state" | "reachable">;
@@ -49,10 +51,12 @@ type Standing = Pick<Node, "approved" | "state" | "reachable">;
 /** Reachable, and kept from new work by something about the machine. */
 export const isUnfit = ({ state, reachable }: Standing) => state === "unhealthy" && reachable;
 
-export const isAway = (node: Standing) => node.approved && (node.state === "offline" || (node.state === "unhealthy" && !isUnfit(node)));
+export const isAway = (node: Standing) =>
+  node.approved && (node.state === "offline" || (node.state === "unhealthy" && !isUnfit(node)));
 
 /** When its figures were true; empty while they are. */
-export const figuresAsOf = ({ state, last_heartbeat }: Pick<Node, "state" | "last_heartbeat">) => (state === "offline" ? formatDateTime(last_heartbeat) : "");
+export const figuresAsOf = ({ state, last_heartbeat }: Pick<Node, "state" | "last_heartbeat">) =>
+  state === "offline" ? formatDateTime(last_heartbeat) : "";
 
 /** Why a node gets no orders now. */
 export type Held = "away" | "drained";

@@ -5,7 +5,14 @@ import { ApiError } from "@/api/errors";
 import type { Operation } from "@/api/types";
 import { operationQueries, watchStarted } from "./operations";
 
-const running = { jobID: "1", state: "running", finished_at: null, dismissed_at: null, created_at: "", nodes: [] } as unknown as Operation;
+const running = {
+  jobID: "1",
+  state: "running",
+  finished_at: null,
+  dismissed_at: null,
+  created_at: "",
+  nodes: [],
+} as unknown as Operation;
 const ended = { ...running, state: "completed", finished_at: "2026-01-01T00:00:00Z" } as Operation;
 
 afterEach(() => void vi.restoreAllMocks());

@@ -15,13 +15,24 @@ const KEEP_ENDED_MS = 10 * 60_000;
 
 const isOver = (operation: Operation) => operation.finished_at !== null;
 
-export function mergeOperations(known: readonly SeenOperation[], told: readonly Operation[], atMs: number): SeenOperation[] {
+export function mergeOperations(
+  known: readonly SeenOperation[],
+  told: readonly Operation[],
+  atMs: number,
+): SeenOperation[] {
   const toldIds = new Set(told.map(({ jobID }) => jobID));
-  const kept = known.filter((each) => isOver(each) && each.state !== "failed" && !toldIds.has(each.jobID) && atMs - each.received_at_ms < KEEP_ENDED_MS);
+  const kept = known.filter(
+    (each) =>
+      isOver(each) && each.state !== "failed" && !toldIds.has(each.jobID) && atMs - each.received_at_ms < KEEP_ENDED_MS,
+  );
   return [...told.map((each) => ({ ...each, received_at_ms: atMs })), ...kept];
 }
 
-export function applyOperations(known: readonly SeenOperation[], events: readonly ListEvent<Operation>[], atMs: number): SeenOperation[] {
+export function applyOperations(
+  known: readonly SeenOperation[],
+  events: readonly ListEvent<Operation>[],
+  atMs: number,
+): SeenOperation[] {
   const byId = new Map(known.map((each) => [each.jobID, each]));
   for (const event of events) {
     for (const operation of event.changed) {
@@ -70,7 +81,8 @@ export const operationQueries = {
   list: () =>
     queryOptions({
       queryKey: ["operations"],
-      queryFn: ({ signal, client }) => readOperations(client.getQueryData<SeenOperation[]>(["operations"]) ?? [], signal),
+      queryFn: ({ signal, client }) =>
+        readOperations(client.getQueryData<SeenOperation[]>(["operations"]) ?? [], signal),
       refetchInterval: 60_000,
     }),
   one: (id: string) =>
@@ -93,15 +105,19 @@ export const operationQueries = {
 
 export function createOperationsListener(client: QueryClient): (data: string) => void {
   const readAgain = createReadAgain(client, operationQueries.history().queryKey, operationQueries.givenUp().queryKey);
-  return createBatchListener<ListEvent<Operation>, SeenOperation[]>(client, operationQueries.list().queryKey, (known, events) => {
-    for (const operation of events.flatMap(({ changed }) => changed)) {
-      const { queryKey } = operationQueries.one(operation.jobID);
-      // Only where a page shows it: a fleet's details are large.
-      if (client.getQueryData(queryKey) !== undefined) client.setQueryData(queryKey, operation);
-      if (isOver(operation) || operation.nodes.some(({ status }) => status === "error")) readAgain();
-    }
-    return applyOperations(known, events, Date.now());
-  });
+  return createBatchListener<ListEvent<Operation>, SeenOperation[]>(
+    client,
+    operationQueries.list().queryKey,
+    (known, events) => {
+      for (const operation of events.flatMap(({ changed }) => changed)) {
+        const { queryKey } = operationQueries.one(operation.jobID);
+        // Only where a page shows it: a fleet's details are large.
+        if (client.getQueryData(queryKey) !== undefined) client.setQueryData(queryKey, operation);
+        if (isOver(operation) || operation.nodes.some(({ status }) => status === "error")) readAgain();
+      }
+      return applyOperations(known, events, Date.now());
+    },
+  );
 }
 
 const takesPart = (node: OperationNode) => node.status !== "not_applicable";
@@ -127,11 +143,14 @@ function useOperationChange<T>(mutationFn: (change: T) => Promise<unknown>) {
   return useMutation({
     mutationFn,
     onSettled: () =>
-      Promise.all(["operations", "operation", "history", "given-up"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+      Promise.all(
+        ["operations", "operation", "history", "given-up"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+      ),
   });
 }
 
-export const useRetry = () => useOperationChange(({ id, nodeId }: { id: string; nodeId?: string }) => api.retryOperation(id, nodeId));
+export const useRetry = () =>
+  useOperationChange(({ id, nodeId }: { id: string; nodeId?: string }) => api.retryOperation(id, nodeId));
 export const useCancel = () => useOperationChange((id: string) => api.cancelOperation(id));
 export const useDismiss = () => useOperationChange((id: string) => api.dismissOperation(id));
 export const useClearHistory = () => useOperationChange(() => api.clearHistory());
@@ -139,8 +158,13 @@ export const useClearHistory = () => useOperationChange(() => api.clearHistory()
 /** Names of the nodes that all that is left of an operation waits for; none while something else is left. */
 export function awaited(operation: Pick<Operation, "state" | "nodes">, held: ReadonlyMap<string, Held>): string[] {
   if (operation.state !== "running") return [];
-  const open = operation.nodes.filter(({ status, next_attempt_at }) => status === "queued" || status === "downloading" || status === "running_on_worker" || next_attempt_at !== null);
-  return open.every(({ node_id, status }) => held.has(node_id) && status !== "downloading") ? open.map(({ node_name }) => node_name) : [];
+  const open = operation.nodes.filter(
+    ({ status, next_attempt_at }) =>
+      status === "queued" || status === "downloading" || status === "running_on_worker" || next_attempt_at !== null,
+  );
+  return open.every(({ node_id, status }) => held.has(node_id) && status !== "downloading")
+    ? open.map(({ node_name }) => node_name)
+    : [];
 }
 
 const MOST_NAMED = 2;

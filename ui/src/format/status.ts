@@ -1,7 +1,14 @@
 import type { NodeStatus } from "@/api/types";
 
 /** In the order in which they want a person's attention. */
-export const STATUSES = ["pending", "unhealthy", "offline", "joining", "draining", "healthy"] as const satisfies readonly NodeStatus[];
+export const STATUSES = [
+  "pending",
+  "unhealthy",
+  "offline",
+  "joining",
+  "draining",
+  "healthy",
+] as const satisfies readonly NodeStatus[];
 
 export const STATUS_WORDS: Record<NodeStatus, string> = {
   pending: "Pending",

@@ -167,11 +167,7 @@ export class LiveLine {
     this.#wake = wake;
     stop.addEventListener("abort", wake, { signal: over.signal });
     window.addEventListener("online", wake, { signal: over.signal });
-    document.addEventListener(
-      "visibilitychange",
-      () => isSeen() && wake(),
-      { signal: over.signal },
-    );
+    document.addEventListener("visibilitychange", () => isSeen() && wake(), { signal: over.signal });
     await promise;
     over.abort();
     clearTimeout(timer);

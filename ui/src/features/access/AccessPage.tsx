@@ -17,7 +17,8 @@ export function AccessPage() {
   const [making, setMaking] = useState(false);
   const tab = search.tab ?? "keys";
   const text = search.q ?? "";
-  const show = (change: AccessSearch, replace = false) => void navigate({ search: (now) => ({ ...now, ...change }), replace });
+  const show = (change: AccessSearch, replace = false) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace });
   return (
     <Page
       title="Access"
@@ -39,7 +40,12 @@ export function AccessPage() {
               { value: "audit", word: "Audit log" },
             ]}
           />
-          <SearchField label={tab === "keys" ? "Search keys" : "Filter the audit log"} placeholder={tab === "keys" ? "Name, scope…" : "Who, what, on what…"} text={text} onText={(q) => show({ q }, true)} />
+          <SearchField
+            label={tab === "keys" ? "Search keys" : "Filter the audit log"}
+            placeholder={tab === "keys" ? "Name, scope…" : "Who, what, on what…"}
+            text={text}
+            onText={(q) => show({ q }, true)}
+          />
         </>
       }
     >

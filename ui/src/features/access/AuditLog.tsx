@@ -12,16 +12,40 @@ export function AuditLog({ text }: { text: string }) {
   const audit = useInfiniteQuery(accessQueries.audit());
   if (audit.data === undefined) {
     if (audit.isPending) return <Loading what="the audit log" />;
-    return <Problem title="The audit log could not be read" error={audit.error} retrying={audit.isFetching} onRetry={() => void audit.refetch()} />;
+    return (
+      <Problem
+        title="The audit log could not be read"
+        error={audit.error}
+        retrying={audit.isFetching}
+        onRetry={() => void audit.refetch()}
+      />
+    );
   }
   const entries = audit.data.pages.flat();
-  if (entries.length === 0) return <Empty icon="activity" title="Nothing was changed yet" hint="Every change, and everyone who was refused, is written here." />;
+  if (entries.length === 0)
+    return (
+      <Empty
+        icon="activity"
+        title="Nothing was changed yet"
+        hint="Every change, and everyone who was refused, is written here."
+      />
+    );
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = entries.filter((entry) => words.every((word) => `${entry.actor} ${entry.action} ${entry.subject} ${JSON.stringify(entry.detail)} ${Object.values(entry.names).join(" ")}`.toLowerCase().includes(word)));
+  const found = entries.filter((entry) =>
+    words.every((word) =>
+      `${entry.actor} ${entry.action} ${entry.subject} ${JSON.stringify(entry.detail)} ${Object.values(entry.names).join(" ")}`
+        .toLowerCase()
+        .includes(word),
+    ),
+  );
   return (
     <>
       {found.length === 0 ? (
-        <Empty icon="search" title="Nothing matches" hint={`None of the ${entries.length} newest entries has these words. Older ones can be read below.`} />
+        <Empty
+          icon="search"
+          title="Nothing matches"
+          hint={`None of the ${entries.length} newest entries has these words. Older ones can be read below.`}
+        />
       ) : (
         <Card>
           <ul>
@@ -31,7 +55,8 @@ export function AuditLog({ text }: { text: string }) {
                 <li key={entry.id} className={styles.entry}>
                   <time className={styles.soft}>{formatDateTime(entry.at)}</time>
                   <span>
-                    <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip> <span title={entry.subject}>{about}</span>
+                    <strong>{entry.actor}</strong> <Chip strong>{entry.action}</Chip>{" "}
+                    <span title={entry.subject}>{about}</span>
                     <span className={styles.detail}>{more}</span>
                   </span>
                 </li>

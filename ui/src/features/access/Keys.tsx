@@ -24,11 +24,22 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
   const close = () => setRevoking(null);
   if (keys.data === undefined) {
     if (keys.isPending) return <Loading what="keys" />;
-    return <Problem title="The keys could not be read" error={keys.error} retrying={keys.isFetching} onRetry={() => void keys.refetch()} />;
+    return (
+      <Problem
+        title="The keys could not be read"
+        error={keys.error}
+        retrying={keys.isFetching}
+        onRetry={() => void keys.refetch()}
+      />
+    );
   }
   if (keys.data.length === 0) {
     return (
-      <Empty icon="access" title="No key yet" hint="Programs and people call Corral with a key of their own, so that each can be counted, limited and revoked.">
+      <Empty
+        icon="access"
+        title="No key yet"
+        hint="Programs and people call Corral with a key of their own, so that each can be counted, limited and revoked."
+      >
         <Button look="primary" icon="add" onClick={onMake}>
           New key
         </Button>
@@ -36,13 +47,34 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
     );
   }
   const word = text.trim().toLowerCase();
-  const found = keys.data.filter(({ name, scope, models }) => `${name} ${scope} ${models?.join(" ") ?? ""}`.toLowerCase().includes(word)).sort(inForceFirst);
-  if (found.length === 0) return <Empty icon="search" title="No key matches" hint={`None of ${plural(keys.data.length, "key")} has these words.`} />;
+  const found = keys.data
+    .filter(({ name, scope, models }) => `${name} ${scope} ${models?.join(" ") ?? ""}`.toLowerCase().includes(word))
+    .sort(inForceFirst);
+  if (found.length === 0)
+    return (
+      <Empty
+        icon="search"
+        title="No key matches"
+        hint={`None of ${plural(keys.data.length, "key")} has these words.`}
+      />
+    );
   return (
     <Card>
       <ul>
         {found.map((key) => (
-          <KeyRow key={key.id} apiKey={key} used={usage.data === undefined ? (usage.isError ? "unread" : "unknown") : usage.data.find(({ key_id }) => key_id === key.id)} onRevoke={() => setRevoking(key)} onEdit={() => setEditing(key)} />
+          <KeyRow
+            key={key.id}
+            apiKey={key}
+            used={
+              usage.data === undefined
+                ? usage.isError
+                  ? "unread"
+                  : "unknown"
+                : usage.data.find(({ key_id }) => key_id === key.id)
+            }
+            onRevoke={() => setRevoking(key)}
+            onEdit={() => setEditing(key)}
+          />
         ))}
       </ul>
       <ConfirmDialog
@@ -55,14 +87,18 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
         error={revoke.error}
         onConfirm={() => revoking !== null && revoke.mutate(revoking.id, { onSuccess: close })}
       >
-        <p>Within five seconds no frontend takes it any more, and browsers signed in with it are signed out. It cannot be undone; its counts are kept.</p>
+        <p>
+          Within five seconds no frontend takes it any more, and browsers signed in with it are signed out. It cannot be
+          undone; its counts are kept.
+        </p>
       </ConfirmDialog>
       <ModelsOfKeyDialog apiKey={editing} onClose={() => setEditing(null)} />
     </Card>
   );
 }
 
-const inForceFirst = (a: Key, b: Key) => Number(a.revoked_at !== null) - Number(b.revoked_at !== null) || a.name.localeCompare(b.name);
+const inForceFirst = (a: Key, b: Key) =>
+  Number(a.revoked_at !== null) - Number(b.revoked_at !== null) || a.name.localeCompare(b.name);
 
 interface KeyRowProps {
   apiKey: Key;
@@ -86,7 +122,13 @@ function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
           <code>{apiKey.hint}</code> · made {formatDateTime(apiKey.created_at)} by {apiKey.created_by}
           {isRevoked ? ` · revoked ${formatDateTime(apiKey.revoked_at)}` : ""}
         </p>
-        <p className={styles.soft}>{apiKey.models === null ? "All models" : apiKey.models.length === 0 ? "No model" : `Only ${apiKey.models.join(", ")}`}</p>
+        <p className={styles.soft}>
+          {apiKey.models === null
+            ? "All models"
+            : apiKey.models.length === 0
+              ? "No model"
+              : `Only ${apiKey.models.join(", ")}`}
+        </p>
       </div>
       <p className={styles.counts}>
         {used === undefined ? (

@@ -5,7 +5,13 @@ import { modelQueries } from "@/data/models";
 import styles from "./ModelPicker.module.css";
 
 /** Which models a key may use: null is all of them, also those that come later. */
-export function ModelPicker({ models, onChange }: { models: readonly string[] | null; onChange: (models: string[] | null) => void }) {
+export function ModelPicker({
+  models,
+  onChange,
+}: {
+  models: readonly string[] | null;
+  onChange: (models: string[] | null) => void;
+}) {
   const all = useQuery(modelQueries.list());
   return (
     <div className={styles.picker}>
@@ -19,7 +25,11 @@ export function ModelPicker({ models, onChange }: { models: readonly string[] | 
         ]}
       />
       {models === null ? null : all.data === undefined ? (
-        all.isPending ? <p>Loading models…</p> : <InlineError error={all.error} />
+        all.isPending ? (
+          <p>Loading models…</p>
+        ) : (
+          <InlineError error={all.error} />
+        )
       ) : all.data.length === 0 ? (
         <p>There is no model yet.</p>
       ) : (
@@ -30,7 +40,9 @@ export function ModelPicker({ models, onChange }: { models: readonly string[] | 
                 <input
                   type="checkbox"
                   checked={models.includes(name)}
-                  onChange={(event) => onChange(event.target.checked ? [...models, name] : models.filter((each) => each !== name))}
+                  onChange={(event) =>
+                    onChange(event.target.checked ? [...models, name] : models.filter((each) => each !== name))
+                  }
                 />
                 {name}
               </label>

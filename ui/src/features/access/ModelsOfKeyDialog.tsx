@@ -9,7 +9,12 @@ import { useAccessChange } from "./queries";
 
 export function ModelsOfKeyDialog({ apiKey, onClose }: { apiKey: Key | null; onClose: () => void }) {
   return (
-    <Dialog open={apiKey !== null} onClose={onClose} title={`Models of ${apiKey?.name ?? ""}`} description={<p>In force on every frontend within five seconds.</p>}>
+    <Dialog
+      open={apiKey !== null}
+      onClose={onClose}
+      title={`Models of ${apiKey?.name ?? ""}`}
+      description={<p>In force on every frontend within five seconds.</p>}
+    >
       {apiKey === null ? null : <Form key={apiKey.id} apiKey={apiKey} onClose={onClose} />}
     </Dialog>
   );

@@ -23,7 +23,13 @@ export function NewKeyDialog({ open, onClose }: { open: boolean; onClose: () => 
       onClose={close}
       holds={made !== null}
       title={made === null ? "New key" : `The key ${made.name}`}
-      description={<p>{made === null ? "For one person or one program." : "It is shown this once: only its hash is kept. Copy it now."}</p>}
+      description={
+        <p>
+          {made === null
+            ? "For one person or one program."
+            : "It is shown this once: only its hash is kept. Copy it now."}
+        </p>
+      }
     >
       {!open ? null : made === null ? (
         <Form onMade={setMade} onClose={close} />
@@ -50,7 +56,14 @@ function Form({ onMade, onClose }: { onMade: (key: CreatedKey) => void; onClose:
   }
   return (
     <form className={styles.form} onSubmit={submit}>
-      <TextField label="Name" required maxLength={100} placeholder="editor-plugin" value={name} onChange={(event) => setName(event.target.value)} />
+      <TextField
+        label="Name"
+        required
+        maxLength={100}
+        placeholder="editor-plugin"
+        value={name}
+        onChange={(event) => setName(event.target.value)}
+      />
       <Choice<KeyScope>
         label="Scope"
         value={scope}

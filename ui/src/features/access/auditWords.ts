@@ -2,11 +2,21 @@ type Names = Record<string, string>;
 
 /** What an entry is about, by name and not by an id that says nothing to anyone; and what else it tells, but not that
  * name again. */
-export function entryWords({ subject, detail, names }: { subject: string; detail: Record<string, unknown>; names: Names }): { about: string; more: string } {
+export function entryWords({
+  subject,
+  detail,
+  names,
+}: {
+  subject: string;
+  detail: Record<string, unknown>;
+  names: Names;
+}): { about: string; more: string } {
   const { name, verb, backend, ...rest } = detail;
   const known = names[subject] ?? name;
-  if (typeof known === "string" && known !== "") return { about: known, more: detailWords(known === name ? { verb, backend, ...rest } : detail, names) };
-  if (typeof verb === "string" && typeof backend === "string") return { about: `${verb} of ${backend}`, more: detailWords(rest, names) };
+  if (typeof known === "string" && known !== "")
+    return { about: known, more: detailWords(known === name ? { verb, backend, ...rest } : detail, names) };
+  if (typeof verb === "string" && typeof backend === "string")
+    return { about: `${verb} of ${backend}`, more: detailWords(rest, names) };
   return { about: subject, more: detailWords(detail, names) };
 }
 

@@ -2,8 +2,14 @@ import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from 
 import { api } from "@/api/client";
 
 export const accessQueries = {
-  keys: () => queryOptions({ queryKey: ["keys"], queryFn: ({ signal }) => api.listKeys(signal), refetchInterval: 30_000 }),
-  usage: () => queryOptions({ queryKey: ["usage-by-key"], queryFn: ({ signal }) => api.listUsageByKey(signal), refetchInterval: 30_000 }),
+  keys: () =>
+    queryOptions({ queryKey: ["keys"], queryFn: ({ signal }) => api.listKeys(signal), refetchInterval: 30_000 }),
+  usage: () =>
+    queryOptions({
+      queryKey: ["usage-by-key"],
+      queryFn: ({ signal }) => api.listUsageByKey(signal),
+      refetchInterval: 30_000,
+    }),
   audit: () =>
     infiniteQueryOptions({
       queryKey: ["audit"],

@@ -35,7 +35,14 @@ export function BackendsPage() {
   );
   if (machines === undefined) {
     if (nodes.isPending) return <Loading what="nodes" />;
-    return <Problem title="The nodes could not be read" error={nodes.error} retrying={nodes.isFetching} onRetry={() => void nodes.refetch()} />;
+    return (
+      <Problem
+        title="The nodes could not be read"
+        error={nodes.error}
+        retrying={nodes.isFetching}
+        onRetry={() => void nodes.refetch()}
+      />
+    );
   }
   return (
     <Orders nodes={machines}>
@@ -53,7 +60,9 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
   return (
     <Page
       title="Backends"
-      actions={tab === "installed" ? <CheckButton /> : tab === "gallery" ? <InstallFromUri nodes={machines} /> : undefined}
+      actions={
+        tab === "installed" ? <CheckButton /> : tab === "gallery" ? <InstallFromUri nodes={machines} /> : undefined
+      }
       toolbar={
         <>
           <Tabs<BackendsTab>
@@ -78,9 +87,20 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
       }
     >
       {tab === "installed" ? (
-        <Installed machines={machines} text={search.q ?? ""} onGallery={() => show({ tab: "gallery", q: "" })} onAll={() => show({ q: "" })} />
+        <Installed
+          machines={machines}
+          text={search.q ?? ""}
+          onGallery={() => show({ tab: "gallery", q: "" })}
+          onAll={() => show({ q: "" })}
+        />
       ) : tab === "gallery" ? (
-        <Gallery text={search.q ?? ""} tag={search.tag ?? ""} everything={search.all === "yes"} onChange={(change) => show(change)} machines={machines} />
+        <Gallery
+          text={search.q ?? ""}
+          tag={search.tag ?? ""}
+          everything={search.all === "yes"}
+          onChange={(change) => show(change)}
+          machines={machines}
+        />
       ) : (
         <Policies />
       )}
@@ -100,11 +120,22 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
   const upgrades = useQuery(backendQueries.upgrades());
   if (fleet.data === undefined) {
     if (fleet.isPending) return <Loading what="backends" />;
-    return <Problem title="The backends could not be read" error={fleet.error} retrying={fleet.isFetching} onRetry={() => void fleet.refetch()} />;
+    return (
+      <Problem
+        title="The backends could not be read"
+        error={fleet.error}
+        retrying={fleet.isFetching}
+        onRetry={() => void fleet.refetch()}
+      />
+    );
   }
   if (machines.length === 0) {
     return (
-      <Empty icon="nodes" title="No machine to put backends on" hint="Add a machine and approve it; then backends can be installed on it.">
+      <Empty
+        icon="nodes"
+        title="No machine to put backends on"
+        hint="Add a machine and approve it; then backends can be installed on it."
+      >
         <Link to="/nodes" search={{ add: "open" }}>
           Add a machine
         </Link>
@@ -113,7 +144,11 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
   }
   if (fleet.data.length === 0) {
     return (
-      <Empty icon="backends" title="No backend is installed" hint="Backends run models. The gallery shows which build each of your machines would get.">
+      <Empty
+        icon="backends"
+        title="No backend is installed"
+        hint="Backends run models. The gallery shows which build each of your machines would get."
+      >
         <Button look="primary" icon="search" onClick={onGallery}>
           Open the gallery
         </Button>
@@ -127,7 +162,11 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
   const nodes = byNode.length > 0 ? byNode : machines;
   if (byBackend.length === 0 && byNode.length === 0) {
     return (
-      <Empty icon="search" title="Nothing matches" hint={`Neither a node nor a backend has “${text.trim()}” in its name.`}>
+      <Empty
+        icon="search"
+        title="Nothing matches"
+        hint={`Neither a node nor a backend has “${text.trim()}” in its name.`}
+      >
         <Button onClick={onAll}>Show all</Button>
       </Empty>
     );
@@ -160,7 +199,9 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
     if (reasons.length > 0) announce.failed("Not everything is upgraded.", reasons.join("; "));
   });
   const found = Object.values(upgrades);
-  const names = found.filter(({ node_drift }) => node_drift.some(({ rolled_back }) => !rolled_back)).map(({ backend_name }) => backend_name);
+  const names = found
+    .filter(({ node_drift }) => node_drift.some(({ rolled_back }) => !rolled_back))
+    .map(({ backend_name }) => backend_name);
   if (found.length === 0) return null;
   return (
     <section className={styles.notice} aria-label="Upgrades">
@@ -169,8 +210,8 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
         <ul>
           {found.map((upgrade) => (
             <li key={upgrade.backend_name}>
-              {upgrade.backend_name}: {upgrade.installed_version || "the installed build"} → {upgrade.available_version || "a newer build"} on{" "}
-              {plural(upgrade.node_drift.length, "node")}
+              {upgrade.backend_name}: {upgrade.installed_version || "the installed build"} →{" "}
+              {upgrade.available_version || "a newer build"} on {plural(upgrade.node_drift.length, "node")}
               {heldWords(upgrade)}
             </li>
           ))}
@@ -190,8 +231,14 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
         error={all.error}
         onConfirm={() => all.mutate(undefined, { onSuccess: () => setAsking(false) })}
       >
-        <p>{names.join(", ")}: every node that has them fetches what the galleries offer now, except where an administrator went back from it.</p>
-        <p>Running models are restarted on the new version, one after the other. The versions before stay on disk for a rollback.</p>
+        <p>
+          {names.join(", ")}: every node that has them fetches what the galleries offer now, except where an
+          administrator went back from it.
+        </p>
+        <p>
+          Running models are restarted on the new version, one after the other. The versions before stay on disk for a
+          rollback.
+        </p>
       </ConfirmDialog>
     </section>
   );
@@ -210,7 +257,9 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
   return (
     <section className={styles.notice} aria-label="Versions that cannot be checked">
       <div>
-        <strong>{plural(new Set(reasons.map(({ name }) => name)).size, "backend")} cannot be checked for upgrades</strong>
+        <strong>
+          {plural(new Set(reasons.map(({ name }) => name)).size, "backend")} cannot be checked for upgrades
+        </strong>
         <ul>
           {reasons.map(({ name, reason, on }) => (
             <li key={`${name} ${reason}`}>
@@ -226,7 +275,9 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
 /** Nodes that "Upgrade all" leaves alone. */
 function heldWords({ node_drift }: Upgrades[string]): string {
   const held = node_drift.filter(({ rolled_back }) => rolled_back).map(({ node_name }) => node_name);
-  return held.length === 0 ? "" : `, rolled back from it on ${held.join(", ")} and left so until it is upgraded by name`;
+  return held.length === 0
+    ? ""
+    : `, rolled back from it on ${held.join(", ")} and left so until it is upgraded by name`;
 }
 
 function CheckButton() {

@@ -35,24 +35,46 @@ export function Gallery({ text, tag, everything, onChange, machines }: GalleryPr
   if (available.data === undefined) {
     if (available.isPending) return <Loading what="the gallery" />;
     return (
-      <Problem title="The gallery could not be read" error={available.error} retrying={available.isFetching} onRetry={() => void available.refetch()} />
+      <Problem
+        title="The gallery could not be read"
+        error={available.error}
+        retrying={available.isFetching}
+        onRetry={() => void available.refetch()}
+      />
     );
   }
-  return <Offers data={available.data} text={text} tag={tag} everything={everything} onChange={onChange} machines={machines} />;
+  return (
+    <Offers
+      data={available.data}
+      text={text}
+      tag={tag}
+      everything={everything}
+      onChange={onChange}
+      machines={machines}
+    />
+  );
 }
 
 function Offers({ data, text, tag, everything, onChange, machines }: GalleryProps & { data: Available }) {
   const tags = useMemo(() => countTags(data.backends), [data.backends]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = data.backends.filter(
-    (offer) => (tag === "" || offer.tags.includes(tag)) && words.every((word) => `${offer.name} ${offer.description} ${offer.tags.join(" ")}`.toLowerCase().includes(word)),
+    (offer) =>
+      (tag === "" || offer.tags.includes(tag)) &&
+      words.every((word) => `${offer.name} ${offer.description} ${offer.tags.join(" ")}`.toLowerCase().includes(word)),
   );
   return (
     <>
       <div className={styles.filters}>
         <div className={styles.tags} role="group" aria-label="Show by tag">
           {tags.map(([name, count]) => (
-            <button key={name} type="button" className={styles.tag} aria-pressed={name === tag} onClick={() => onChange({ tag: name === tag ? "" : name })}>
+            <button
+              key={name}
+              type="button"
+              className={styles.tag}
+              aria-pressed={name === tag}
+              onClick={() => onChange({ tag: name === tag ? "" : name })}
+            >
               {name} <span className={styles.soft}>{count}</span>
             </button>
           ))}
@@ -71,9 +93,17 @@ function Offers({ data, text, tag, everything, onChange, machines }: GalleryProp
       </div>
       <GalleryTroubles galleries={data.galleries} />
       {data.backends.length === 0 ? (
-        <Empty icon="search" title="The galleries offer no backend" hint="Name other galleries to Corral, or install one from a URI." />
+        <Empty
+          icon="search"
+          title="The galleries offer no backend"
+          hint="Name other galleries to Corral, or install one from a URI."
+        />
       ) : found.length === 0 ? (
-        <Empty icon="search" title="Nothing matches" hint={`None of ${plural(data.backends.length, "backend")} has this tag and these words.`}>
+        <Empty
+          icon="search"
+          title="Nothing matches"
+          hint={`None of ${plural(data.backends.length, "backend")} has this tag and these words.`}
+        >
           <Button onClick={() => onChange({ q: "", tag: "" })}>Show all</Button>
         </Empty>
       ) : (
@@ -165,12 +195,18 @@ function Variants({ offer, data }: { offer: BackendOffer; data: Available }) {
   return (
     <ul className={styles.variants}>
       {offer.variants.map((variant) => {
-        const names = data.nodes.filter(({ capability }) => capability === variant.capability).map(({ node_name }) => node_name);
+        const names = data.nodes
+          .filter(({ capability }) => capability === variant.capability)
+          .map(({ node_name }) => node_name);
         return (
           <li key={variant.capability}>
             <span className={styles.variantHead}>
               {variant.variant === null ? <Pill tone="grey">No build fits</Pill> : <code>{variant.variant}</code>}
-              <span className={styles.soft}>{[variant.version, variant.size_bytes === null ? "" : `${formatBytes(variant.size_bytes)} to fetch`].filter(Boolean).join(" · ")}</span>
+              <span className={styles.soft}>
+                {[variant.version, variant.size_bytes === null ? "" : `${formatBytes(variant.size_bytes)} to fetch`]
+                  .filter(Boolean)
+                  .join(" · ")}
+              </span>
             </span>
             <span>
               {names.slice(0, MOST_NAMES).join(", ")}

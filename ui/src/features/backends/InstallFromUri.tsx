@@ -24,7 +24,12 @@ export function InstallFromUri({ nodes }: { nodes: readonly SeenNode[] }) {
         open={isOpen}
         onClose={close}
         title="Install from a URI"
-        description={<p>For a backend that no gallery offers. Every node fetches it from there itself, so each must be able to reach it and to run it.</p>}
+        description={
+          <p>
+            For a backend that no gallery offers. Every node fetches it from there itself, so each must be able to reach
+            it and to run it.
+          </p>
+        }
       >
         <UriForm nodes={nodes} onClose={close} />
       </Dialog>
@@ -66,11 +71,21 @@ function UriForm({ nodes, onClose }: { nodes: readonly SeenNode[]; onClose: () =
 
   return (
     <form className={styles.form} onSubmit={submit}>
-      <TextField label="URI" required placeholder="oci://registry.example/backend:1" hint="An OCI image, the address of an archive, or pypi://…" {...field("uri")} />
+      <TextField
+        label="URI"
+        required
+        placeholder="oci://registry.example/backend:1"
+        hint="An OCI image, the address of an archive, or pypi://…"
+        {...field("uri")}
+      />
       <TextField label="Name" required hint="What it is called from then on." {...field("name")} />
       <TextField label="Alias" hint="A short name that models may use for it; may be left empty." {...field("alias")} />
       <TargetPicker nodes={nodes} draft={target} onChange={setTarget} all="All nodes" later />
-      {problem !== null ? <InlineError error={problem} /> : install.isError ? <InlineError error={install.error} /> : null}
+      {problem !== null ? (
+        <InlineError error={problem} />
+      ) : install.isError ? (
+        <InlineError error={install.error} />
+      ) : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" look="primary" busy={install.isPending}>

@@ -26,7 +26,8 @@ interface MatrixProps {
 export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const places = useMemo(
-    () => new Map(backends.map((backend) => [backend.name, new Map(backend.nodes.map((place) => [place.node_id, place]))])),
+    () =>
+      new Map(backends.map((backend) => [backend.name, new Map(backend.nodes.map((place) => [place.node_id, place]))])),
     [backends],
   );
   const rows = useVirtualizer({
@@ -36,18 +37,34 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
     estimateSize: () => 52,
     overscan: 8,
   });
-  const columns = { gridTemplateColumns: `minmax(110px, min(200px, 34vw)) repeat(${backends.length}, minmax(190px, 1fr))` };
+  const columns = {
+    gridTemplateColumns: `minmax(110px, min(200px, 34vw)) repeat(${backends.length}, minmax(190px, 1fr))`,
+  };
   const width = useWidth(scroller);
   return (
     <div className={cx(styles.frame, width === "more" && styles.more)}>
-      {width !== "fits" ? <p className={styles.hint}>Swipe sideways for the rest of {plural(backends.length, "backend")}.</p> : null}
-      <div ref={scroller} className={styles.scroller} role="table" aria-label="Backends by node" aria-rowcount={nodes.length + 1} tabIndex={0}>
+      {width !== "fits" ? (
+        <p className={styles.hint}>Swipe sideways for the rest of {plural(backends.length, "backend")}.</p>
+      ) : null}
+      <div
+        ref={scroller}
+        className={styles.scroller}
+        role="table"
+        aria-label="Backends by node"
+        aria-rowcount={nodes.length + 1}
+        tabIndex={0}
+      >
         <div role="row" aria-rowindex={1} className={cx(styles.row, styles.head)} style={columns}>
           <div role="columnheader" className={styles.corner}>
             Node
           </div>
           {backends.map((backend) => (
-            <ColumnHead key={backend.name} backend={backend} total={nodes.length} upgradable={backend.name in upgrades} />
+            <ColumnHead
+              key={backend.name}
+              backend={backend}
+              total={nodes.length}
+              upgradable={backend.name in upgrades}
+            />
           ))}
         </div>
         <div role="rowgroup" className={styles.list} style={{ height: rows.getTotalSize() }}>
@@ -72,7 +89,13 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
                   </Link>
                 </div>
                 {backends.map(({ name }) => (
-                  <Cell key={name} backend={name} node={node} place={places.get(name)?.get(node.id)} available={availableFor(upgrades, name, node.id)} />
+                  <Cell
+                    key={name}
+                    backend={name}
+                    node={node}
+                    place={places.get(name)?.get(node.id)}
+                    available={availableFor(upgrades, name, node.id)}
+                  />
                 ))}
               </div>
             );
@@ -138,7 +161,11 @@ function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; tot
           Roll back…
         </MenuItem>
         <MenuLine />
-        <MenuItem icon="remove" danger onSelect={() => give({ verb: "delete", element: name, name, target: EVERYWHERE })}>
+        <MenuItem
+          icon="remove"
+          danger
+          onSelect={() => give({ verb: "delete", element: name, name, target: EVERYWHERE })}
+        >
           Delete…
         </MenuItem>
       </Menu>
@@ -160,20 +187,31 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
     <div role="cell" className={styles.cell} data-current={place?.current ?? null}>
       <span className={styles.words}>
         {version === "" ? (
-          drifts.length > 0 || (place?.pending ?? "") !== "" ? null : <span className={styles.none}>not installed</span>
+          drifts.length > 0 || (place?.pending ?? "") !== "" ? null : (
+            <span className={styles.none}>not installed</span>
+          )
         ) : (
-          <span className={styles.version} title={place === undefined ? undefined : `${place.variant} ${shortDigest(place.digest)}`}>
+          <span
+            className={styles.version}
+            title={place === undefined ? undefined : `${place.variant} ${shortDigest(place.digest)}`}
+          >
             {version}
           </span>
         )}
         {drifts.map(({ cause, details }) => (
           <Tooltip key={cause} text={details.map((detail) => sentence(detail)).join(" ")}>
-            <button type="button" className={styles.mark} aria-label={`${DRIFT_WORDS[cause].word}: ${details.join("; ")}`}>
+            <button
+              type="button"
+              className={styles.mark}
+              aria-label={`${DRIFT_WORDS[cause].word}: ${details.join("; ")}`}
+            >
               <Pill tone={DRIFT_WORDS[cause].tone}>{DRIFT_WORDS[cause].word}</Pill>
             </button>
           </Tooltip>
         ))}
-        {place === undefined || place.pending === "" ? null : <Pill tone="grey">{sentence(`${place.pending} pending`)}</Pill>}
+        {place === undefined || place.pending === "" ? null : (
+          <Pill tone="grey">{sentence(`${place.pending} pending`)}</Pill>
+        )}
         {place?.rolled_back === true ? <Pill tone="grey">Rolled back</Pill> : null}
         {place === undefined || place.unchecked === "" ? null : (
           <Tooltip text={sentence(`Whether there is something newer cannot be checked: ${place.unchecked}`)}>

@@ -24,7 +24,8 @@ const ON_DRIFT = [
   { value: "freeze", word: "Only mark it, no upgrades" },
 ] as const;
 
-const where = (policy: Policy) => (Object.keys(policy.selector).length === 0 ? "every node" : `nodes with ${formatSelector(policy.selector)}`);
+const where = (policy: Policy) =>
+  Object.keys(policy.selector).length === 0 ? "every node" : `nodes with ${formatSelector(policy.selector)}`;
 
 export function Policies() {
   const policies = useQuery(galleryQueries.policies());
@@ -33,7 +34,14 @@ export function Policies() {
   const close = () => setEnding(null);
   if (policies.data === undefined) {
     if (policies.isPending) return <Loading what="policies" />;
-    return <Problem title="The policies could not be read" error={policies.error} retrying={policies.isFetching} onRetry={() => void policies.refetch()} />;
+    return (
+      <Problem
+        title="The policies could not be read"
+        error={policies.error}
+        retrying={policies.isFetching}
+        onRetry={() => void policies.refetch()}
+      />
+    );
   }
   if (policies.data.length === 0) {
     return (
@@ -62,8 +70,8 @@ export function Policies() {
         onConfirm={() => ending !== null && end.mutate(ending.id, { onSuccess: close })}
       >
         <p>
-          Nothing is installed or deleted by this. Machines that come later no longer get it, and what differs on {ending === null ? "" : where(ending)} is no
-          longer put right.
+          Nothing is installed or deleted by this. Machines that come later no longer get it, and what differs on{" "}
+          {ending === null ? "" : where(ending)} is no longer put right.
         </p>
       </ConfirmDialog>
     </Card>
@@ -78,7 +86,9 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
       <div>
         <p className={styles.title}>
           <strong>{policy.backend}</strong>
-          <Pill tone={policy.ensure === "present" ? "green" : "violet"}>{policy.ensure === "present" ? "Wanted" : "Not wanted"}</Pill>
+          <Pill tone={policy.ensure === "present" ? "green" : "violet"}>
+            {policy.ensure === "present" ? "Wanted" : "Not wanted"}
+          </Pill>
           on {where(policy)}
         </p>
         <p className={styles.soft}>
@@ -87,8 +97,11 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
         </p>
         {policy.rolled_back_to.length === 0 ? null : (
           <p className={styles.soft}>
-            Rolled back to {policy.rolled_back_to.map(({ variant, version, digest }) => `${variant} ${version === "" ? shortDigest(digest) : version}`).join(", ")}; nodes that join
-            later get the same.
+            Rolled back to{" "}
+            {policy.rolled_back_to
+              .map(({ variant, version, digest }) => `${variant} ${version === "" ? shortDigest(digest) : version}`)
+              .join(", ")}
+            ; nodes that join later get the same.
           </p>
         )}
         {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
@@ -98,9 +111,18 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
         about={`${policy.backend} on ${where(policy)}`}
         value={policy.on_drift}
         options={ON_DRIFT}
-        onChange={(onDrift) => change.mutate(onDrift, { onError: (error) => announce.failed("The policy was not changed.", messageOf(error)) })}
+        onChange={(onDrift) =>
+          change.mutate(onDrift, {
+            onError: (error) => announce.failed("The policy was not changed.", messageOf(error)),
+          })
+        }
       />
-      <Button size="small" icon="remove" aria-label={`End the policy for ${policy.backend} on ${where(policy)}`} onClick={onEnd}>
+      <Button
+        size="small"
+        icon="remove"
+        aria-label={`End the policy for ${policy.backend} on ${where(policy)}`}
+        onClick={onEnd}
+      >
         End…
       </Button>
     </li>
@@ -122,7 +144,13 @@ function Exceptions({ policy }: { policy: Policy }) {
           <Link to="/nodes/$nodeId" params={{ nodeId: exception.node_id }}>
             {exception.node_name}
           </Link>{" "}
-          <span title={exception.at === null ? undefined : `${formatDateTime(exception.at)}${exception.by === "" ? "" : `, by ${exception.by}`}`}>
+          <span
+            title={
+              exception.at === null
+                ? undefined
+                : `${formatDateTime(exception.at)}${exception.by === "" ? "" : `, by ${exception.by}`}`
+            }
+          >
             ({exceptionWords(exception, policy.backend, now)})
           </span>
         </Fragment>

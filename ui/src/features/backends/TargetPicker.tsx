@@ -42,7 +42,8 @@ interface TargetPickerProps {
 
 export function TargetPicker({ nodes, draft, onChange, all, later }: TargetPickerProps) {
   const selector = parseSelector(draft.selector);
-  const fitting = typeof selector === "string" ? null : nodes.filter((node) => fitsSelector(node.labels, selector)).length;
+  const fitting =
+    typeof selector === "string" ? null : nodes.filter((node) => fitsSelector(node.labels, selector)).length;
   return (
     <div className={styles.picker}>
       <Choice<TargetKind>
@@ -51,7 +52,11 @@ export function TargetPicker({ nodes, draft, onChange, all, later }: TargetPicke
         onChange={(kind) => onChange({ ...draft, kind })}
         options={[
           { value: "all", word: all, ...(later ? { hint: "Machines that join later get it too." } : {}) },
-          { value: "selector", word: "Nodes with certain labels", ...(later ? { hint: "Also those that get the labels later." } : {}) },
+          {
+            value: "selector",
+            word: "Nodes with certain labels",
+            ...(later ? { hint: "Also those that get the labels later." } : {}),
+          },
           { value: "nodes", word: "These nodes only" },
         ]}
       />
@@ -63,21 +68,39 @@ export function TargetPicker({ nodes, draft, onChange, all, later }: TargetPicke
           spellCheck={false}
           value={draft.selector}
           onChange={(event) => onChange({ ...draft, selector: event.target.value })}
-          hint={draft.selector === "" || fitting === null ? "A node must have all of them." : `${plural(fitting, "node fits", "nodes fit")} now.`}
+          hint={
+            draft.selector === "" || fitting === null
+              ? "A node must have all of them."
+              : `${plural(fitting, "node fits", "nodes fit")} now.`
+          }
         />
       ) : null}
-      {draft.kind === "nodes" ? <NodeList nodes={nodes} chosen={draft.nodes} onChange={(chosen) => onChange({ ...draft, nodes: chosen })} /> : null}
+      {draft.kind === "nodes" ? (
+        <NodeList nodes={nodes} chosen={draft.nodes} onChange={(chosen) => onChange({ ...draft, nodes: chosen })} />
+      ) : null}
     </div>
   );
 }
 
-function NodeList({ nodes, chosen, onChange }: { nodes: readonly SeenNode[]; chosen: ReadonlySet<string>; onChange: (chosen: ReadonlySet<string>) => void }) {
+function NodeList({
+  nodes,
+  chosen,
+  onChange,
+}: {
+  nodes: readonly SeenNode[];
+  chosen: ReadonlySet<string>;
+  onChange: (chosen: ReadonlySet<string>) => void;
+}) {
   const [text, setText] = useState("");
   const found = useMemo(
     () =>
       nodes
         .filter(({ name }) => name.toLowerCase().includes(text.trim().toLowerCase()))
-        .sort((a, b) => Number(chosen.has(b.id)) - Number(chosen.has(a.id)) || a.name.localeCompare(b.name, undefined, { numeric: true })),
+        .sort(
+          (a, b) =>
+            Number(chosen.has(b.id)) - Number(chosen.has(a.id)) ||
+            a.name.localeCompare(b.name, undefined, { numeric: true }),
+        ),
     // The chosen ones come first when the list is opened or searched, and do not jump while one is ticked.
     [nodes, text],
   );
@@ -88,7 +111,9 @@ function NodeList({ nodes, chosen, onChange }: { nodes: readonly SeenNode[]; cho
   }
   return (
     <div className={styles.nodes}>
-      {nodes.length > 8 ? <TextField label="Find a node" value={text} onChange={(event) => setText(event.target.value)} /> : null}
+      {nodes.length > 8 ? (
+        <TextField label="Find a node" value={text} onChange={(event) => setText(event.target.value)} />
+      ) : null}
       <ul className={styles.list}>
         {found.slice(0, MOST_LISTED).map((node) => (
           <li key={node.id}>
@@ -101,7 +126,8 @@ function NodeList({ nodes, chosen, onChange }: { nodes: readonly SeenNode[]; cho
         ))}
       </ul>
       <p className={styles.soft}>
-        {plural(chosen.size, "node")} chosen{found.length > MOST_LISTED ? `; ${found.length - MOST_LISTED} more are found by typing` : ""}.
+        {plural(chosen.size, "node")} chosen
+        {found.length > MOST_LISTED ? `; ${found.length - MOST_LISTED} more are found by typing` : ""}.
       </p>
     </div>
   );

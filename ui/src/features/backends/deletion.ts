@@ -13,7 +13,9 @@ export function deletionWords(backend: string, uses: readonly BackendUse[], isEv
   const stopping = uses.filter(({ replicas }) => replicas > 0);
   const idle = uses.filter(({ replicas }) => replicas === 0).map(({ model }) => model);
   const notes = [
-    idle.length === 0 ? "" : `${stopping.length > 0 ? "Also used" : "Used"} by ${listed(idle)}, which ${idle.length === 1 ? "does" : "do"} not run there now.`,
+    idle.length === 0
+      ? ""
+      : `${stopping.length > 0 ? "Also used" : "Used"} by ${listed(idle)}, which ${idle.length === 1 ? "does" : "do"} not run there now.`,
     stopping.length === 0 ? "" : `They come back when ${backend} is installed again.`,
     isEverywhere ? "Machines that join later do not get it either." : "",
   ];

@@ -4,7 +4,19 @@ import { exceptionWords } from "./exceptions";
 
 const now = Date.parse("2026-01-01T00:03:00Z");
 const words = (fields: Partial<PolicyException>) =>
-  exceptionWords({ cause: "deleted", backend: "echo", verb: "", done: true, at: "2026-01-01T00:00:00Z", reason: "", ...fields } as PolicyException, "echo", now);
+  exceptionWords(
+    {
+      cause: "deleted",
+      backend: "echo",
+      verb: "",
+      done: true,
+      at: "2026-01-01T00:00:00Z",
+      reason: "",
+      ...fields,
+    } as PolicyException,
+    "echo",
+    now,
+  );
 
 test("why a policy does not hold on a machine is told with what was asked for there, and when", () => {
   expect(words({})).toBe("deleted 3 min ago");

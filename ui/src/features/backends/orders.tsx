@@ -32,7 +32,10 @@ const OrderContext = createContext<(order: Order) => void>(() => {
 /** Opens the dialog in which an order is given. */
 export const useGive = () => use(OrderContext);
 
-const WORDS: Record<Verb, { title: (name: string) => string; action: string; done: (name: string) => string; all: string; text: ReactNode }> = {
+const WORDS: Record<
+  Verb,
+  { title: (name: string) => string; action: string; done: (name: string) => string; all: string; text: ReactNode }
+> = {
   install: {
     title: (name) => `Install ${name}`,
     action: "Install",
@@ -88,7 +91,9 @@ export function Orders({ nodes, children }: { nodes: readonly SeenNode[]; childr
         title={order === null ? "" : WORDS[order.verb].title(order.name)}
         description={order === null ? undefined : <p>{WORDS[order.verb].text}</p>}
       >
-        {order === null ? null : <OrderForm key={`${order.verb} ${order.element}`} order={order} nodes={nodes} onClose={close} />}
+        {order === null ? null : (
+          <OrderForm key={`${order.verb} ${order.element}`} order={order} nodes={nodes} onClose={close} />
+        )}
       </Dialog>
     </OrderContext>
   );
@@ -132,7 +137,9 @@ function OrderForm({ order, nodes, onClose }: { order: Order; nodes: readonly Se
           ]}
         />
       ) : null}
-      {order.verb === "delete" ? <Consequence order={order} target={readTarget(draft)} isEverywhere={draft.kind === "all"} /> : null}
+      {order.verb === "delete" ? (
+        <Consequence order={order} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />
+      ) : null}
       {problem !== null ? <InlineError error={problem} /> : give.isError ? <InlineError error={give.error} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
@@ -145,7 +152,15 @@ function OrderForm({ order, nodes, onClose }: { order: Order; nodes: readonly Se
 }
 
 /** Which models a delete ends: told before it is given. */
-function Consequence({ order, target, isEverywhere }: { order: Order; target: Target | string; isEverywhere: boolean }) {
+function Consequence({
+  order,
+  target,
+  isEverywhere,
+}: {
+  order: Order;
+  target: Target | string;
+  isEverywhere: boolean;
+}) {
   const isAsked = typeof target !== "string";
   const uses = useQuery({ ...galleryQueries.uses(order.element, isAsked ? target : {}), enabled: isAsked });
   if (uses.isError) return <InlineError error={uses.error} />;

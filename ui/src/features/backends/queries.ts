@@ -37,7 +37,8 @@ export function useOrder<T>(mutationFn: (order: T) => Promise<unknown>) {
   });
 }
 
-const isStarted = (answer: unknown): answer is Started => typeof answer === "object" && answer !== null && "jobID" in answer;
+const isStarted = (answer: unknown): answer is Started =>
+  typeof answer === "object" && answer !== null && "jobID" in answer;
 
 /** The order was given; that its operation could not be read at once is no failure of it. */
 function listsTellItToo(): void {}

@@ -28,7 +28,14 @@ export function ChatPage() {
   const models = useQuery(modelQueries.list());
   if (models.data === undefined) {
     if (models.isPending) return <Loading what="models" />;
-    return <Problem title="The models could not be read" error={models.error} retrying={models.isFetching} onRetry={() => void models.refetch()} />;
+    return (
+      <Problem
+        title="The models could not be read"
+        error={models.error}
+        retrying={models.isFetching}
+        onRetry={() => void models.refetch()}
+      />
+    );
   }
   const partners = chatPartners(models.data);
   if (partners.size === 0) {
@@ -37,7 +44,11 @@ export function ChatPage() {
         <header className={styles.header}>
           <h1>Chat</h1>
         </header>
-        <Empty icon="chat" title="No model to talk to" hint="Install one from the gallery; it is loaded when you first ask it something.">
+        <Empty
+          icon="chat"
+          title="No model to talk to"
+          hint="Install one from the gallery; it is loaded when you first ask it something."
+        >
           <Link to="/models" search={{ tab: "gallery" }}>
             Open the gallery
           </Link>
@@ -66,7 +77,10 @@ function Chat({ partners }: { partners: Partners }) {
     return failureCauses(standing ?? [], loads ?? []);
   };
   const names = [...partners.keys()];
-  const model = search.model !== undefined && partners.has(search.model) ? search.model : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
+  const model =
+    search.model !== undefined && partners.has(search.model)
+      ? search.model
+      : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
   const [parameters, setParameters] = useState(START);
   const [showParameters, setShowParameters] = useState(false);
   const [showCode, setShowCode] = useState(false);
@@ -92,7 +106,12 @@ function Chat({ partners }: { partners: Partners }) {
           options={names.map((name) => ({ value: name, word: pickWord(name, stateOf(name)) }))}
         />
         <span className={styles.tools}>
-          <Button size="small" icon="settings" aria-expanded={showParameters} onClick={() => setShowParameters(!showParameters)}>
+          <Button
+            size="small"
+            icon="settings"
+            aria-expanded={showParameters}
+            onClick={() => setShowParameters(!showParameters)}
+          >
             Parameters
           </Button>
           <Button size="small" icon="copy" onClick={() => setShowCode(true)}>
@@ -108,14 +127,21 @@ function Chat({ partners }: { partners: Partners }) {
       {showParameters ? <ParameterFields parameters={parameters} onChange={setParameters} /> : null}
       <Turns turns={chat.turns} model={model} hint={startHint(stateOf(model), causesOf(model))} />
       <Composer draft={draft} onDraft={setDraft} onSend={send} isBusy={chat.isBusy} onStop={chat.stop} model={model} />
-      <Dialog open={showCode} onClose={() => setShowCode(false)} wide title="The same from your own program" description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}>
+      <Dialog
+        open={showCode}
+        onClose={() => setShowCode(false)}
+        wide
+        title="The same from your own program"
+        description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}
+      >
         {showCode ? <Code model={model} turns={chat.turns} draft={draft} parameters={parameters} /> : null}
       </Dialog>
     </div>
   );
 }
 
-const pickWord = (name: string, state: ModelWord) => (state === "Ready" || state === "Unknown" ? name : `${name} (${state.toLowerCase()})`);
+const pickWord = (name: string, state: ModelWord) =>
+  state === "Ready" || state === "Unknown" ? name : `${name} (${state.toLowerCase()})`;
 
 function startHint(state: ModelWord, causes: readonly string[]): string {
   if (state === "Ready") return "What you write goes to one of its replicas, and the answer says which node gave it.";
@@ -124,8 +150,21 @@ function startHint(state: ModelWord, causes: readonly string[]): string {
   return "It is not loaded: the first answer takes as long as loading does.";
 }
 
-function Code({ model, turns, draft, parameters }: { model: string; turns: readonly Turn[]; draft: string; parameters: Parameters }) {
-  const asked: Turn[] = draft.trim() !== "" || turns.length === 0 ? [...turns, { role: "user", text: draft.trim() || "Hello!" }] : turns.slice(0, turns.findLastIndex(({ role }) => role === "user") + 1);
+function Code({
+  model,
+  turns,
+  draft,
+  parameters,
+}: {
+  model: string;
+  turns: readonly Turn[];
+  draft: string;
+  parameters: Parameters;
+}) {
+  const asked: Turn[] =
+    draft.trim() !== "" || turns.length === 0
+      ? [...turns, { role: "user", text: draft.trim() || "Hello!" }]
+      : turns.slice(0, turns.findLastIndex(({ role }) => role === "user") + 1);
   const request = buildRequest(model, asked, parameters);
   const base = new URL(".", window.location.href.split("#")[0]).href;
   return (
@@ -138,7 +177,13 @@ function Code({ model, turns, draft, parameters }: { model: string; turns: reado
   );
 }
 
-function ParameterFields({ parameters, onChange }: { parameters: Parameters; onChange: (parameters: Parameters) => void }) {
+function ParameterFields({
+  parameters,
+  onChange,
+}: {
+  parameters: Parameters;
+  onChange: (parameters: Parameters) => void;
+}) {
   const field = (name: keyof Parameters) => ({
     value: parameters[name],
     onChange: (event: { target: { value: string } }) => onChange({ ...parameters, [name]: event.target.value }),
@@ -149,7 +194,15 @@ function ParameterFields({ parameters, onChange }: { parameters: Parameters; onC
         System prompt
         <textarea rows={2} placeholder="None" {...field("system")} />
       </label>
-      <TextField label="Temperature" type="number" min={0} max={2} step={0.1} placeholder="default" {...field("temperature")} />
+      <TextField
+        label="Temperature"
+        type="number"
+        min={0}
+        max={2}
+        step={0.1}
+        placeholder="default"
+        {...field("temperature")}
+      />
       <TextField label="Top p" type="number" min={0} max={1} step={0.05} placeholder="default" {...field("topP")} />
       <TextField label="Most tokens" type="number" min={1} step={1} placeholder="no limit" {...field("maxTokens")} />
     </div>
@@ -226,7 +279,8 @@ function Waiting({ node }: { node: string }) {
 }
 
 function Figures({ answer }: { answer: Answer }) {
-  if (answer.firstMs === null) return answer.stopped ? <p className={styles.figures}>Stopped before it began.</p> : null;
+  if (answer.firstMs === null)
+    return answer.stopped ? <p className={styles.figures}>Stopped before it began.</p> : null;
   const last = answer.endedMs;
   const spanS = last === null ? null : (last - answer.firstMs) / 1000;
   const speed = spanS !== null && spanS > 0 && answer.tokens > 1 ? (answer.tokens - 1) / spanS : null;

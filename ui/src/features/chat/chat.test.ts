@@ -6,8 +6,22 @@ import { buildRequest, type Turn } from "./useChat";
 const parameters = { system: "Be brief.", temperature: "0.5", topP: "", maxTokens: "many" };
 
 test("sends what was said, and only parameters that are numbers", () => {
-  const answer = { text: "", reasoning: "", node: "", tokens: 0, tokensAreCounted: false, firstMs: null, endedMs: 1, error: new Error("x"), stopped: false };
-  const turns: Turn[] = [{ role: "user", text: "hello" }, { role: "assistant", answer }, { role: "user", text: "again" }];
+  const answer = {
+    text: "",
+    reasoning: "",
+    node: "",
+    tokens: 0,
+    tokensAreCounted: false,
+    firstMs: null,
+    endedMs: 1,
+    error: new Error("x"),
+    stopped: false,
+  };
+  const turns: Turn[] = [
+    { role: "user", text: "hello" },
+    { role: "assistant", answer },
+    { role: "user", text: "again" },
+  ];
   expect(buildRequest("m", turns, parameters)).toEqual({
     model: "m",
     messages: [

@@ -9,7 +9,9 @@ export function asCurl(base: string, request: ChatRequest): string {
 export function asPython(base: string, request: ChatRequest): string {
   const { model, messages, ...rest } = request;
   const options = Object.entries(rest).map(([name, value]) => `    ${name}=${JSON.stringify(value)},\n`);
-  const said = messages.map((message) => `        {"role": ${JSON.stringify(message.role)}, "content": ${JSON.stringify(message.content)}},\n`);
+  const said = messages.map(
+    (message) => `        {"role": ${JSON.stringify(message.role)}, "content": ${JSON.stringify(message.content)}},\n`,
+  );
   return `import os
 
 from openai import OpenAI

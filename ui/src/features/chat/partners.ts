@@ -6,7 +6,13 @@ export type Partners = ReadonlyMap<string, string>;
 type Named = Pick<Model, "name" | "alias_of" | "disabled" | "embeddings">;
 
 export function chatPartners(models: readonly Named[]): Partners {
-  const talking = new Set(models.filter(({ alias_of, disabled, embeddings }) => alias_of === "" && !disabled && !embeddings).map(({ name }) => name));
-  const partners = models.filter(({ disabled }) => !disabled).map(({ name, alias_of }) => [name, alias_of || name] as const);
+  const talking = new Set(
+    models
+      .filter(({ alias_of, disabled, embeddings }) => alias_of === "" && !disabled && !embeddings)
+      .map(({ name }) => name),
+  );
+  const partners = models
+    .filter(({ disabled }) => !disabled)
+    .map(({ name, alias_of }) => [name, alias_of || name] as const);
   return new Map(partners.filter(([, served]) => talking.has(served)));
 }

@@ -17,7 +17,17 @@ export interface Answer {
 
 export type Turn = { role: "user"; text: string } | { role: "assistant"; answer: Answer };
 
-const EMPTY: Answer = { text: "", reasoning: "", node: "", tokens: 0, tokensAreCounted: false, firstMs: null, endedMs: null, error: null, stopped: false };
+const EMPTY: Answer = {
+  text: "",
+  reasoning: "",
+  node: "",
+  tokens: 0,
+  tokensAreCounted: false,
+  firstMs: null,
+  endedMs: null,
+  error: null,
+  stopped: false,
+};
 
 export interface Parameters {
   system: string;
@@ -28,12 +38,18 @@ export interface Parameters {
 
 export function buildRequest(model: string, turns: readonly Turn[], parameters: Parameters): ChatRequest {
   const said: ChatMessage[] = turns
-    .map((turn) => (turn.role === "user" ? { role: turn.role, content: turn.text } : { role: turn.role, content: turn.answer.text }))
+    .map((turn) =>
+      turn.role === "user" ? { role: turn.role, content: turn.text } : { role: turn.role, content: turn.answer.text },
+    )
     .filter(({ content }) => content !== "");
   const system: ChatMessage[] = parameters.system.trim() === "" ? [] : [{ role: "system", content: parameters.system }];
   const numbers = { temperature: parameters.temperature, top_p: parameters.topP, max_tokens: parameters.maxTokens };
   const given = Object.entries(numbers).filter(([, text]) => text.trim() !== "" && Number.isFinite(Number(text)));
-  return { model, messages: [...system, ...said], ...Object.fromEntries(given.map(([name, text]) => [name, Number(text)])) };
+  return {
+    model,
+    messages: [...system, ...said],
+    ...Object.fromEntries(given.map(([name, text]) => [name, Number(text)])),
+  };
 }
 
 export function useChat() {
@@ -63,7 +79,10 @@ export function useChat() {
     show();
     const began = performance.now();
     const since = () => performance.now() - began;
-    const heard = () => ({ firstMs: answer.firstMs ?? since(), ...(answer.tokensAreCounted ? {} : { tokens: answer.tokens + 1 }) });
+    const heard = () => ({
+      firstMs: answer.firstMs ?? since(),
+      ...(answer.tokensAreCounted ? {} : { tokens: answer.tokens + 1 }),
+    });
     try {
       await streamChat(
         buildRequest(model, before, parameters),

@@ -20,14 +20,29 @@ parameters:
 context_size: 4096
 `;
 
-export function AddModelDialog({ open, onClose, onAdded }: { open: boolean; onClose: () => void; onAdded: (name: string) => void }) {
+export function AddModelDialog({
+  open,
+  onClose,
+  onAdded,
+}: {
+  open: boolean;
+  onClose: () => void;
+  onAdded: (name: string) => void;
+}) {
   const [text, setText] = useState(START);
   function close() {
     setText(START);
     onClose();
   }
   return (
-    <Dialog open={open} onClose={close} holds={text !== START} wide title="Add a model" description={<p>A model configuration in YAML, as LocalAI has them. It is checked before it is kept.</p>}>
+    <Dialog
+      open={open}
+      onClose={close}
+      holds={text !== START}
+      wide
+      title="Add a model"
+      description={<p>A model configuration in YAML, as LocalAI has them. It is checked before it is kept.</p>}
+    >
       {open ? <AddForm text={text} onText={setText} onClose={close} onAdded={onAdded} /> : null}
     </Dialog>
   );
@@ -80,7 +95,11 @@ export function ConfigDialog({ open, name, onClose }: { open: boolean; name: str
       holds={isChanged}
       wide
       title={`Configuration of ${name}`}
-      description={<p>It is checked before it is saved. Replicas that serve go on until one with the new configuration is ready.</p>}
+      description={
+        <p>
+          It is checked before it is saved. Replicas that serve go on until one with the new configuration is ready.
+        </p>
+      }
     >
       {open ? <LoadedConfig name={name} onClose={close} onChanged={setChanged} /> : null}
     </Dialog>
@@ -97,11 +116,24 @@ function LoadedConfig({ name, ...rest }: EditProps & { name: string }) {
   const detail = useQuery({ ...modelDetailQueries.one(name), staleTime: 0 });
   const revisions = useQuery(modelDetailQueries.revisions(name));
   if (detail.isPending) return <Loading what="the configuration" />;
-  if (detail.isError) return <Problem title="The configuration could not be read" error={detail.error} retrying={detail.isFetching} onRetry={() => void detail.refetch()} />;
+  if (detail.isError)
+    return (
+      <Problem
+        title="The configuration could not be read"
+        error={detail.error}
+        retrying={detail.isFetching}
+        onRetry={() => void detail.refetch()}
+      />
+    );
   return <EditForm current={detail.data} revisions={revisions.data ?? []} {...rest} />;
 }
 
-function EditForm({ current, revisions, onClose, onChanged }: EditProps & { current: ModelDetail; revisions: readonly Revision[] }) {
+function EditForm({
+  current,
+  revisions,
+  onClose,
+  onChanged,
+}: EditProps & { current: ModelDetail; revisions: readonly Revision[] }) {
   const announce = useAnnounce();
   // What was read when the editing began, and not what others saved since: they would be overwritten without a word.
   const [base, setBase] = useState(current);
@@ -112,13 +144,18 @@ function EditForm({ current, revisions, onClose, onChanged }: EditProps & { curr
   }
   const [force, setForce] = useState(false);
   const save = useModelChange((config: string) => api.editModel(base.name, config, base.revision, force));
-  const isConflict = base.revision !== current.revision || (save.error instanceof ApiError && save.error.status === 409) || (save.error instanceof ApiError && save.error.status === 412);
+  const isConflict =
+    base.revision !== current.revision ||
+    (save.error instanceof ApiError && save.error.status === 409) ||
+    (save.error instanceof ApiError && save.error.status === 412);
 
   function submit(event: FormEvent) {
     event.preventDefault();
     save.mutate(text, {
       onSuccess: (saved) => {
-        announce.done(`The configuration of ${base.name} is saved.${saved.pending === null ? "" : " The one before serves until a replica with it is ready."}`);
+        announce.done(
+          `The configuration of ${base.name} is saved.${saved.pending === null ? "" : " The one before serves until a replica with it is ready."}`,
+        );
         onClose();
       },
     });
@@ -143,8 +180,8 @@ function EditForm({ current, revisions, onClose, onChanged }: EditProps & { curr
       {isConflict ? (
         <div className={styles.conflict} role="alert">
           <p>
-            <strong>Someone else changed it meanwhile</strong> ({current.changed_by}, {formatDateTime(current.changed_at)}). Your text is still here; saving over
-            theirs is refused.
+            <strong>Someone else changed it meanwhile</strong> ({current.changed_by},{" "}
+            {formatDateTime(current.changed_at)}). Your text is still here; saving over theirs is refused.
           </p>
           <details>
             <summary>What it is now</summary>

@@ -29,9 +29,15 @@ type Asked = "unload" | "delete" | "scale" | "edit" | null;
 
 export function ModelPanel({ model, onClose }: { model: Model; onClose: () => void }) {
   const why = useQuery(modelDetailQueries.why(model.name));
-  const read = useQuery({ ...modelQueries.replicas(), select: (all) => all.filter(({ model_name }) => model_name === model.name) });
+  const read = useQuery({
+    ...modelQueries.replicas(),
+    select: (all) => all.filter(({ model_name }) => model_name === model.name),
+  });
   const replicas = read.data ?? [];
-  const scheduling = useQuery({ ...modelQueries.scheduling(), select: (all) => all.find(({ model_name }) => model_name === model.name) }).data;
+  const scheduling = useQuery({
+    ...modelQueries.scheduling(),
+    select: (all) => all.find(({ model_name }) => model_name === model.name),
+  }).data;
   const [asked, setAsked] = useState<Asked>(null);
   const announce = useAnnounce();
   const load = useModelChange(() => api.loadModel(model.name));
@@ -55,7 +61,8 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           </p>
         ) : (
           <p className={styles.status}>
-            <Pill tone={state.tone}>{state.label}</Pill> {schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready)}
+            <Pill tone={state.tone}>{state.label}</Pill>{" "}
+            {schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready)}
           </p>
         )}
         {failed === "" ? null : (
@@ -66,7 +73,9 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
       </PanelHeader>
       {model.description === "" ? null : <p className={styles.description}>{model.description}</p>}
       {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
-        <InlineError error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`} />
+        <InlineError
+          error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`}
+        />
       )}
       {model.pending === null ? null : (
         <div className={styles.notice}>
@@ -81,7 +90,8 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             onClick={() =>
               discard.mutate(undefined, {
                 onSuccess: () => announce.done(`The change of ${model.name} is discarded.`),
-                onError: (error) => announce.failed(`The change of ${model.name} was not discarded.`, messageOf(error, model.name)),
+                onError: (error) =>
+                  announce.failed(`The change of ${model.name} was not discarded.`, messageOf(error, model.name)),
               })
             }
           >
@@ -93,7 +103,11 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             look="primary"
             icon="resume"
             busy={load.isPending}
-            onClick={() => load.mutate(undefined, { onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error, model.name)) })}
+            onClick={() =>
+              load.mutate(undefined, {
+                onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error, model.name)),
+              })
+            }
           >
             Load
           </Button>
@@ -133,7 +147,12 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           {read.isPending ? (
             <Loading what="replicas" />
           ) : read.data === undefined ? (
-            <Problem title="The replicas could not be read" error={read.error} retrying={read.isFetching} onRetry={() => void read.refetch()} />
+            <Problem
+              title="The replicas could not be read"
+              error={read.error}
+              retrying={read.isFetching}
+              onRetry={() => void read.refetch()}
+            />
           ) : replicas.length === 0 ? (
             <p className={styles.soft}>None. “Load” starts one; so does the first request.</p>
           ) : (
@@ -147,7 +166,9 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           <Fact name="Weights">
             <code>{model.model || "none"}</code>
           </Fact>
-          <Fact name="Context">{model.context_size === null ? "as the backend decides" : `${model.context_size} tokens`}</Fact>
+          <Fact name="Context">
+            {model.context_size === null ? "as the backend decides" : `${model.context_size} tokens`}
+          </Fact>
           {why.data === undefined ? null : <Fact name="Footprint">{footprintWords(why.data.footprint_bytes)}</Fact>}
           {model.aliases.length === 0 ? null : <Fact name="Aliases">{model.aliases.join(", ")}</Fact>}
           <Fact name="Uses">{model.known_usecases.join(", ") || (model.embeddings ? "embeddings" : "not told")}</Fact>
@@ -160,7 +181,13 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         </Facts>
       </PanelSection>
       <PanelSection title="Why it is where it is">
-        {why.isPending ? <Loading what="decisions" /> : why.isError ? <Problem title="The decisions could not be read" error={why.error} onRetry={() => void why.refetch()} /> : <Decisions why={why.data} />}
+        {why.isPending ? (
+          <Loading what="decisions" />
+        ) : why.isError ? (
+          <Problem title="The decisions could not be read" error={why.error} onRetry={() => void why.refetch()} />
+        ) : (
+          <Decisions why={why.data} />
+        )}
       </PanelSection>
 
       <UnloadDialog
@@ -189,9 +216,21 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           })
         }
       >
-        <p>Requests for it are refused from then on, and {replicas.length === 0 ? "its configuration is removed" : plural(replicas.length, "replica stops", "replicas stop")}. The revisions of its configuration are kept.</p>
+        <p>
+          Requests for it are refused from then on, and{" "}
+          {replicas.length === 0
+            ? "its configuration is removed"
+            : plural(replicas.length, "replica stops", "replicas stop")}
+          . The revisions of its configuration are kept.
+        </p>
       </ConfirmDialog>
-      <ScaleDialog key={`${model.name} ${asked === "scale"}`} open={asked === "scale"} model={model.name} scheduling={scheduling} onClose={close} />
+      <ScaleDialog
+        key={`${model.name} ${asked === "scale"}`}
+        open={asked === "scale"}
+        model={model.name}
+        scheduling={scheduling}
+        onClose={close}
+      />
       <ConfigDialog open={asked === "edit"} name={model.name} onClose={close} />
     </>
   );
@@ -202,20 +241,42 @@ function LoadRow({ load }: { load: Load }) {
   return (
     <li className={styles.load}>
       <span className={styles.loadHead}>
-        <strong>{load.node ?? "no node yet"}</strong> <Pill tone={load.error ? "red" : load.state === "pending" ? "yellow" : "blue"}>{load.error ? "Failed" : loadWord(load.state)}</Pill>
-        <span className={styles.soft}>{[whichFile(load), bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)].filter(Boolean).join(" · ")}</span>
+        <strong>{load.node ?? "no node yet"}</strong>{" "}
+        <Pill tone={load.error ? "red" : load.state === "pending" ? "yellow" : "blue"}>
+          {load.error ? "Failed" : loadWord(load.state)}
+        </Pill>
+        <span className={styles.soft}>
+          {[whichFile(load), bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)]
+            .filter(Boolean)
+            .join(" · ")}
+        </span>
       </span>
-      {load.error ? null : <Progress label={`Loading on ${load.node ?? "a node"}`} percentage={load.total_bytes > 0 ? load.progress : null} />}
+      {load.error ? null : (
+        <Progress
+          label={`Loading on ${load.node ?? "a node"}`}
+          percentage={load.total_bytes > 0 ? load.progress : null}
+        />
+      )}
       {load.reason ? <span className={styles.soft}>{sentence(load.reason)}</span> : null}
       {load.error ? <InlineError error={load.error} about={load.model} /> : null}
     </li>
   );
 }
 
-function Replicas({ model, replicas, scheduling }: { model: Model; replicas: readonly Replica[]; scheduling: Scheduling | undefined }) {
+function Replicas({
+  model,
+  replicas,
+  scheduling,
+}: {
+  model: Model;
+  replicas: readonly Replica[];
+  scheduling: Scheduling | undefined;
+}) {
   const nameOf = useNodeNames();
   const [leaving, setLeaving] = useState<string | null>(null);
-  const sorted = [...replicas].sort((a, b) => nameOf(a.node_id).localeCompare(nameOf(b.node_id), undefined, { numeric: true }));
+  const sorted = [...replicas].sort((a, b) =>
+    nameOf(a.node_id).localeCompare(nameOf(b.node_id), undefined, { numeric: true }),
+  );
   return (
     <>
       <ul className={styles.replicas}>
@@ -228,7 +289,8 @@ function Replicas({ model, replicas, scheduling }: { model: Model; replicas: rea
                 <Link to="/nodes/$nodeId" params={{ nodeId: replica.node_id }}>
                   {nameOf(replica.node_id)}
                 </Link>
-                {replica.replica_index > 0 ? ` #${replica.replica_index}` : ""} <Pill tone={tone}>{word}</Pill> {isOld ? <Pill tone="yellow">Old configuration</Pill> : null}
+                {replica.replica_index > 0 ? ` #${replica.replica_index}` : ""} <Pill tone={tone}>{word}</Pill>{" "}
+                {isOld ? <Pill tone="yellow">Old configuration</Pill> : null}
                 <span className={styles.facts}>
                   {[
                     `${replica.in_flight} in flight${replica.capacity ? ` of ${replica.capacity}` : ""}`,
@@ -241,14 +303,25 @@ function Replicas({ model, replicas, scheduling }: { model: Model; replicas: rea
                 {replica.reason ? <span className={styles.facts}>{sentence(replica.reason)}</span> : null}
                 {replica.cleanup_error ? <InlineError error={replica.cleanup_error} /> : null}
               </span>
-              <Button size="small" look="quiet" aria-label={`Unload from ${nameOf(replica.node_id)}`} onClick={() => setLeaving(replica.node_id)}>
+              <Button
+                size="small"
+                look="quiet"
+                aria-label={`Unload from ${nameOf(replica.node_id)}`}
+                onClick={() => setLeaving(replica.node_id)}
+              >
                 Unload…
               </Button>
             </li>
           );
         })}
       </ul>
-      <UnloadOnNodeDialog model={model.name} scheduling={scheduling} replicas={replicas} nodeId={leaving} onClose={() => setLeaving(null)} />
+      <UnloadOnNodeDialog
+        model={model.name}
+        scheduling={scheduling}
+        replicas={replicas}
+        nodeId={leaving}
+        onClose={() => setLeaving(null)}
+      />
     </>
   );
 }

@@ -33,7 +33,8 @@ export function ModelsPage() {
   const [adding, setAdding] = useState(false);
   const models = useQuery(modelQueries.list());
   const tab = search.tab ?? "installed";
-  const show = (change: Partial<ModelsSearch>, replace = false) => void navigate({ search: (now) => ({ ...now, ...change }), replace });
+  const show = (change: Partial<ModelsSearch>, replace = false) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace });
   const text = useDeferredValue(search.q ?? "");
   const opened = models.data?.find(({ name }) => name === search.open);
 
@@ -72,7 +73,12 @@ export function ModelsPage() {
                 { value: "gallery", word: "Gallery" },
               ]}
             />
-            <SearchField label="Search models" placeholder="Name, backend, description…" text={search.q ?? ""} onText={(q) => show({ q }, true)} />
+            <SearchField
+              label="Search models"
+              placeholder="Name, backend, description…"
+              text={search.q ?? ""}
+              onText={(q) => show({ q }, true)}
+            />
           </>
         }
       >
@@ -82,10 +88,19 @@ export function ModelsPage() {
           models.isPending ? (
             <Loading what="models" />
           ) : (
-            <Problem title="The models could not be read" error={models.error} retrying={models.isFetching} onRetry={() => void models.refetch()} />
+            <Problem
+              title="The models could not be read"
+              error={models.error}
+              retrying={models.isFetching}
+              onRetry={() => void models.refetch()}
+            />
           )
         ) : models.data.length === 0 ? (
-          <Empty icon="models" title="No model yet" hint="Take one from the gallery, or add a configuration of your own.">
+          <Empty
+            icon="models"
+            title="No model yet"
+            hint="Take one from the gallery, or add a configuration of your own."
+          >
             <Button look="primary" icon="search" onClick={() => show({ tab: "gallery" })}>
               Open the gallery
             </Button>
@@ -94,20 +109,45 @@ export function ModelsPage() {
           <Installed models={models.data} text={text} openName={search.open} onOpen={(name) => show({ open: name })} />
         )}
       </Page>
-      <AddModelDialog open={adding} onClose={() => setAdding(false)} onAdded={(name) => show({ tab: "installed", q: "", open: name })} />
+      <AddModelDialog
+        open={adding}
+        onClose={() => setAdding(false)}
+        onAdded={(name) => show({ tab: "installed", q: "", open: name })}
+      />
     </SidePanel>
   );
 }
 
-function Installed({ models, text, openName, onOpen }: { models: readonly Model[]; text: string; openName: string | undefined; onOpen: (name: string) => void }) {
+function Installed({
+  models,
+  text,
+  openName,
+  onOpen,
+}: {
+  models: readonly Model[];
+  text: string;
+  openName: string | undefined;
+  onOpen: (name: string) => void;
+}) {
   const replicas = useQuery(modelQueries.replicas()).data;
   const scheduling = useQuery(modelQueries.scheduling()).data;
   const summary = useQuery(modelQueries.summary()).data;
   const byModel = useMemo(() => replicas && groupBy(replicas, ({ model_name }) => model_name), [replicas]);
   const wanted = useMemo(() => new Map(scheduling?.map((each) => [each.model_name, each])), [scheduling]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = models.filter((model) => words.every((word) => `${model.name} ${model.backend} ${model.description} ${model.aliases.join(" ")}`.toLowerCase().includes(word)));
-  if (found.length === 0) return <Empty icon="search" title="No model matches" hint={`None of ${plural(models.length, "model")} has these words.`} />;
+  const found = models.filter((model) =>
+    words.every((word) =>
+      `${model.name} ${model.backend} ${model.description} ${model.aliases.join(" ")}`.toLowerCase().includes(word),
+    ),
+  );
+  if (found.length === 0)
+    return (
+      <Empty
+        icon="search"
+        title="No model matches"
+        hint={`None of ${plural(models.length, "model")} has these words.`}
+      />
+    );
   return (
     <ul className={styles.models}>
       {found.map((model) => (
@@ -148,10 +188,18 @@ function ModelCard({ model, replicas: told, loads: toldLoads, scheduling, isOpen
     <button type="button" className={styles.card} aria-pressed={isOpen} onClick={onOpen}>
       <span className={styles.head}>
         <strong>{model.name}</strong>
-        {model.alias_of !== "" ? <Pill tone="violet">Alias of {model.alias_of}</Pill> : model.disabled ? <Pill tone="grey">Disabled</Pill> : <Pill tone={state.tone}>{state.label}</Pill>}
+        {model.alias_of !== "" ? (
+          <Pill tone="violet">Alias of {model.alias_of}</Pill>
+        ) : model.disabled ? (
+          <Pill tone="grey">Disabled</Pill>
+        ) : (
+          <Pill tone={state.tone}>{state.label}</Pill>
+        )}
         {model.pending === null ? null : <Pill tone="yellow">Change pending</Pill>}
       </span>
-      {model.pending === null || model.pending.reason === "" ? null : <span className={styles.problem}>{pendingWords(model.pending)}</span>}
+      {model.pending === null || model.pending.reason === "" ? null : (
+        <span className={styles.problem}>{pendingWords(model.pending)}</span>
+      )}
       {state.word === "Failed" && failed !== "" ? (
         <span className={styles.failure} title={failed}>
           {failed}
@@ -179,7 +227,14 @@ function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name:
   const available = useQuery(modelDetailQueries.gallery(term));
   if (available.data === undefined) {
     if (available.isPending) return <Loading what="the gallery" />;
-    return <Problem title="The gallery could not be read" error={available.error} retrying={available.isFetching} onRetry={() => void available.refetch()} />;
+    return (
+      <Problem
+        title="The gallery could not be read"
+        error={available.error}
+        retrying={available.isFetching}
+        onRetry={() => void available.refetch()}
+      />
+    );
   }
   const { models, total, galleries } = available.data;
   if (total === 0) {
@@ -189,7 +244,11 @@ function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name:
         <Empty
           icon="search"
           title={term === "" ? "The galleries offer no model" : "No model matches"}
-          hint={term === "" ? "Add a configuration of your own, or name other galleries to Corral." : "Try fewer or other words."}
+          hint={
+            term === ""
+              ? "Add a configuration of your own, or name other galleries to Corral."
+              : "Try fewer or other words."
+          }
         />
       </>
     );
@@ -247,7 +306,9 @@ function OfferCard({ model, onInstalled }: { model: AvailableModel; onInstalled:
     >
       <div className={styles.offer}>
         <p>{model.description}</p>
-        <p className={styles.soft}>{[model.backend, model.size, model.license, `from ${model.gallery}`].filter(Boolean).join(" · ")}</p>
+        <p className={styles.soft}>
+          {[model.backend, model.size, model.license, `from ${model.gallery}`].filter(Boolean).join(" · ")}
+        </p>
         <p className={styles.chips}>
           {model.tags.map((tag) => (
             <Chip key={tag}>{tag}</Chip>

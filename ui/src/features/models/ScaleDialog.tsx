@@ -23,7 +23,14 @@ interface ScaleDialogProps {
 
 export function ScaleDialog({ open, model, scheduling, onClose }: ScaleDialogProps) {
   return (
-    <Dialog open={open} onClose={onClose} title={`Scale ${model}`} description={<p>How many replicas there are to be, and where. Corral keeps it so, also when machines come and go.</p>}>
+    <Dialog
+      open={open}
+      onClose={onClose}
+      title={`Scale ${model}`}
+      description={
+        <p>How many replicas there are to be, and where. Corral keeps it so, also when machines come and go.</p>
+      }
+    >
       {open ? <ScaleForm model={model} scheduling={scheduling} onClose={onClose} /> : null}
     </Dialog>
   );
@@ -31,7 +38,14 @@ export function ScaleDialog({ open, model, scheduling, onClose }: ScaleDialogPro
 
 function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open">) {
   const announce = useAnnounce();
-  const [how, setHow] = useState<How>(scheduling === undefined || (scheduling.min_replicas === 0 && scheduling.max_replicas === 0 && !scheduling.spread_all) ? "asked" : scheduling.spread_all ? "all" : "count");
+  const [how, setHow] = useState<How>(
+    scheduling === undefined ||
+      (scheduling.min_replicas === 0 && scheduling.max_replicas === 0 && !scheduling.spread_all)
+      ? "asked"
+      : scheduling.spread_all
+        ? "all"
+        : "count",
+  );
   const [least, setLeast] = useState(String(scheduling?.min_replicas ?? 1));
   const [most, setMost] = useState(String(scheduling?.max_replicas ?? 0));
   const [selector, setSelector] = useState(formatSelector(readSelector(scheduling)));
@@ -51,7 +65,13 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
     setProblem(null);
     const nodeSelector = Object.keys(labels).length === 0 ? null : labels;
     const counted = how === "count";
-    const wish = { model_name: model, min_replicas: counted ? Number(least) : 0, max_replicas: counted ? Number(most) : 0, spread_all: how === "all", node_selector: nodeSelector };
+    const wish = {
+      model_name: model,
+      min_replicas: counted ? Number(least) : 0,
+      max_replicas: counted ? Number(most) : 0,
+      spread_all: how === "all",
+      node_selector: nodeSelector,
+    };
     save.mutate(how === "asked" && nodeSelector === null ? null : wish, {
       onSuccess: () => {
         announce.done(`The scaling of ${model} is saved.`);
@@ -67,15 +87,36 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
         value={how}
         onChange={setHow}
         options={[
-          { value: "asked", word: "Loaded when asked for", hint: "One when the first request comes; unloaded when it is idle for long." },
+          {
+            value: "asked",
+            word: "Loaded when asked for",
+            hint: "One when the first request comes; unloaded when it is idle for long.",
+          },
           { value: "count", word: "A number" },
           { value: "all", word: "One on every node", hint: "Also on machines that come later." },
         ]}
       />
       {how === "count" ? (
         <div className={styles.counts}>
-          <TextField label="At least" type="number" min={0} max={1000} required value={least} onChange={(event) => setLeast(event.target.value)} />
-          <TextField label="At most" type="number" min={0} max={1000} required value={most} onChange={(event) => setMost(event.target.value)} hint="0 is no limit" />
+          <TextField
+            label="At least"
+            type="number"
+            min={0}
+            max={1000}
+            required
+            value={least}
+            onChange={(event) => setLeast(event.target.value)}
+          />
+          <TextField
+            label="At most"
+            type="number"
+            min={0}
+            max={1000}
+            required
+            value={most}
+            onChange={(event) => setMost(event.target.value)}
+            hint="0 is no limit"
+          />
         </div>
       ) : null}
       <TextField

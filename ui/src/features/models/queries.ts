@@ -28,7 +28,16 @@ export const modelDetailQueries = {
     }),
 };
 
-const CHANGED = ["models", "model", "revisions", "why-model", "models-available", "replicas", "replicas-summary", "scheduling"];
+const CHANGED = [
+  "models",
+  "model",
+  "revisions",
+  "why-model",
+  "models-available",
+  "replicas",
+  "replicas-summary",
+  "scheduling",
+];
 
 export function useModelChange<T, R = void>(mutationFn: (change: T) => Promise<R>) {
   const client = useQueryClient();

@@ -13,17 +13,27 @@ const LOAD_WORDS: Record<string, string> = {
 
 export const loadWord = (state: string) => LOAD_WORDS[state] ?? state;
 
-const DEVICES: Record<string, string> = { cpu: "a processor", nvidia: "an NVIDIA GPU", amd: "an AMD GPU", intel: "an Intel GPU", apple: "an Apple GPU" };
+const DEVICES: Record<string, string> = {
+  cpu: "a processor",
+  nvidia: "an NVIDIA GPU",
+  amd: "an AMD GPU",
+  intel: "an Intel GPU",
+  apple: "an Apple GPU",
+};
 
 /** The most memory that a replica was seen to take. */
 export function footprintWords(footprint: Record<string, number>): string {
-  const measured = Object.entries(footprint).map(([device, bytes]) => `${formatBytes(bytes)} on ${DEVICES[device] ?? device}`);
+  const measured = Object.entries(footprint).map(
+    ([device, bytes]) => `${formatBytes(bytes)} on ${DEVICES[device] ?? device}`,
+  );
   return measured.length === 0 ? "not measured yet" : measured.join(", ");
 }
 
 /** Of several files the one that is on its way. */
 export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files">): string {
-  return load.state === "staging" && load.file_index > 0 && load.total_files > 1 ? `file ${load.file_index} of ${load.total_files}` : "";
+  return load.state === "staging" && load.file_index > 0 && load.total_files > 1
+    ? `file ${load.file_index} of ${load.total_files}`
+    : "";
 }
 
 /** Why the newest configuration does not serve yet. */
@@ -58,7 +68,9 @@ export function isKeptRunning(scheduling: Scheduling | undefined): boolean {
 /** What unloading a model does. */
 export function unloadWords(replicas: number, loads: number): string {
   const stops =
-    replicas === 0 ? "" : `${plural(replicas, "replica stops", "replicas stop")} when what ${replicas === 1 ? "it is" : "they are"} answering is finished.`;
+    replicas === 0
+      ? ""
+      : `${plural(replicas, "replica stops", "replicas stop")} when what ${replicas === 1 ? "it is" : "they are"} answering is finished.`;
   const calledOff = loads === 0 ? "" : "What is being loaded is called off.";
   return [stops, calledOff, "Its configuration stays, and the next request loads it again."].filter(Boolean).join(" ");
 }
@@ -66,9 +78,13 @@ export function unloadWords(replicas: number, loads: number): string {
 /** What unloading it from one node does, of the replicas there and those elsewhere. */
 export function unloadWordsOnNode(here: number, elsewhere: number, scheduling: Scheduling | undefined): string {
   const stops = `${here > 1 ? `Its ${here} replicas there stop when what they are` : "Its replica there stops when what it is"} answering is finished.`;
-  const isReplaced = isKeptRunning(scheduling) && (scheduling?.spread_all === true || elsewhere < (scheduling?.min_replicas ?? 0));
-  if (isReplaced) return `${stops} Its scaling is “${schedulingWords(scheduling)}”, so Corral starts another, there or elsewhere.`;
-  return elsewhere > 0 ? `${stops} Requests go to ${plural(elsewhere, "other replica", "other replicas")}.` : `${stops} No other replica is there: the next request loads it again.`;
+  const isReplaced =
+    isKeptRunning(scheduling) && (scheduling?.spread_all === true || elsewhere < (scheduling?.min_replicas ?? 0));
+  if (isReplaced)
+    return `${stops} Its scaling is “${schedulingWords(scheduling)}”, so Corral starts another, there or elsewhere.`;
+  return elsewhere > 0
+    ? `${stops} Requests go to ${plural(elsewhere, "other replica", "other replicas")}.`
+    : `${stops} No other replica is there: the next request loads it again.`;
 }
 
 function shareWords({ min_replicas: least, max_replicas: most }: Scheduling, ready: number): string {
@@ -76,7 +92,11 @@ function shareWords({ min_replicas: least, max_replicas: most }: Scheduling, rea
 }
 
 /** Of a model that serves: what the replicas that are to come wait for, or why they failed. */
-export function restWords(scheduling: Scheduling | undefined, ready: number, { waits, failed }: { waits: string; failed: string }): string {
+export function restWords(
+  scheduling: Scheduling | undefined,
+  ready: number,
+  { waits, failed }: { waits: string; failed: string },
+): string {
   if (ready === 0 || (waits === "" && failed === "")) return "";
   const missing = scheduling === undefined || scheduling.spread_all === true ? 0 : scheduling.min_replicas - ready;
   const share = scheduling !== undefined && missing > 0 ? shareWords(scheduling, ready) : plural(ready, "replica");

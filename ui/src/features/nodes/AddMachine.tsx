@@ -12,7 +12,15 @@ import { joinQueries } from "./queries";
 import type { SeenNode } from "@/data/nodes";
 import { StatusPill } from "@/components/StatusPill";
 
-export function AddMachineDialog({ open, onClose, nodes }: { open: boolean; onClose: () => void; nodes: readonly SeenNode[] }) {
+export function AddMachineDialog({
+  open,
+  onClose,
+  nodes,
+}: {
+  open: boolean;
+  onClose: () => void;
+  nodes: readonly SeenNode[];
+}) {
   return (
     <Dialog
       open={open}
@@ -34,7 +42,12 @@ function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
   if (join.isPending) return <Loading what="the command" />;
   if (join.isError) {
     return (
-      <Problem title="The command could not be read" error={join.error} retrying={join.isFetching} onRetry={() => void join.refetch()} />
+      <Problem
+        title="The command could not be read"
+        error={join.error}
+        retrying={join.isFetching}
+        onRetry={() => void join.refetch()}
+      />
     );
   }
   return (
@@ -44,18 +57,18 @@ function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
         <p className={styles.warning}>
           <Icon name="warning" />
           <span>
-            <strong>{join.data.url}</strong> reaches only the machine Corral runs on. For other machines, start Corral with{" "}
-            <code>--listen 0.0.0.0:PORT</code> and open this dialog again.
+            <strong>{join.data.url}</strong> reaches only the machine Corral runs on. For other machines, start Corral
+            with <code>--listen 0.0.0.0:PORT</code> and open this dialog again.
           </span>
         </p>
       ) : null}
       <p className={styles.note}>
-        The token in it lets a machine ask to join. Unless Corral approves machines by itself, it waits here for you as “Pending” and
-        gets no work before.
+        The token in it lets a machine ask to join. Unless Corral approves machines by itself, it waits here for you as
+        “Pending” and gets no work before.
       </p>
       <p className={styles.note}>
-        A machine that runs a worker already, as the one of <code>corral up</code> does, needs a directory of its own for a second one: add{" "}
-        <code>--data-dir DIRECTORY</code>.
+        A machine that runs a worker already, as the one of <code>corral up</code> does, needs a directory of its own
+        for a second one: add <code>--data-dir DIRECTORY</code>.
       </p>
       <div className={styles.arrivals} role="status">
         {arrived.length === 0 ? (

@@ -14,7 +14,9 @@ export function BudgetDialog({ open, node, onClose }: { open: boolean; node: Nod
       open={open && node !== null}
       onClose={onClose}
       title={`GPU memory budget of ${node?.name ?? ""}`}
-      description={<p>How much of its GPU memory models may use. What runs already stays; new models are placed within it.</p>}
+      description={
+        <p>How much of its GPU memory models may use. What runs already stays; new models are placed within it.</p>
+      }
     >
       {node === null || !open ? null : <BudgetForm key={node.id} node={node} onClose={onClose} />}
     </Dialog>
@@ -31,7 +33,11 @@ function BudgetForm({ node, onClose }: { node: Node; onClose: () => void }) {
       { node, budget: budget.trim() },
       {
         onSuccess: () => {
-          announce.done(budget.trim() === "" ? `${node.name} has no budget of its own any more.` : `The budget of ${node.name} is ${budget.trim()}.`);
+          announce.done(
+            budget.trim() === ""
+              ? `${node.name} has no budget of its own any more.`
+              : `The budget of ${node.name} is ${budget.trim()}.`,
+          );
           onClose();
         },
       },

@@ -15,11 +15,20 @@ export function LabelChips({ node, most }: { node: Node; most: number }) {
   return (
     <>
       {labels.slice(0, most).map(([key, value]) => (
-        <Chip key={key} icon="label" strong={isOperators(key)} title={`Label ${key}=${value}, set by ${isOperators(key) ? "an operator" : "the worker"}`}>
+        <Chip
+          key={key}
+          icon="label"
+          strong={isOperators(key)}
+          title={`Label ${key}=${value}, set by ${isOperators(key) ? "an operator" : "the worker"}`}
+        >
           {key}={value}
         </Chip>
       ))}
-      {rest.length === 0 ? null : <Chip icon="label" title={rest.map(([key, value]) => `${key}=${value}`).join("\n")}>+{rest.length}</Chip>}
+      {rest.length === 0 ? null : (
+        <Chip icon="label" title={rest.map(([key, value]) => `${key}=${value}`).join("\n")}>
+          +{rest.length}
+        </Chip>
+      )}
     </>
   );
 }

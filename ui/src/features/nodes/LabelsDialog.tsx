@@ -16,7 +16,11 @@ export function LabelsDialog({ open, node, onClose }: { open: boolean; node: Nod
       open={open && node !== null}
       onClose={onClose}
       title={`Labels of ${node?.name ?? ""}`}
-      description={<p>Labels choose nodes: a model or a backend can be kept to nodes that carry one. Each change is made at once.</p>}
+      description={
+        <p>
+          Labels choose nodes: a model or a backend can be kept to nodes that carry one. Each change is made at once.
+        </p>
+      }
     >
       {node === null ? null : <LabelsEditor key={node.id} node={node} />}
     </Dialog>
@@ -38,7 +42,9 @@ function LabelsEditor({ node }: { node: Node }) {
               <Chip strong>
                 {key}={value}
               </Chip>
-              {key in node.worker_labels ? <span className={styles.soft}>instead of the worker's “{node.worker_labels[key]}”</span> : null}
+              {key in node.worker_labels ? (
+                <span className={styles.soft}>instead of the worker's “{node.worker_labels[key]}”</span>
+              ) : null}
               <IconButton
                 icon="close"
                 label={`Remove label ${key}`}
@@ -90,8 +96,23 @@ function AddLabel({ node }: { node: Node }) {
 
   return (
     <form className={styles.form} onSubmit={submit}>
-      <TextField label="Key" required autoCapitalize="none" spellCheck={false} placeholder="tier" value={key} onChange={(event) => setKey(event.target.value)} />
-      <TextField label="Value" autoCapitalize="none" spellCheck={false} placeholder="fast" value={value} onChange={(event) => setValue(event.target.value)} />
+      <TextField
+        label="Key"
+        required
+        autoCapitalize="none"
+        spellCheck={false}
+        placeholder="tier"
+        value={key}
+        onChange={(event) => setKey(event.target.value)}
+      />
+      <TextField
+        label="Value"
+        autoCapitalize="none"
+        spellCheck={false}
+        placeholder="fast"
+        value={value}
+        onChange={(event) => setValue(event.target.value)}
+      />
       <Button type="submit" look="primary" busy={set.isPending}>
         {key.trim() in node.operator_labels ? "Change" : "Add"}
       </Button>

@@ -15,7 +15,8 @@ import styles from "./LogsDialog.module.css";
 /** As many as the worker keeps of one process; more would only make the page slow. */
 const MOST_LINES = 1000;
 
-const logsQuery = (nodeId: string) => queryOptions({ queryKey: ["node-logs", nodeId], queryFn: ({ signal }) => api.listNodeLogs(nodeId, signal) });
+const logsQuery = (nodeId: string) =>
+  queryOptions({ queryKey: ["node-logs", nodeId], queryFn: ({ signal }) => api.listNodeLogs(nodeId, signal) });
 
 interface LogsDialogProps {
   open: boolean;
@@ -37,13 +38,32 @@ function Logs({ nodeId }: { nodeId: string }) {
   const [chosen, setChosen] = useState<string | null>(null);
   if (keys.data === undefined) {
     if (keys.isPending) return <Loading what="the logs" />;
-    return <Problem title="The logs could not be read" error={keys.error} retrying={keys.isFetching} onRetry={() => void keys.refetch()} />;
+    return (
+      <Problem
+        title="The logs could not be read"
+        error={keys.error}
+        retrying={keys.isFetching}
+        onRetry={() => void keys.refetch()}
+      />
+    );
   }
   const key = chosen ?? keys.data[0];
-  if (key === undefined) return <Empty icon="activity" title="No process has written anything" hint="Processes start when a model is loaded on this node." />;
+  if (key === undefined)
+    return (
+      <Empty
+        icon="activity"
+        title="No process has written anything"
+        hint="Processes start when a model is loaded on this node."
+      />
+    );
   return (
     <>
-      <Select label="Process" value={key} options={keys.data.map((value) => ({ value, word: value }))} onChange={setChosen} />
+      <Select
+        label="Process"
+        value={key}
+        options={keys.data.map((value) => ({ value, word: value }))}
+        onChange={setChosen}
+      />
       <Stream key={key} nodeId={nodeId} processKey={key} />
     </>
   );
@@ -87,7 +107,13 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
   return (
     <>
       <p className={styles.state}>
-        {line.state === "live" ? <Pill tone="green">Live</Pill> : line.state === "connecting" ? <Pill tone="blue">Connecting</Pill> : <Pill tone="grey">Ended</Pill>}
+        {line.state === "live" ? (
+          <Pill tone="green">Live</Pill>
+        ) : line.state === "connecting" ? (
+          <Pill tone="blue">Connecting</Pill>
+        ) : (
+          <Pill tone="grey">Ended</Pill>
+        )}
         {line.state === "ended" || line.state === "failed" ? (
           <Button size="small" icon="retry" onClick={() => setAttempt(attempt + 1)}>
             Read again

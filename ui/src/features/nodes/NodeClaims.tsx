@@ -28,10 +28,12 @@ export function NodeClaims({ node }: { node: Node }) {
             <strong>Another machine claims to be {node.name}.</strong>
             <p>
               {claim.localai ? "A LocalAI worker" : "A machine with another key"} registered from {claim.address}
-              {claim.http_address === "" ? "" : ` and serves its files at ${claim.http_address}`}. It waits; {node.name} goes on as it is.
+              {claim.http_address === "" ? "" : ` and serves its files at ${claim.http_address}`}. It waits; {node.name}{" "}
+              goes on as it is.
             </p>
             <p className={styles.soft}>
-              Claim {claim.id.slice(0, 8)}, made {formatDateTime(claim.made_at)}, last repeated {formatDateTime(claim.seen_at)}.
+              Claim {claim.id.slice(0, 8)}, made {formatDateTime(claim.made_at)}, last repeated{" "}
+              {formatDateTime(claim.seen_at)}.
             </p>
             <p className={styles.claimActions}>
               <Button
@@ -84,8 +86,8 @@ export function NodeClaims({ node }: { node: Node }) {
         }}
       >
         <p>
-          The machine at {asked?.address} becomes {node.name}, with its labels and settings. Do this after a machine was reinstalled or
-          exchanged.
+          The machine at {asked?.address} becomes {node.name}, with its labels and settings. Do this after a machine was
+          reinstalled or exchanged.
         </p>
         <p>The machine that is {node.name} now loses its credentials and is refused from then on.</p>
       </ConfirmDialog>

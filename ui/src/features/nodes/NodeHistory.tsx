@@ -10,7 +10,11 @@ import { formatFigure } from "@/format/rates";
 import styles from "./NodeHistory.module.css";
 
 const historyQuery = (id: string) =>
-  queryOptions({ queryKey: ["node-history", id], queryFn: ({ signal }) => api.readNodeHistory(id, signal), refetchInterval: 15_000 });
+  queryOptions({
+    queryKey: ["node-history", id],
+    queryFn: ({ signal }) => api.readNodeHistory(id, signal),
+    refetchInterval: 15_000,
+  });
 
 interface Series {
   title: string;
@@ -24,10 +28,29 @@ interface Series {
 const LEAST_S = 5;
 const each = (minute: NodeMinute, count: number) => (minute.length_s < LEAST_S ? null : count / minute.length_s);
 
-const REQUESTS: Series = { title: "Requests/s", value: (minute) => each(minute, minute.requests), bad: (minute) => each(minute, minute.failed) ?? 0, format: formatFigure };
-const WORK: Series = { title: "Requests at work", value: (minute) => each(minute, minute.busy_s), format: formatFigure };
-const RAM: Series = { title: "RAM in use", value: ({ ram_used }) => ram_used, format: formatBytes, limit: ({ total_ram }) => total_ram };
-const GPU: Series = { title: "GPU memory in use", value: ({ vram_used }) => vram_used, format: formatBytes, limit: ({ total_vram }) => total_vram };
+const REQUESTS: Series = {
+  title: "Requests/s",
+  value: (minute) => each(minute, minute.requests),
+  bad: (minute) => each(minute, minute.failed) ?? 0,
+  format: formatFigure,
+};
+const WORK: Series = {
+  title: "Requests at work",
+  value: (minute) => each(minute, minute.busy_s),
+  format: formatFigure,
+};
+const RAM: Series = {
+  title: "RAM in use",
+  value: ({ ram_used }) => ram_used,
+  format: formatBytes,
+  limit: ({ total_ram }) => total_ram,
+};
+const GPU: Series = {
+  title: "GPU memory in use",
+  value: ({ vram_used }) => vram_used,
+  format: formatBytes,
+  limit: ({ total_vram }) => total_vram,
+};
 
 export function NodeHistory({ node }: { node: SeenNode }) {
   const history = useQuery(historyQuery(node.id));
@@ -55,7 +78,13 @@ function SmallChart({ series, node, minutes }: { series: Series; node: SeenNode;
       <p className={styles.head}>
         <span className={styles.soft}>{title}</span> <strong>{now === null ? "–" : format(now)}</strong>
       </p>
-      <Chart title={title} points={points} {...(bad === undefined ? {} : { more: lastHour(minutes.map(bad)) })} format={format} limit={limit?.(node)} />
+      <Chart
+        title={title}
+        points={points}
+        {...(bad === undefined ? {} : { more: lastHour(minutes.map(bad)) })}
+        format={format}
+        limit={limit?.(node)}
+      />
     </div>
   );
 }

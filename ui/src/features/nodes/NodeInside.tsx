@@ -18,12 +18,21 @@ import { NodeHistory } from "./NodeHistory";
 import styles from "./NodeInside.module.css";
 
 const insideQueries = {
-  backends: (id: string) => queryOptions({ queryKey: ["node-backends", id], queryFn: ({ signal }) => api.listNodeBackends(id, signal) }),
-  why: (id: string) => queryOptions({ queryKey: ["why-node", id], queryFn: ({ signal }) => api.whyNode(id, signal), refetchInterval: 30_000 }),
+  backends: (id: string) =>
+    queryOptions({ queryKey: ["node-backends", id], queryFn: ({ signal }) => api.listNodeBackends(id, signal) }),
+  why: (id: string) =>
+    queryOptions({
+      queryKey: ["why-node", id],
+      queryFn: ({ signal }) => api.whyNode(id, signal),
+      refetchInterval: 30_000,
+    }),
 };
 
 export function NodeInside({ node }: { node: SeenNode }) {
-  const replicas = useQuery({ ...modelQueries.replicas(), select: (all) => all.filter(({ node_id }) => node_id === node.id) });
+  const replicas = useQuery({
+    ...modelQueries.replicas(),
+    select: (all) => all.filter(({ node_id }) => node_id === node.id),
+  });
   const backends = useQuery(insideQueries.backends(node.id));
   const why = useQuery(insideQueries.why(node.id));
   const [showLogs, setShowLogs] = useState(false);
@@ -72,7 +81,11 @@ interface ListedProps<T> {
 }
 
 function Listed<T>({ query, empty, children }: ListedProps<T>) {
-  return <Asked query={query}>{(found) => (found.length === 0 ? <p className={styles.soft}>{empty}</p> : children(found))}</Asked>;
+  return (
+    <Asked query={query}>
+      {(found) => (found.length === 0 ? <p className={styles.soft}>{empty}</p> : children(found))}
+    </Asked>
+  );
 }
 
 function Process({ replica }: { replica: Replica }) {

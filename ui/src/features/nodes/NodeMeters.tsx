@@ -7,7 +7,9 @@ export function MemoryMeters({ node }: { node: Node }) {
   const kind = gpuMemoryKind(node);
   return (
     <>
-      {kind === "own" ? <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} asOf={figuresAsOf(node)} /> : null}
+      {kind === "own" ? (
+        <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} asOf={figuresAsOf(node)} />
+      ) : null}
       <Meter
         label="RAM"
         warnFrom={0.92}
@@ -21,5 +23,13 @@ export function MemoryMeters({ node }: { node: Node }) {
 }
 
 export function DiskMeter({ node }: { node: Node }) {
-  return <Meter label="Disk" warnFrom={0.85} totalBytes={node.total_disk} freeBytes={node.available_disk} asOf={figuresAsOf(node)} />;
+  return (
+    <Meter
+      label="Disk"
+      warnFrom={0.85}
+      totalBytes={node.total_disk}
+      freeBytes={node.available_disk}
+      asOf={figuresAsOf(node)}
+    />
+  );
 }

@@ -25,7 +25,6 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
   const ask = useAsk();
   const reason = reasonFor(node);
 
-
   return (
     <>
       <PanelHeader title={node.name} id={node.id} onClose={onClose}>
@@ -57,7 +56,9 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
             <p>
               {node.refused.count} so far; the latest: {node.refused.reason}
             </p>
-            <p className={styles.soft}>{formatDateTime(node.refused.at)}. Its worker is broken, of another version, or not to be trusted.</p>
+            <p className={styles.soft}>
+              {formatDateTime(node.refused.at)}. Its worker is broken, of another version, or not to be trusted.
+            </p>
           </div>
         </div>
       )}
@@ -151,7 +152,15 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
   );
 }
 
-function LabelGroup({ title, labels, strong = false }: { title: string; labels: Record<string, string>; strong?: boolean }) {
+function LabelGroup({
+  title,
+  labels,
+  strong = false,
+}: {
+  title: string;
+  labels: Record<string, string>;
+  strong?: boolean;
+}) {
   const entries = Object.entries(labels).sort(([a], [b]) => a.localeCompare(b));
   if (entries.length === 0) return null;
   return (

@@ -24,7 +24,14 @@ export function NodesPage() {
   const nodes = useQuery(nodeQueries.list());
   if (nodes.isPending) return <Loading what="nodes" />;
   if (nodes.data === undefined) {
-    return <Problem title="The nodes could not be read" error={nodes.error} retrying={nodes.isFetching} onRetry={() => void nodes.refetch()} />;
+    return (
+      <Problem
+        title="The nodes could not be read"
+        error={nodes.error}
+        retrying={nodes.isFetching}
+        onRetry={() => void nodes.refetch()}
+      />
+    );
   }
   return (
     <NodeActions nodes={nodes.data}>
@@ -49,7 +56,8 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
 
   const show = (change: (search: NodesSearch) => NodesSearch, { replace = false } = {}) =>
     void navigate({ to: ".", search: (now: NodesSearch) => change(now), replace });
-  const open = (id: string) => void navigate({ to: "/nodes/$nodeId", params: { nodeId: id }, search: (now: NodesSearch) => now });
+  const open = (id: string) =>
+    void navigate({ to: "/nodes/$nodeId", params: { nodeId: id }, search: (now: NodesSearch) => now });
 
   async function close() {
     await navigate({ to: "/nodes", search: (now: NodesSearch) => now });
@@ -68,7 +76,11 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
           </Button>
         </header>
         {nodes.length === 0 ? (
-          <Empty icon="nodes" title="No machine has joined yet" hint="Add the first one: a command to paste on it, then your approval here.">
+          <Empty
+            icon="nodes"
+            title="No machine has joined yet"
+            hint="Add the first one: a command to paste on it, then your approval here."
+          >
             <Button look="primary" icon="add" onClick={() => setDialog(true)}>
               Add a machine
             </Button>
@@ -87,7 +99,11 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
               />
             </div>
             {shown.length === 0 ? (
-              <Empty icon="search" title="No node matches" hint={`None of ${nodes.length} nodes has this status and these words.`}>
+              <Empty
+                icon="search"
+                title="No node matches"
+                hint={`None of ${nodes.length} nodes has this status and these words.`}
+              >
                 <Button onClick={() => show((now) => withAllStatuses(withText(now, "")))}>Show all nodes</Button>
               </Empty>
             ) : (
@@ -124,7 +140,11 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
 function OpenNode({ node, onClose }: { node: SeenNode | undefined; onClose: () => void }) {
   if (node !== undefined) return <NodePanel node={node} onClose={onClose} />;
   return (
-    <Empty icon="nodes" title="This node is not here" hint="It was removed, or the address is wrong. A machine that joins again gets a new entry.">
+    <Empty
+      icon="nodes"
+      title="This node is not here"
+      hint="It was removed, or the address is wrong. A machine that joins again gets a new entry."
+    >
       <Button onClick={onClose}>Back to all nodes</Button>
     </Empty>
   );

@@ -67,7 +67,13 @@ export function Roster({ nodes, scroller, selectedId, sort, descending, onSort, 
             {column.sort === undefined ? (
               column.title
             ) : (
-              <SortButton title={column.title} active={column.sort === sort} descending={descending} sort={column.sort} onSort={onSort} />
+              <SortButton
+                title={column.title}
+                active={column.sort === sort}
+                descending={descending}
+                sort={column.sort}
+                onSort={onSort}
+              />
             )}
           </div>
         ))}
@@ -138,7 +144,13 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
   return (
     <div className={cx(styles.grid, styles.row, selected && styles.selected)} role="presentation" onClick={openByClick}>
       <div role="cell" className={styles.name}>
-        <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} search={(search) => search} className={styles.link} data-node={node.id}>
+        <Link
+          to="/nodes/$nodeId"
+          params={{ nodeId: node.id }}
+          search={(search) => search}
+          className={styles.link}
+          data-node={node.id}
+        >
           {node.name}
         </Link>
         <span className={styles.sub}>
@@ -151,7 +163,10 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
           <StatusPill status={node.state} />
           {node.draining && node.state !== "draining" ? <span className={styles.also}>draining</span> : null}
           {node.claims.length === 0 ? null : (
-            <span className={styles.conflict} title={`Another machine, at ${node.claims.map(({ address }) => address).join(", ")}, claims to be ${node.name}`}>
+            <span
+              className={styles.conflict}
+              title={`Another machine, at ${node.claims.map(({ address }) => address).join(", ")}, claims to be ${node.name}`}
+            >
               <Icon name="warning" size={13} /> claimed by another machine
             </span>
           )}
@@ -177,7 +192,15 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
           {machine}
         </span>
         <span className={styles.sub}>
-          {gpus.length === 0 && node.capability === "default" ? "no GPU" : capability !== "" ? capability : gpus.length > 0 ? cpuLine(node) : node.total_vram === 0 ? "no GPU" : "GPU unknown"}
+          {gpus.length === 0 && node.capability === "default"
+            ? "no GPU"
+            : capability !== ""
+              ? capability
+              : gpus.length > 0
+                ? cpuLine(node)
+                : node.total_vram === 0
+                  ? "no GPU"
+                  : "GPU unknown"}
         </span>
       </div>
       <div role="cell" className={styles.memory}>

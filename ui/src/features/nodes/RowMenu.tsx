@@ -11,7 +11,12 @@ export function RowMenu({ node }: { node: Node }) {
       {actionsFor(node).map((action) =>
         // Approving has a button of its own beside the menu.
         action === "approve" ? null : (
-          <MenuItem key={action} icon={ACTION_LOOKS[action].icon} danger={action === "remove"} onSelect={() => ask(action, node)}>
+          <MenuItem
+            key={action}
+            icon={ACTION_LOOKS[action].icon}
+            danger={action === "remove"}
+            onSelect={() => ask(action, node)}
+          >
             {ACTION_LOOKS[action].word}
           </MenuItem>
         ),

@@ -21,7 +21,12 @@ export function Toolbar({ text, onText, statuses, onToggleStatus, onAllStatuses,
       <SearchField label="Search nodes" placeholder="Name, label, GPU, address…" text={text} onText={onText} />
       <Filters
         label="Show by status"
-        options={STATUSES.map((status) => ({ value: status, word: STATUS_WORDS[status], count: counts[status], mark: <StatusMark status={status} /> }))}
+        options={STATUSES.map((status) => ({
+          value: status,
+          word: STATUS_WORDS[status],
+          count: counts[status],
+          mark: <StatusMark status={status} />,
+        }))}
         chosen={statuses}
         total={total}
         onToggle={onToggleStatus}

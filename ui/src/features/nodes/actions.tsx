@@ -75,7 +75,8 @@ export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; c
         <p>It gets no new work from now on. What it is working on is finished first.</p>
         {node !== null && (node.model_count > 0 || node.in_flight_count > 0) ? (
           <p>
-            Now: {plural(node.model_count, "model", "models")} loaded, {plural(node.in_flight_count, "request", "requests")} in flight.
+            Now: {plural(node.model_count, "model", "models")} loaded,{" "}
+            {plural(node.in_flight_count, "request", "requests")} in flight.
           </p>
         ) : null}
         <p>It stays in the herd, also across restarts; “Resume” gives it work again.</p>
@@ -99,13 +100,16 @@ export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; c
         }}
       >
         <p>
-          Corral forgets this node with its labels and settings, and revokes its credentials. Models it serves become unavailable there
+          Corral forgets this node with its labels and settings, and revokes its credentials. Models it serves become
+          unavailable there
           {node !== null && node.in_flight_count > 0
             ? `; ${plural(node.in_flight_count, "request", "requests")} in flight may fail`
             : ""}
           .
         </p>
-        <p>Nothing is deleted on the machine itself. If its worker is still running, it asks to join again as a new node.</p>
+        <p>
+          Nothing is deleted on the machine itself. If its worker is still running, it asks to join again as a new node.
+        </p>
       </ConfirmDialog>
       <BudgetDialog open={asked?.action === "budget"} node={node} onClose={close} />
       <LabelsDialog open={asked?.action === "labels"} node={node} onClose={close} />

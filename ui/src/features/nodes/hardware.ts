@@ -1,7 +1,13 @@
 import type { Gpu, Node } from "@/api/types";
 import { formatBytes } from "@/format/bytes";
 
-const VENDORS: Record<string, string> = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", apple: "Apple", vulkan: "Vulkan" };
+const VENDORS: Record<string, string> = {
+  nvidia: "NVIDIA",
+  amd: "AMD",
+  intel: "Intel",
+  apple: "Apple",
+  vulkan: "Vulkan",
+};
 
 function vendorName(vendor: string): string {
   return VENDORS[vendor] ?? vendor;

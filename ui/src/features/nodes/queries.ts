@@ -31,8 +31,12 @@ export const useResumeNode = () => useNodeChange((node: Node) => api.resumeNode(
 export const useRemoveNode = () => useNodeChange((node: Node) => api.removeNode(node.id));
 
 export const useSetLabel = () =>
-  useNodeChange(({ node, key, value }: { node: Node; key: string; value: string }) => api.mergeLabels(node.id, { [key]: value }));
+  useNodeChange(({ node, key, value }: { node: Node; key: string; value: string }) =>
+    api.mergeLabels(node.id, { [key]: value }),
+  );
 export const useRemoveLabel = () =>
   useNodeChange(({ node, key }: { node: Node; key: string }) => api.removeLabel(node.id, key));
 export const useSetBudget = () =>
-  useNodeChange(({ node, budget }: { node: Node; budget: string }) => (budget === "" ? api.clearBudget(node.id) : api.setBudget(node.id, budget)));
+  useNodeChange(({ node, budget }: { node: Node; budget: string }) =>
+    budget === "" ? api.clearBudget(node.id) : api.setBudget(node.id, budget),
+  );

@@ -70,8 +70,15 @@ describe("events", () => {
   const roster = received([node({ name: "a" }), node({ name: "b" })], 1000);
 
   test("change, add and remove nodes", () => {
-    const after = applyEvents(roster, [{ changed: [node({ name: "b", state: "offline" }), node({ name: "c" })], removed: ["id-a"] }], 2000);
-    expect(after.map(({ name, state }) => [name, state])).toEqual([["b", "offline"], ["c", "healthy"]]);
+    const after = applyEvents(
+      roster,
+      [{ changed: [node({ name: "b", state: "offline" }), node({ name: "c" })], removed: ["id-a"] }],
+      2000,
+    );
+    expect(after.map(({ name, state }) => [name, state])).toEqual([
+      ["b", "offline"],
+      ["c", "healthy"],
+    ]);
   });
 
   test("that are older than what is shown are left out", () => {
@@ -102,7 +109,12 @@ describe("the view", () => {
     [
       node({ name: "node-10", state: "offline", labels: { tier: "fast" }, available_disk: 10 * GIB }),
       node({ name: "node-9", state: "pending", approved: false, total_disk: null, available_disk: null }),
-      node({ name: "node-2", gpus: [{ name: "L40S", vendor: "nvidia", memory_total_bytes: 48 * GIB, memory_free_bytes: null, unified: false }] }),
+      node({
+        name: "node-2",
+        gpus: [
+          { name: "L40S", vendor: "nvidia", memory_total_bytes: 48 * GIB, memory_free_bytes: null, unified: false },
+        ],
+      }),
     ],
     0,
   );
@@ -133,7 +145,10 @@ describe("the view", () => {
   });
 
   test("handles a thousand nodes within a frame or two", () => {
-    const many = received(Array.from({ length: 1000 }, (_, i) => node({ name: `node-${i}` })), 0);
+    const many = received(
+      Array.from({ length: 1000 }, (_, i) => node({ name: `node-${i}` })),
+      0,
+    );
     expect(viewRoster(many, { ...VIEW, text: "node-99" })).toHaveLength(11);
     expect(matchesText(many[0]!, "absent")).toBe(false);
   });
@@ -142,12 +157,19 @@ describe("the view", () => {
 describe("status", () => {
   test("counts every status, also those nobody has", () => {
     expect(countByStatus([node({ name: "a" }), node({ name: "b", state: "pending" })])).toEqual({
-      healthy: 1, pending: 1, unhealthy: 0, offline: 0, joining: 0, draining: 0,
+      healthy: 1,
+      pending: 1,
+      unhealthy: 0,
+      offline: 0,
+      joining: 0,
+      draining: 0,
     });
   });
 
   test("gives the server's reason before its own words", () => {
-    expect(reasonFor(node({ name: "a", state: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe("No answer on the bus for 31 s");
+    expect(reasonFor(node({ name: "a", state: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe(
+      "No answer on the bus for 31 s",
+    );
     expect(reasonFor(node({ name: "a", state: "pending" }))).toBe("Waits for your approval");
   });
 
@@ -160,14 +182,25 @@ describe("status", () => {
 
 test("labels that nobody set are told apart from those that someone did", () => {
   const labels = { tier: "fast", rack: "7", "node.name": "a" };
-  expect(machineLabels(node({ name: "a", labels, operator_labels: { tier: "fast" }, worker_labels: { rack: "7" } }))).toEqual({ "node.name": "a" });
+  expect(
+    machineLabels(node({ name: "a", labels, operator_labels: { tier: "fast" }, worker_labels: { rack: "7" } })),
+  ).toEqual({ "node.name": "a" });
 });
 
 describe("hardware", () => {
-  const gpu = { name: "NVIDIA L40S", vendor: "nvidia", memory_total_bytes: 48 * GIB, memory_free_bytes: 40 * GIB, unified: false };
+  const gpu = {
+    name: "NVIDIA L40S",
+    vendor: "nvidia",
+    memory_total_bytes: 48 * GIB,
+    memory_free_bytes: 40 * GIB,
+    unified: false,
+  };
 
   test("counts equal GPUs and does not repeat the vendor", () => {
-    expect(gpuLines(node({ name: "a", gpus: [gpu, gpu, { ...gpu, name: "MI300X", vendor: "amd" }] }))).toEqual(["2 × NVIDIA L40S", "AMD MI300X"]);
+    expect(gpuLines(node({ name: "a", gpus: [gpu, gpu, { ...gpu, name: "MI300X", vendor: "amd" }] }))).toEqual([
+      "2 × NVIDIA L40S",
+      "AMD MI300X",
+    ]);
   });
 
   test("falls back to the vendor that a LocalAI worker reports, and takes `unknown` for no answer", () => {
@@ -182,7 +215,9 @@ describe("hardware", () => {
   });
 
   test("names the capability a backend build is chosen by", () => {
-    expect(capabilityLine(node({ name: "a", capability: "nvidia-cuda-12", gpu_compute_capability: "8.9" }))).toBe("nvidia-cuda-12 · cc 8.9");
+    expect(capabilityLine(node({ name: "a", capability: "nvidia-cuda-12", gpu_compute_capability: "8.9" }))).toBe(
+      "nvidia-cuda-12 · cc 8.9",
+    );
     expect(capabilityLine(node({ name: "a", capability: null }))).toBe("");
   });
 });

@@ -62,7 +62,9 @@ function sortKey(node: SeenNode, sort: Sort): number | null {
     case "status":
       return STATUSES.indexOf(node.state);
     case "memory":
-      return node.total_vram ? freeShare(node.total_vram, node.available_vram) : freeShare(node.total_ram, node.available_ram);
+      return node.total_vram
+        ? freeShare(node.total_vram, node.available_vram)
+        : freeShare(node.total_ram, node.available_ram);
     case "disk":
       return freeShare(node.total_disk, node.available_disk);
     case "seen":
@@ -75,7 +77,9 @@ const byName = new Intl.Collator(undefined, { numeric: true }).compare;
 export function viewRoster(nodes: readonly SeenNode[], view: RosterView): SeenNode[] {
   const direction = view.descending ? -1 : 1;
   return nodes
-    .filter((node) => (view.statuses.length === 0 || view.statuses.includes(node.state)) && matchesText(node, view.text))
+    .filter(
+      (node) => (view.statuses.length === 0 || view.statuses.includes(node.state)) && matchesText(node, view.text),
+    )
     .map((node) => ({ node, key: sortKey(node, view.sort) }))
     .sort((a, b) => {
       const tie = byName(a.node.name, b.node.name) || (a.node.id < b.node.id ? -1 : 1);

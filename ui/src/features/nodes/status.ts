@@ -21,7 +21,14 @@ export function reasonFor(node: Node): string {
 }
 
 export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number> {
-  const counts: Record<NodeStatus, number> = { pending: 0, unhealthy: 0, offline: 0, joining: 0, draining: 0, healthy: 0 };
+  const counts: Record<NodeStatus, number> = {
+    pending: 0,
+    unhealthy: 0,
+    offline: 0,
+    joining: 0,
+    draining: 0,
+    healthy: 0,
+  };
   for (const node of nodes) counts[node.state] += 1;
   return counts;
 }

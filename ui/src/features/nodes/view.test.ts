@@ -1,17 +1,31 @@
 import { describe, expect, test } from "vitest";
-import { readView, validateNodesSearch, withAllStatuses, withDialog, withSort, withStatusToggled, withText } from "./view";
+import {
+  readView,
+  validateNodesSearch,
+  withAllStatuses,
+  withDialog,
+  withSort,
+  withStatusToggled,
+  withText,
+} from "./view";
 
 describe("the address", () => {
   test("keeps what it understands and drops the rest", () => {
     expect(validateNodesSearch({ q: "gpu", status: "offline,nonsense", sort: "-seen", add: "open", x: "1" })).toEqual({
-      q: "gpu", status: "offline,nonsense", sort: "-seen", add: "open",
+      q: "gpu",
+      status: "offline,nonsense",
+      sort: "-seen",
+      add: "open",
     });
     expect(validateNodesSearch({ q: 7, status: "nonsense", sort: "colour", add: "1" })).toEqual({});
   });
 
   test("gives the view", () => {
     expect(readView({ q: "gpu", status: "offline,nonsense", sort: "-seen" })).toEqual({
-      text: "gpu", statuses: ["offline"], sort: "seen", descending: true,
+      text: "gpu",
+      statuses: ["offline"],
+      sort: "seen",
+      descending: true,
     });
     expect(readView({})).toEqual({ text: "", statuses: [], sort: "name", descending: false });
   });

@@ -18,7 +18,13 @@ import { operationQueries, useClearHistory, useRetry, type SeenOperation } from 
 import { plural, sentence } from "@/format/text";
 import { formatDateTime, formatDuration } from "@/format/time";
 import styles from "./ActivityPage.module.css";
-import { readActivity, withStateToggled, type ActivitySearch, type ActivityState, type ActivityTab } from "./activitySearch";
+import {
+  readActivity,
+  withStateToggled,
+  type ActivitySearch,
+  type ActivityState,
+  type ActivityTab,
+} from "./activitySearch";
 import { NodeRows } from "./NodeRows";
 import { CancelButton } from "./OperationsBar";
 import { STATE_WORDS, stateOf, stateTone, summaryOf, titleOf, verbWord } from "./words";
@@ -33,9 +39,17 @@ export function ActivityPage() {
   const history = useQuery(operationQueries.history());
   const givenUp = useQuery(operationQueries.givenUp());
   const nameOf = useNodeNames();
-  const open = useMemo(() => running.data?.filter(({ finished_at, state }) => finished_at === null || state === "failed"), [running.data]);
+  const open = useMemo(
+    () => running.data?.filter(({ finished_at, state }) => finished_at === null || state === "failed"),
+    [running.data],
+  );
 
-  const kinds = tab === "running" ? open?.map(openState) : tab === "finished" ? history.data?.map(({ outcome }) => outcome) : undefined;
+  const kinds =
+    tab === "running"
+      ? open?.map(openState)
+      : tab === "finished"
+        ? history.data?.map(({ outcome }) => outcome)
+        : undefined;
   const isShown = (state: string) => states.length === 0 || states.some((each) => each === state);
 
   const show = (change: ActivitySearch, replace = false) =>
@@ -58,11 +72,20 @@ export function ActivityPage() {
               { value: "gave-up", word: "Gave up", count: givenUp.data?.length },
             ]}
           />
-          <SearchField label="Filter activity" placeholder="Backend, verb, who, outcome…" text={text} onText={(next) => show({ q: next }, true)} />
+          <SearchField
+            label="Filter activity"
+            placeholder="Backend, verb, who, outcome…"
+            text={text}
+            onText={(next) => show({ q: next }, true)}
+          />
           {kinds === undefined || kinds.length === 0 ? null : (
             <Filters<ActivityState>
               label="Show by state"
-              options={SHOWN_STATES[tab].map((state) => ({ value: state, word: STATE_WORDS[state] ?? state, count: kinds.filter((kind) => kind === state).length }))}
+              options={SHOWN_STATES[tab].map((state) => ({
+                value: state,
+                word: STATE_WORDS[state] ?? state,
+                count: kinds.filter((kind) => kind === state).length,
+              }))}
               chosen={states}
               total={kinds.length}
               onToggle={(state) => show(withStateToggled(search, state))}
@@ -73,23 +96,54 @@ export function ActivityPage() {
       }
     >
       {tab === "running" ? (
-        <Section query={running} what="operations" items={open} onAll={showAll} text={text} textOf={operationText} isShown={(each) => isShown(openState(each))} empty={<NothingRuns />}>
+        <Section
+          query={running}
+          what="operations"
+          items={open}
+          onAll={showAll}
+          text={text}
+          textOf={operationText}
+          isShown={(each) => isShown(openState(each))}
+          empty={<NothingRuns />}
+        >
           {(items) => items.map((operation) => <RunningCard key={operation.jobID} operation={operation} />)}
         </Section>
       ) : tab === "finished" ? (
-        <Section query={history} what="finished operations" items={history.data} onAll={showAll} text={text} textOf={historyText} isShown={({ outcome }) => isShown(outcome)} empty={<NothingEnded />}>
+        <Section
+          query={history}
+          what="finished operations"
+          items={history.data}
+          onAll={showAll}
+          text={text}
+          textOf={historyText}
+          isShown={({ outcome }) => isShown(outcome)}
+          empty={<NothingEnded />}
+        >
           {(items) => (
             <Card>
               <ul>
                 {items.map((entry) => (
-                  <HistoryRow key={entry.jobID} entry={entry} isOpen={search.open === entry.jobID} onToggle={() => show({ open: search.open === entry.jobID ? undefined : entry.jobID })} />
+                  <HistoryRow
+                    key={entry.jobID}
+                    entry={entry}
+                    isOpen={search.open === entry.jobID}
+                    onToggle={() => show({ open: search.open === entry.jobID ? undefined : entry.jobID })}
+                  />
                 ))}
               </ul>
             </Card>
           )}
         </Section>
       ) : (
-        <Section query={givenUp} what="orders that were given up" items={givenUp.data} onAll={showAll} text={text} textOf={(each) => intentText(each, nameOf(each.node_id))} empty={<NothingGivenUp />}>
+        <Section
+          query={givenUp}
+          what="orders that were given up"
+          items={givenUp.data}
+          onAll={showAll}
+          text={text}
+          textOf={(each) => intentText(each, nameOf(each.node_id))}
+          empty={<NothingGivenUp />}
+        >
           {(items) => <GivenUp items={items} />}
         </Section>
       )}
@@ -110,17 +164,40 @@ interface SectionProps<T> {
 }
 
 /** One list with its four states: loading, failed, empty, full. */
-function Section<T>({ query, what, items, text, textOf, isShown = () => true, onAll, empty, children }: SectionProps<T>) {
+function Section<T>({
+  query,
+  what,
+  items,
+  text,
+  textOf,
+  isShown = () => true,
+  onAll,
+  empty,
+  children,
+}: SectionProps<T>) {
   if (items === undefined) {
     if (query.isPending) return <Loading what={what} />;
-    return <Problem title={`The ${what} could not be read`} error={query.error} retrying={query.isFetching} onRetry={() => void query.refetch()} />;
+    return (
+      <Problem
+        title={`The ${what} could not be read`}
+        error={query.error}
+        retrying={query.isFetching}
+        onRetry={() => void query.refetch()}
+      />
+    );
   }
   if (items.length === 0) return empty;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = items.filter((item) => isShown(item) && words.every((word) => textOf(item).toLowerCase().includes(word)));
+  const found = items.filter(
+    (item) => isShown(item) && words.every((word) => textOf(item).toLowerCase().includes(word)),
+  );
   if (found.length === 0) {
     return (
-      <Empty icon="search" title="Nothing matches" hint={`None of ${plural(items.length, "entry", "entries")} has this state and these words.`}>
+      <Empty
+        icon="search"
+        title="Nothing matches"
+        hint={`None of ${plural(items.length, "entry", "entries")} has this state and these words.`}
+      >
         <Button onClick={onAll}>Show all</Button>
       </Empty>
     );
@@ -129,18 +206,43 @@ function Section<T>({ query, what, items, text, textOf, isShown = () => true, on
 }
 
 /** What can be chosen from on each tab; what was given up has all failed. */
-const SHOWN_STATES: Record<ActivityTab, readonly ActivityState[]> = { running: ["running", "failed"], finished: ["completed", "failed", "cancelled"], "gave-up": [] };
+const SHOWN_STATES: Record<ActivityTab, readonly ActivityState[]> = {
+  running: ["running", "failed"],
+  finished: ["completed", "failed", "cancelled"],
+  "gave-up": [],
+};
 
 /** One that has failed somewhere is looked for among the failed, also while it is tried again. */
-const openState = (operation: SeenOperation): ActivityState => (operation.retrying || operation.nodes.some(({ status }) => status === "error") ? "failed" : "running");
+const openState = (operation: SeenOperation): ActivityState =>
+  operation.retrying || operation.nodes.some(({ status }) => status === "error") ? "failed" : "running";
 
-const operationText = (each: SeenOperation) => `${titleOf(each)} ${each.state} ${each.actor} ${each.cause} ${each.nodes.map(({ node_name }) => node_name).join(" ")}`;
-const historyText = (each: HistoryEntry) => `${verbWord(each.verb)} ${each.name} ${each.outcome} ${each.actor} ${each.error}`;
+const operationText = (each: SeenOperation) =>
+  `${titleOf(each)} ${each.state} ${each.actor} ${each.cause} ${each.nodes.map(({ node_name }) => node_name).join(" ")}`;
+const historyText = (each: HistoryEntry) =>
+  `${verbWord(each.verb)} ${each.name} ${each.outcome} ${each.actor} ${each.error}`;
 const intentText = (each: Intent, node: string) => `${verbWord(each.verb)} ${each.backend} ${each.error} ${node}`;
 
-const NothingRuns = () => <Empty icon="activity" title="Nothing is under way" hint="Install or upgrade a backend, and its progress on every node is here and at the top of every page." />;
-const NothingEnded = () => <Empty icon="activity" title="Nothing has ended yet" hint="The last fifty operations that ended are listed here, with who asked for them." />;
-const NothingGivenUp = () => <Empty icon="approve" title="Nothing was given up" hint="What failed on a machine every time it was tried comes here, with the reason. From here you can have it tried again." />;
+const NothingRuns = () => (
+  <Empty
+    icon="activity"
+    title="Nothing is under way"
+    hint="Install or upgrade a backend, and its progress on every node is here and at the top of every page."
+  />
+);
+const NothingEnded = () => (
+  <Empty
+    icon="activity"
+    title="Nothing has ended yet"
+    hint="The last fifty operations that ended are listed here, with who asked for them."
+  />
+);
+const NothingGivenUp = () => (
+  <Empty
+    icon="approve"
+    title="Nothing was given up"
+    hint="What failed on a machine every time it was tried comes here, with the reason. From here you can have it tried again."
+  />
+);
 
 function Meta({ actor, cause, at }: { actor: string; cause: string; at: string | null }) {
   return (
@@ -164,7 +266,12 @@ function RunningCard({ operation }: { operation: SeenOperation }) {
       actions={
         <>
           {operation.error === "" ? null : (
-            <Button size="small" icon="retry" busy={retry.isPending} onClick={() => retry.mutate({ id: operation.jobID })}>
+            <Button
+              size="small"
+              icon="retry"
+              busy={retry.isPending}
+              onClick={() => retry.mutate({ id: operation.jobID })}
+            >
               Retry failed
             </Button>
           )}
@@ -173,17 +280,24 @@ function RunningCard({ operation }: { operation: SeenOperation }) {
       }
     >
       <p className={styles.line}>
-        {summaryOf(operation)}{" "}
-        <Meta actor={operation.actor} cause={operation.cause} at={operation.created_at} />
+        {summaryOf(operation)} <Meta actor={operation.actor} cause={operation.cause} at={operation.created_at} />
       </p>
       {retry.isError ? <InlineError error={retry.error} /> : null}
-      <NodeRows operationId={operation.jobID} verb={operation.verb} nodes={operation.nodes} isOver={operation.finished_at !== null} />
+      <NodeRows
+        operationId={operation.jobID}
+        verb={operation.verb}
+        nodes={operation.nodes}
+        isOver={operation.finished_at !== null}
+      />
     </Card>
   );
 }
 
 function HistoryRow({ entry, isOpen, onToggle }: { entry: HistoryEntry; isOpen: boolean; onToggle: () => void }) {
-  const took = entry.startedAt === null || entry.finishedAt === null ? null : (Date.parse(entry.finishedAt) - Date.parse(entry.startedAt)) / 1000;
+  const took =
+    entry.startedAt === null || entry.finishedAt === null
+      ? null
+      : (Date.parse(entry.finishedAt) - Date.parse(entry.startedAt)) / 1000;
   return (
     <li className={styles.entry}>
       <button type="button" className={styles.entryHead} aria-expanded={isOpen} onClick={onToggle}>
@@ -199,7 +313,9 @@ function HistoryRow({ entry, isOpen, onToggle }: { entry: HistoryEntry; isOpen: 
           {took === null ? "" : `, took ${formatDuration(took)}`}
         </span>
       </button>
-      {entry.error === "" ? null : <p className={entry.outcome === "cancelled" ? styles.said : styles.error}>{sentence(entry.error)}</p>}
+      {entry.error === "" ? null : (
+        <p className={entry.outcome === "cancelled" ? styles.said : styles.error}>{sentence(entry.error)}</p>
+      )}
       {isOpen ? <Details id={entry.jobID} failed={entry.outcome === "failed"} /> : null}
     </li>
   );
@@ -209,7 +325,10 @@ function Details({ id, failed }: { id: string; failed: boolean }) {
   const operation = useQuery(operationQueries.one(id));
   const retry = useRetry();
   if (operation.isPending) return <Loading what="details" />;
-  if (operation.isError) return <Problem title="The details could not be read" error={operation.error} onRetry={() => void operation.refetch()} />;
+  if (operation.isError)
+    return (
+      <Problem title="The details could not be read" error={operation.error} onRetry={() => void operation.refetch()} />
+    );
   return (
     <div className={styles.details}>
       <p className={styles.line}>
@@ -233,8 +352,9 @@ function GivenUp({ items }: { items: Intent[] }) {
   return (
     <Card>
       <p className={styles.explained}>
-        Each of these failed every time it was tried, so Corral gave up: nothing more happens by itself. Set right what stands in the way, then press Retry: the
-        machine is asked again at once, and as often as before if it fails again. Or ask for something else for the same backend and machine, which takes its place.
+        Each of these failed every time it was tried, so Corral gave up: nothing more happens by itself. Set right what
+        stands in the way, then press Retry: the machine is asked again at once, and as often as before if it fails
+        again. Or ask for something else for the same backend and machine, which takes its place.
       </p>
       <ul>
         {items.map((intent) => (
@@ -251,7 +371,11 @@ function GivenUp({ items }: { items: Intent[] }) {
             <Button
               size="small"
               icon="retry"
-              busy={retry.isPending && retry.variables.id === intent.operation_id && retry.variables.nodeId === intent.node_id}
+              busy={
+                retry.isPending &&
+                retry.variables.id === intent.operation_id &&
+                retry.variables.nodeId === intent.node_id
+              }
               aria-label={`Retry ${intent.backend} on ${nameOf(intent.node_id)}`}
               onClick={() =>
                 retry.mutate(
@@ -291,7 +415,9 @@ function ClearHistory() {
         error={clear.error}
         onConfirm={() => clear.mutate(undefined, { onSuccess: () => setAsking(false) })}
       >
-        <p>They are no longer listed for anyone. What they did stays done, and the audit log still has who asked for it.</p>
+        <p>
+          They are no longer listed for anyone. What they did stays done, and the audit log still has who asked for it.
+        </p>
       </ConfirmDialog>
     </>
   );

@@ -16,7 +16,15 @@ import styles from "./NodeRows.module.css";
 import { BUSY_EXPLAINED, pillOf, progressWords, shareOf, waitingWords } from "./words";
 
 /** What wants attention first. */
-const ORDER: readonly NodeProgressStatus[] = ["error", "running_on_worker", "downloading", "queued", "success", "cancelled", "not_applicable"];
+const ORDER: readonly NodeProgressStatus[] = [
+  "error",
+  "running_on_worker",
+  "downloading",
+  "queued",
+  "success",
+  "cancelled",
+  "not_applicable",
+];
 
 interface NodeRowsProps {
   operationId: string;
@@ -29,7 +37,12 @@ export function NodeRows({ operationId, verb, nodes, isOver }: NodeRowsProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const held = useHeldNodes();
   const sorted = useMemo(
-    () => [...nodes].sort((a, b) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status) || a.node_name.localeCompare(b.node_name, undefined, { numeric: true })),
+    () =>
+      [...nodes].sort(
+        (a, b) =>
+          ORDER.indexOf(a.status) - ORDER.indexOf(b.status) ||
+          a.node_name.localeCompare(b.node_name, undefined, { numeric: true }),
+      ),
     [nodes],
   );
   const rows = useVirtualizer({
@@ -55,7 +68,13 @@ export function NodeRows({ operationId, verb, nodes, isOver }: NodeRowsProps) {
               className={styles.place}
               style={{ transform: `translateY(${item.start}px)` }}
             >
-              <Row operationId={operationId} verb={verb} node={node} isOver={isOver} held={held.get(node.node_id) ?? null} />
+              <Row
+                operationId={operationId}
+                verb={verb}
+                node={node}
+                isOver={isOver}
+                held={held.get(node.node_id) ?? null}
+              />
             </div>
           );
         })}
@@ -78,7 +97,10 @@ const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProp
   const moving = node.status === "downloading" || node.status === "running_on_worker" ? node.status : null;
   return (
     <div className={styles.row} data-node-status={node.status}>
-      <span className={styles.name} title={node.variant === "" || node.variant === node.node_name ? undefined : `gets ${node.variant}`}>
+      <span
+        className={styles.name}
+        title={node.variant === "" || node.variant === node.node_name ? undefined : `gets ${node.variant}`}
+      >
         {node.node_name}
       </span>
       <StatusPill node={node} verb={verb} />
@@ -89,9 +111,19 @@ const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProp
             {node.file_name}
           </span>
         ) : null}
-        {node.status === "queued" && node.error === "" ? <span>{held !== null || node.next_attempt_at !== null ? <Waiting node={node} held={held} /> : "waits for its turn"}</span> : null}
+        {node.status === "queued" && node.error === "" ? (
+          <span>
+            {held !== null || node.next_attempt_at !== null ? (
+              <Waiting node={node} held={held} />
+            ) : (
+              "waits for its turn"
+            )}
+          </span>
+        ) : null}
       </span>
-      <span className={styles.act}>{node.status === "error" ? <RetryButton operationId={operationId} node={node} /> : null}</span>
+      <span className={styles.act}>
+        {node.status === "error" ? <RetryButton operationId={operationId} node={node} /> : null}
+      </span>
       {moving === null ? null : (
         <span className={styles.bar}>
           <Progress label={`Progress on ${node.node_name}`} percentage={shareOf(node)} tone={BAR_TONES[moving]} />

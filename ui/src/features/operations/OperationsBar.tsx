@@ -35,7 +35,12 @@ function Bar({ operations }: { operations: readonly SeenOperation[] }) {
 
   const isWorthShowing = (each: SeenOperation) => {
     if (hidden.has(each.jobID)) return false;
-    return each.finished_at === null || each.state === "failed" || open.has(each.jobID) || now - each.received_at_ms < SHOW_ENDED_MS;
+    return (
+      each.finished_at === null ||
+      each.state === "failed" ||
+      open.has(each.jobID) ||
+      now - each.received_at_ms < SHOW_ENDED_MS
+    );
   };
   const shown = operations.filter(isWorthShowing).sort(byAttention);
   if (shown.length === 0) return null;
@@ -90,9 +95,13 @@ const OperationRow = memo(function OperationRow({ operation, isOpen, onToggle, o
   const { failed } = tally(operation);
   const isOver = operation.finished_at !== null;
   const state = stateOf(operation, useHeldNodes());
-  const barTone = operation.state === "completed" ? "green" : failed > 0 ? "red" : operation.state === "cancelled" ? "grey" : "blue";
+  const barTone =
+    operation.state === "completed" ? "green" : failed > 0 ? "red" : operation.state === "cancelled" ? "grey" : "blue";
   return (
-    <article className={cx(!isOpen && (failed > 0 || operation.state === "failed") && styles.folded)} aria-label={titleOf(operation)}>
+    <article
+      className={cx(!isOpen && (failed > 0 || operation.state === "failed") && styles.folded)}
+      aria-label={titleOf(operation)}
+    >
       <div className={styles.head}>
         <span className={styles.title}>{titleOf(operation)}</span>
         <Pill tone={state.tone}>{state.word}</Pill>
@@ -107,11 +116,19 @@ const OperationRow = memo(function OperationRow({ operation, isOpen, onToggle, o
           {failed > 0 || operation.state === "failed" ? <RetryAll operation={operation} /> : null}
           {operation.cancellable ? <CancelButton operation={operation} /> : null}
           {operation.state === "failed" ? <DismissButton operation={operation} /> : null}
-          {isOver && operation.state !== "failed" ? <IconButton icon="close" label={`Hide ${titleOf(operation)}`} onClick={onHide} /> : null}
+          {isOver && operation.state !== "failed" ? (
+            <IconButton icon="close" label={`Hide ${titleOf(operation)}`} onClick={onHide} />
+          ) : null}
         </span>
       </div>
-      <Progress label={titleOf(operation)} percentage={operation.state === "completed" ? 100 : operation.progress} tone={barTone} />
-      {isOpen ? <NodeRows operationId={operation.jobID} verb={operation.verb} nodes={operation.nodes} isOver={isOver} /> : null}
+      <Progress
+        label={titleOf(operation)}
+        percentage={operation.state === "completed" ? 100 : operation.progress}
+        tone={barTone}
+      />
+      {isOpen ? (
+        <NodeRows operationId={operation.jobID} verb={operation.verb} nodes={operation.nodes} isOver={isOver} />
+      ) : null}
     </article>
   );
 });
@@ -126,7 +143,10 @@ function RetryAll({ operation }: { operation: SeenOperation }) {
       busy={retry.isPending}
       aria-label={`Retry ${titleOf(operation)} on all nodes that failed`}
       onClick={() =>
-        retry.mutate({ id: operation.jobID }, { onError: (error) => announce.failed(`${titleOf(operation)} could not be tried again.`, messageOf(error)) })
+        retry.mutate(
+          { id: operation.jobID },
+          { onError: (error) => announce.failed(`${titleOf(operation)} could not be tried again.`, messageOf(error)) },
+        )
       }
     >
       Retry failed
@@ -143,7 +163,11 @@ function DismissButton({ operation }: { operation: SeenOperation }) {
       look="quiet"
       busy={dismiss.isPending}
       aria-label={`Dismiss ${titleOf(operation)}`}
-      onClick={() => dismiss.mutate(operation.jobID, { onError: (error) => announce.failed("It could not be dismissed.", messageOf(error)) })}
+      onClick={() =>
+        dismiss.mutate(operation.jobID, {
+          onError: (error) => announce.failed("It could not be dismissed.", messageOf(error)),
+        })
+      }
     >
       Dismiss
     </Button>
@@ -172,8 +196,8 @@ export function CancelButton({ operation }: { operation: SeenOperation }) {
         onConfirm={() => cancel.mutate(operation.jobID, { onSuccess: close })}
       >
         <p>
-          Nodes that have not begun are left as they are; those that have are told to stop. {done} of {total} are done, and stay so: nothing is
-          undone.
+          Nodes that have not begun are left as they are; those that have are told to stop. {done} of {total} are done,
+          and stay so: nothing is undone.
         </p>
         <p>What was downloaded so far is kept for at least a day. A retry continues from there.</p>
       </ConfirmDialog>

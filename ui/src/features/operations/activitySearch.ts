@@ -32,5 +32,8 @@ export function readActivity(search: ActivitySearch): { tab: ActivityTab; text: 
 
 export function withStateToggled(search: ActivitySearch, state: ActivityState): ActivitySearch {
   const { states } = readActivity(search);
-  return { ...search, state: (states.includes(state) ? states.filter((each) => each !== state) : [...states, state]).join(",") };
+  return {
+    ...search,
+    state: (states.includes(state) ? states.filter((each) => each !== state) : [...states, state]).join(","),
+  };
 }

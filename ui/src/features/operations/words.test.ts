@@ -3,7 +3,19 @@ import type { Operation, OperationNode } from "@/api/types";
 import { pillOf, progressWords, stateOf, summaryOf, titleOf, waitingWords } from "./words";
 
 const node = (fields: Partial<OperationNode>) =>
-  ({ node_id: "1", node_name: "one", status: "queued", percentage: 0, phase: "", bytes_done: null, bytes_total: null, rate_bytes_per_s: null, eta_s: null, next_attempt_at: null, ...fields }) as OperationNode;
+  ({
+    node_id: "1",
+    node_name: "one",
+    status: "queued",
+    percentage: 0,
+    phase: "",
+    bytes_done: null,
+    bytes_total: null,
+    rate_bytes_per_s: null,
+    eta_s: null,
+    next_attempt_at: null,
+    ...fields,
+  }) as OperationNode;
 const operation = (nodes: OperationNode[], fields: Partial<Operation> = {}) =>
   ({ verb: "install", name: "llama-cpp", state: "running", cancellable: true, nodes, ...fields }) as Operation;
 
@@ -23,38 +35,74 @@ test("does not call a failure that is retried running", () => {
 });
 
 test("does not call an operation running without a word of those that failed", () => {
-  expect(stateOf(operation([node({ status: "error" }), node({ status: "error" }), node({})]), NONE)).toEqual({ word: "Partially failed", tone: "red" });
-  expect(stateOf(operation([node({ status: "error" })], { state: "cancelled" }), NONE)).toEqual({ word: "Cancelled", tone: "grey" });
+  expect(stateOf(operation([node({ status: "error" }), node({ status: "error" }), node({})]), NONE)).toEqual({
+    word: "Partially failed",
+    tone: "red",
+  });
+  expect(stateOf(operation([node({ status: "error" })], { state: "cancelled" }), NONE)).toEqual({
+    word: "Cancelled",
+    tone: "grey",
+  });
 });
 
 test("names the nodes that all the rest waits for", () => {
-  const held = new Map([["barn", "away"], ["shed", "drained"], ["loft", "away"]] as const);
+  const held = new Map([
+    ["barn", "away"],
+    ["shed", "drained"],
+    ["loft", "away"],
+  ] as const);
   const at = (name: string, fields: Partial<OperationNode> = {}) => node({ node_id: name, node_name: name, ...fields });
   const done = at("home", { status: "success" });
   expect(stateOf(operation([done, at("barn")]), held)).toEqual({ word: "Waiting for barn", tone: "grey" });
-  expect(stateOf(operation([at("barn"), at("shed"), at("loft")], { isQueued: true }), held).word).toBe("Waiting for barn, shed and 1 more");
+  expect(stateOf(operation([at("barn"), at("shed"), at("loft")], { isQueued: true }), held).word).toBe(
+    "Waiting for barn, shed and 1 more",
+  );
   expect(stateOf(operation([at("barn"), at("home")]), held).word).toBe("Running");
-  expect(stateOf(operation([at("barn", { status: "error", next_attempt_at: "2026-01-01T00:00:00Z" })], { retrying: true }), held)).toEqual({ word: "Waiting for barn", tone: "red" });
+  expect(
+    stateOf(
+      operation([at("barn", { status: "error", next_attempt_at: "2026-01-01T00:00:00Z" })], { retrying: true }),
+      held,
+    ),
+  ).toEqual({ word: "Waiting for barn", tone: "red" });
   expect(stateOf(operation([at("barn")], { state: "cancelled" }), held).word).toBe("Cancelled");
 });
 
 test("tells what a node waits for", () => {
   const now = Date.parse("2026-01-01T00:00:00Z");
-  const due = (next_attempt_at: string | null, fields: Partial<OperationNode> = {}) => node({ attempts: 1, next_attempt_at, ...fields });
+  const due = (next_attempt_at: string | null, fields: Partial<OperationNode> = {}) =>
+    node({ attempts: 1, next_attempt_at, ...fields });
   expect(waitingWords(due("2026-01-01T00:00:30Z"), null, now)).toBe("Attempt 2 in 30 s.");
   expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), null, now)).toBe("Asked again at any moment.");
-  expect(waitingWords(due("2025-12-31T23:59:30Z"), "away", now)).toBe("The node is offline; this continues when it returns.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z"), "away", now)).toBe(
+    "The node is offline; this continues when it returns.",
+  );
   expect(waitingWords(due(null, { status: "error" }), "away", now)).toBe("");
   expect(waitingWords(due(null), null, now)).toBe("");
   expect(waitingWords(due(null), "drained", now)).toBe("The node is drained; this continues when it is resumed.");
 });
 
 test("tells only what is known of a node's progress", () => {
-  expect(progressWords(node({ status: "downloading", phase: "downloading", percentage: 49.6, bytes_done: 1 << 20, bytes_total: 2 << 20, rate_bytes_per_s: 1 << 20, eta_s: 1 }))).toBe(
-    "downloading · 1.0 / 2.0 MiB · 50 % · 1.0 MiB/s · 1 s left",
+  expect(
+    progressWords(
+      node({
+        status: "downloading",
+        phase: "downloading",
+        percentage: 49.6,
+        bytes_done: 1 << 20,
+        bytes_total: 2 << 20,
+        rate_bytes_per_s: 1 << 20,
+        eta_s: 1,
+      }),
+    ),
+  ).toBe("downloading · 1.0 / 2.0 MiB · 50 % · 1.0 MiB/s · 1 s left");
+  expect(progressWords(node({ status: "running_on_worker", percentage: 99, phase: "verifying" }))).toBe(
+    "verifying · 99 %",
   );
-  expect(progressWords(node({ status: "running_on_worker", percentage: 99, phase: "verifying" }))).toBe("verifying · 99 %");
-  expect(progressWords(node({ status: "downloading", phase: "downloading", bytes_done: 3 << 20, rate_bytes_per_s: 1 << 20 }))).toBe("downloading · 3.0 MiB · 1.0 MiB/s");
+  expect(
+    progressWords(
+      node({ status: "downloading", phase: "downloading", bytes_done: 3 << 20, rate_bytes_per_s: 1 << 20 }),
+    ),
+  ).toBe("downloading · 3.0 MiB · 1.0 MiB/s");
   expect(progressWords(node({ status: "downloading", phase: "resolving" }))).toBe("resolving · 0 %");
   expect(progressWords(node({ status: "success", percentage: 100 }))).toBe("");
 });

@@ -27,7 +27,12 @@ export function pillOf(status: NodeProgressStatus, verb: string): { word: string
 export const BUSY_EXPLAINED =
   "The worker did not answer in time, and may still be at it. Corral does not start it twice: it waits and asks again, and shows the end when the worker tells it.";
 
-const VERBS: Record<string, string> = { install: "Install", upgrade: "Upgrade", rollback: "Roll back", delete: "Delete" };
+const VERBS: Record<string, string> = {
+  install: "Install",
+  upgrade: "Upgrade",
+  rollback: "Roll back",
+  delete: "Delete",
+};
 
 export function verbWord(verb: string): string {
   return VERBS[verb] ?? verb;
@@ -49,7 +54,11 @@ export function summaryOf(operation: Operation): string {
 }
 
 /** How far a node is, in percent; null while bytes come and nobody said how many there will be. */
-export function shareOf({ bytes_done, bytes_total, percentage }: Pick<OperationNode, "bytes_done" | "bytes_total" | "percentage">): number | null {
+export function shareOf({
+  bytes_done,
+  bytes_total,
+  percentage,
+}: Pick<OperationNode, "bytes_done" | "bytes_total" | "percentage">): number | null {
   return percentage === 0 && (bytes_total ?? 0) === 0 && (bytes_done ?? 0) > 0 ? null : percentage;
 }
 
@@ -80,7 +89,11 @@ const HELD_WORDS: Record<Held, string> = {
 };
 
 /** What a node of an operation that is not over waits for. */
-export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "next_attempt_at">, held: Held | null, nowMs: number): string {
+export function waitingWords(
+  node: Pick<OperationNode, "status" | "attempts" | "next_attempt_at">,
+  held: Held | null,
+  nowMs: number,
+): string {
   if (held !== null && (node.next_attempt_at !== null || node.status === "queued")) return HELD_WORDS[held];
   if (node.next_attempt_at === null) return "";
   const seconds = Math.ceil((Date.parse(node.next_attempt_at) - nowMs) / 1000);
@@ -88,13 +101,19 @@ export function waitingWords(node: Pick<OperationNode, "status" | "attempts" | "
 }
 
 /** A failure that is retried, or of some nodes only, is still a failure to whoever looks. `held`: nodes that get no orders now. */
-export function stateOf(operation: Pick<Operation, "state" | "isQueued" | "retrying" | "nodes">, held: ReadonlyMap<string, Held>): { word: string; tone: Tone } {
+export function stateOf(
+  operation: Pick<Operation, "state" | "isQueued" | "retrying" | "nodes">,
+  held: ReadonlyMap<string, Held>,
+): { word: string; tone: Tone } {
   const waitsFor = awaited(operation, held);
   const failed = operation.nodes.some(({ status }) => status === "error");
   if (waitsFor.length > 0) return { word: `Waiting for ${named(waitsFor)}`, tone: failed ? "red" : "grey" };
   if (operation.retrying) return { word: "Retrying", tone: "red" };
   if (operation.state === "running" && failed) return { word: "Partially failed", tone: "red" };
-  return { word: operation.isQueued ? "Queued" : (STATE_WORDS[operation.state] ?? operation.state), tone: stateTone(operation.state) };
+  return {
+    word: operation.isQueued ? "Queued" : (STATE_WORDS[operation.state] ?? operation.state),
+    tone: stateTone(operation.state),
+  };
 }
 
 export function stateTone(state: string): Tone {
@@ -103,4 +122,9 @@ export function stateTone(state: string): Tone {
   return state === "running" ? "blue" : "grey";
 }
 
-export const STATE_WORDS: Record<string, string> = { running: "Running", completed: "Completed", failed: "Failed", cancelled: "Cancelled" };
+export const STATE_WORDS: Record<string, string> = {
+  running: "Running",
+  completed: "Completed",
+  failed: "Failed",
+  cancelled: "Cancelled",
+};

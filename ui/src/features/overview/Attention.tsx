@@ -11,7 +11,16 @@ import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
 import { Approve, Item, MOST_LISTED, Rest, Retry, TryAgain } from "./AttentionParts";
-import { driftingPlaces, failingOperations, failureDetail, failureWord, identityConcerns, modelConcerns, pendingEdits, upgradableBackends } from "./concerns";
+import {
+  driftingPlaces,
+  failingOperations,
+  failureDetail,
+  failureWord,
+  identityConcerns,
+  modelConcerns,
+  pendingEdits,
+  upgradableBackends,
+} from "./concerns";
 
 /** What a person should look at, each with what can be done about it. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
@@ -41,7 +50,11 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const drifting = driftingPlaces(asked.backends.data ?? [], givenUp);
   const upgradable = upgradableBackends(asked.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
-  const isCalm = !isBusGone && [unread, pending, claimed, away, givenUp, failing, models, edits, drifting, upgradable].every((found) => found.length === 0);
+  const isCalm =
+    !isBusGone &&
+    [unread, pending, claimed, away, givenUp, failing, models, edits, drifting, upgradable].every(
+      (found) => found.length === 0,
+    );
 
   return (
     <Card title="Needs attention">
@@ -53,13 +66,36 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
         <ul className={styles.list}>
           {unread.some(([, { isPending }]) => isPending) ? <Item tone="wait" text="Looking for more…" /> : null}
           {unread.map(([what, { error, isFetching, refetch }]) =>
-            error === null ? null : <Item key={what} tone="bad" text={`The ${what} could not be read`} detail={messageOf(error)} action={<TryAgain what={what} busy={isFetching} onClick={() => void refetch()} />} />,
+            error === null ? null : (
+              <Item
+                key={what}
+                tone="bad"
+                text={`The ${what} could not be read`}
+                detail={messageOf(error)}
+                action={<TryAgain what={what} busy={isFetching} onClick={() => void refetch()} />}
+              />
+            ),
           )}
-          {isBusGone ? <Item tone="bad" text="This frontend is not connected to the message bus" detail={closed(bus.problem)} action={<Link to="/system">Look</Link>} /> : null}
+          {isBusGone ? (
+            <Item
+              tone="bad"
+              text="This frontend is not connected to the message bus"
+              detail={closed(bus.problem)}
+              action={<Link to="/system">Look</Link>}
+            />
+          ) : null}
           {pending.slice(0, MOST_LISTED).map((node) => (
             <Item key={node.id} tone="wait" text={`${node.name} asks to join`} action={<Approve node={node} />} />
           ))}
-          <Rest count={pending.length} what="machines ask to join" to={<Link to="/nodes" search={{ status: "pending" }}>Show them</Link>} />
+          <Rest
+            count={pending.length}
+            what="machines ask to join"
+            to={
+              <Link to="/nodes" search={{ status: "pending" }}>
+                Show them
+              </Link>
+            }
+          />
           {claimed.slice(0, MOST_LISTED).map(({ id, text, detail }) => (
             <Item
               key={`claimed ${id}`}
@@ -90,16 +126,50 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               tone="bad"
               text={sentence(`${intent.verb} of ${intent.backend} on ${nameOf(intent.node_id)} was given up`)}
               detail={`${closed(intent.error)} After ${plural(intent.attempts, "attempt")} nothing more happens by itself.`}
-              action={<Retry id={intent.operation_id} nodeId={intent.node_id} what={`${intent.backend} on ${nameOf(intent.node_id)}`} />}
+              action={
+                <Retry
+                  id={intent.operation_id}
+                  nodeId={intent.node_id}
+                  what={`${intent.backend} on ${nameOf(intent.node_id)}`}
+                />
+              }
             />
           ))}
-          <Rest count={givenUp.length} what="orders were given up" to={<Link to="/activity" search={{ tab: "gave-up" }}>Show them</Link>} />
+          <Rest
+            count={givenUp.length}
+            what="orders were given up"
+            to={
+              <Link to="/activity" search={{ tab: "gave-up" }}>
+                Show them
+              </Link>
+            }
+          />
           {models.slice(0, MOST_LISTED).map(({ model, tone, text, detail }) => (
-            <Item key={model} tone={tone} text={text} detail={detail} action={<Link to="/models" search={{ open: model }}>{tone === "wait" ? "Watch" : "Look"}</Link>} />
+            <Item
+              key={model}
+              tone={tone}
+              text={text}
+              detail={detail}
+              action={
+                <Link to="/models" search={{ open: model }}>
+                  {tone === "wait" ? "Watch" : "Look"}
+                </Link>
+              }
+            />
           ))}
           <Rest count={models.length} what="models are not as wanted" to={<Link to="/models">Show them</Link>} />
           {edits.slice(0, MOST_LISTED).map(({ model, text, detail }) => (
-            <Item key={model} tone="warn" text={text} detail={detail} action={<Link to="/models" search={{ open: model }}>Look</Link>} />
+            <Item
+              key={model}
+              tone="warn"
+              text={text}
+              detail={detail}
+              action={
+                <Link to="/models" search={{ open: model }}>
+                  Look
+                </Link>
+              }
+            />
           ))}
           <Rest count={edits.length} what="edits could not be loaded" to={<Link to="/models">Show them</Link>} />
           {drifting.slice(0, MOST_LISTED).map(({ backend, place }) => (
@@ -108,12 +178,20 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               tone="warn"
               text={`${backend} on ${place.node_name} differs from what is wanted`}
               detail={place.drift.map(({ detail }) => stopped(sentence(detail, backend))).join(" ")}
-              action={<Link to="/backends" search={{ q: place.node_name }}>Look</Link>}
+              action={
+                <Link to="/backends" search={{ q: place.node_name }}>
+                  Look
+                </Link>
+              }
             />
           ))}
           <Rest count={drifting.length} what="places differ" to={<Link to="/backends">Show them</Link>} />
           {upgradable.length > 0 ? (
-            <Item tone="wait" text={`${plural(upgradable.length, "backend has", "backends have")} an upgrade: ${upgradable.slice(0, 6).join(", ")}`} action={<Link to="/backends">Upgrade</Link>} />
+            <Item
+              tone="wait"
+              text={`${plural(upgradable.length, "backend has", "backends have")} an upgrade: ${upgradable.slice(0, 6).join(", ")}`}
+              action={<Link to="/backends">Upgrade</Link>}
+            />
           ) : null}
           {away.slice(0, MOST_LISTED).map((node) => (
             <Item
@@ -128,7 +206,15 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               }
             />
           ))}
-          <Rest count={away.length} what="nodes are offline or unhealthy" to={<Link to="/nodes" search={{ status: "unhealthy,offline" }}>Show them</Link>} />
+          <Rest
+            count={away.length}
+            what="nodes are offline or unhealthy"
+            to={
+              <Link to="/nodes" search={{ status: "unhealthy,offline" }}>
+                Show them
+              </Link>
+            }
+          />
         </ul>
       )}
     </Card>

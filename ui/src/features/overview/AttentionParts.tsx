@@ -27,7 +27,11 @@ export function Item({ tone, text, detail = "", action }: ItemProps) {
       </span>
       <span className={styles.text}>
         {text}
-        {detail === "" ? null : <span className={styles.detail} title={detail}>{detail}</span>}
+        {detail === "" ? null : (
+          <span className={styles.detail} title={detail}>
+            {detail}
+          </span>
+        )}
       </span>
       <span className={styles.action}>{action}</span>
     </li>
@@ -48,7 +52,14 @@ export function Approve({ node }: { node: SeenNode }) {
     onError: (error) => announce.failed(`${node.name} could not be approved.`, messageOf(error)),
   });
   return (
-    <Button size="small" look="primary" icon="approve" busy={approve.isPending} aria-label={`Approve ${node.name}`} onClick={() => approve.mutate()}>
+    <Button
+      size="small"
+      look="primary"
+      icon="approve"
+      busy={approve.isPending}
+      aria-label={`Approve ${node.name}`}
+      onClick={() => approve.mutate()}
+    >
       Approve
     </Button>
   );
@@ -71,7 +82,12 @@ export function Retry({ id, nodeId, what }: { id: string; nodeId?: string; what:
       icon="retry"
       busy={retry.isPending}
       aria-label={`Retry ${what}`}
-      onClick={() => retry.mutate({ id, ...(nodeId === undefined ? {} : { nodeId }) }, { onError: (error) => announce.failed("It could not be tried again.", messageOf(error)) })}
+      onClick={() =>
+        retry.mutate(
+          { id, ...(nodeId === undefined ? {} : { nodeId }) },
+          { onError: (error) => announce.failed("It could not be tried again.", messageOf(error)) },
+        )
+      }
     >
       Retry
     </Button>

@@ -33,10 +33,19 @@ export function OverviewPage() {
         nodes.isPending ? (
           <Loading what="the fleet" />
         ) : (
-          <Problem title="The fleet could not be read" error={nodes.error} retrying={nodes.isFetching} onRetry={() => void nodes.refetch()} />
+          <Problem
+            title="The fleet could not be read"
+            error={nodes.error}
+            retrying={nodes.isFetching}
+            onRetry={() => void nodes.refetch()}
+          />
         )
       ) : nodes.data.length === 0 ? (
-        <Empty icon="nodes" title="No machine has joined yet" hint="Add the first one: a command to paste on it, then your approval here.">
+        <Empty
+          icon="nodes"
+          title="No machine has joined yet"
+          hint="Add the first one: a command to paste on it, then your approval here."
+        >
           <Link to="/nodes" search={{ add: "open" }}>
             Add a machine
           </Link>
@@ -49,7 +58,12 @@ export function OverviewPage() {
             overview.isPending ? (
               <Loading what="the last hour" />
             ) : (
-              <Problem title="The last hour could not be read" error={overview.error} retrying={overview.isFetching} onRetry={() => void overview.refetch()} />
+              <Problem
+                title="The last hour could not be read"
+                error={overview.error}
+                retrying={overview.isFetching}
+                onRetry={() => void overview.refetch()}
+              />
             )
           ) : (
             <Charts overview={overview.data} />
@@ -93,7 +107,8 @@ function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
       ) : null}
       {models === undefined || ready === undefined ? null : (
         <span className={styles.part}>
-          <Icon name="models" size={14} /> <strong>{new Set(ready.map(({ model_name }) => model_name)).size}</strong> of {plural(models.length, "model")} ready, {plural(ready.length, "replica")}
+          <Icon name="models" size={14} /> <strong>{new Set(ready.map(({ model_name }) => model_name)).size}</strong> of{" "}
+          {plural(models.length, "model")} ready, {plural(ready.length, "replica")}
         </span>
       )}
     </p>
@@ -102,16 +117,30 @@ function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
 
 function Charts({ overview }: { overview: Overview }) {
   const perSecond = (value: (sample: OverviewSample) => number) =>
-    inMinutes(overview, (samples) => samples.reduce((sum, each) => sum + value(each), 0) / (samples.length * overview.sample_s));
+    inMinutes(
+      overview,
+      (samples) => samples.reduce((sum, each) => sum + value(each), 0) / (samples.length * overview.sample_s),
+    );
   const requests = useMemo(() => perSecond(({ requests: count }) => count), [overview]);
   const failed = useMemo(() => perSecond(({ failed: count }) => count), [overview]);
   const tokens = useMemo(() => perSecond(({ tokens_out: count }) => count), [overview]);
   const first = useMemo(() => inMinutes(overview, (samples) => weighted(samples)), [overview]);
   return (
     <div className={styles.charts}>
-      <ChartCard title="Requests/s" points={requests} more={failed} format={formatFigure} note={failureWords(overview, Date.now())} />
+      <ChartCard
+        title="Requests/s"
+        points={requests}
+        more={failed}
+        format={formatFigure}
+        note={failureWords(overview, Date.now())}
+      />
       <ChartCard title="Tokens/s" points={tokens} format={formatFigure} note="written by models" />
-      <ChartCard title="Time to first token" points={first} format={formatSeconds} note="median; an answer that is not streamed counts when it is whole" />
+      <ChartCard
+        title="Time to first token"
+        points={first}
+        format={formatSeconds}
+        note="median; an answer that is not streamed counts when it is whole"
+      />
     </div>
   );
 }
@@ -119,7 +148,9 @@ function Charts({ overview }: { overview: Overview }) {
 function weighted(samples: readonly OverviewSample[]): number | null {
   const known = samples.filter((each) => each.first_byte_p50_s !== null && each.requests > 0);
   const total = known.reduce((sum, { requests }) => sum + requests, 0);
-  return total === 0 ? null : known.reduce((sum, each) => sum + (each.first_byte_p50_s ?? 0) * each.requests, 0) / total;
+  return total === 0
+    ? null
+    : known.reduce((sum, each) => sum + (each.first_byte_p50_s ?? 0) * each.requests, 0) / total;
 }
 
 interface ChartCardProps {
@@ -159,8 +190,21 @@ function Memory({ nodes }: { nodes: readonly SeenNode[] }) {
             <Link to="/nodes/$nodeId" params={{ nodeId: node.id }} className={styles.node}>
               {node.name}
             </Link>
-            {node.total_vram ? <Meter label="GPU" totalBytes={node.total_vram} freeBytes={node.available_vram} asOf={figuresAsOf(node)} /> : null}
-            <Meter label="RAM" warnFrom={0.92} totalBytes={node.total_ram} freeBytes={node.available_ram} asOf={figuresAsOf(node)} />
+            {node.total_vram ? (
+              <Meter
+                label="GPU"
+                totalBytes={node.total_vram}
+                freeBytes={node.available_vram}
+                asOf={figuresAsOf(node)}
+              />
+            ) : null}
+            <Meter
+              label="RAM"
+              warnFrom={0.92}
+              totalBytes={node.total_ram}
+              freeBytes={node.available_ram}
+              asOf={figuresAsOf(node)}
+            />
           </li>
         ))}
       </ul>

@@ -17,7 +17,10 @@ test("samples become minutes, and what was never counted stays unknown", () => {
 
 test("failures are told of the time that was counted", () => {
   const now = new Date(2026, 0, 1, 9, 41).getTime();
-  const of = (ended_age_s: number, failed: number): Overview => ({ sample_s: 10, samples: [{ ended_age_s, failed } as OverviewSample] });
+  const of = (ended_age_s: number, failed: number): Overview => ({
+    sample_s: 10,
+    samples: [{ ended_age_s, failed } as OverviewSample],
+  });
   expect(failureWords(of(590, 0), now)).toBe("none failed since 09:31");
   expect(failureWords(of(590, 1), now)).toBe("1 request failed since 09:31");
   expect(failureWords(of(3580, 2), now)).toBe("2 requests failed in the last hour");
@@ -25,7 +28,8 @@ test("failures are told of the time that was counted", () => {
 });
 
 test("memory is shown in the same order however full the machines are", () => {
-  const machine = (name: string, available_ram: number) => ({ name, approved: true, total_ram: 100, available_ram }) as SeenNode;
+  const machine = (name: string, available_ram: number) =>
+    ({ name, approved: true, total_ram: 100, available_ram }) as SeenNode;
   const names = (nodes: SeenNode[], most: number) => memoryShown(nodes, most).map(({ name }) => name);
   expect(names([machine("n10", 10), machine("n2", 50), machine("n1", 90)], 24)).toEqual(["n1", "n2", "n10"]);
   expect(names([machine("n10", 10), machine("n2", 50), machine("n1", 90)], 2)).toEqual(["n2", "n10"]);

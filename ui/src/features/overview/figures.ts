@@ -24,7 +24,10 @@ export function failureWords({ samples, sample_s }: Overview, nowMs: number): st
   const failed = samples.reduce((sum, each) => sum + each.failed, 0);
   const countedS = oldest.ended_age_s + sample_s;
   // The sample that still runs is left out.
-  const when = countedS >= HOUR_S - 2 * sample_s ? "in the last hour" : `since ${formatClock(nowMs - countedS * 1000).slice(0, 5)}`;
+  const when =
+    countedS >= HOUR_S - 2 * sample_s
+      ? "in the last hour"
+      : `since ${formatClock(nowMs - countedS * 1000).slice(0, 5)}`;
   return `${failed === 0 ? "none" : plural(failed, "request")} failed ${when}`;
 }
 

@@ -38,8 +38,8 @@ export function SignInPage() {
           onChange={(event) => setApiKey(event.target.value)}
           hint={
             <>
-              The first key was made when Corral first started; <code>corral up</code> says where it is. To make another:{" "}
-              <code>corral keys create --name you --scope admin</code>
+              The first key was made when Corral first started; <code>corral up</code> says where it is. To make
+              another: <code>corral keys create --name you --scope admin</code>
             </>
           }
         />
