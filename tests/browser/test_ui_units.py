@@ -1,4 +1,4 @@
-"""The UI's own checks: strict types, and the tests of its pure parts."""
+"""The checks of the web UI: strict types, ESLint and Prettier, and its unit tests."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 UI = Path(__file__).parents[2] / "ui"
 
 
-@pytest.mark.parametrize("script", ["check", "test"])
+@pytest.mark.parametrize("script", ["check", "lint", "test"])
 def test_npm_run(script: str, node_tools) -> None:
     done = subprocess.run(
         [*node_tools.npm, "run", script],

@@ -102,9 +102,10 @@ function readSearch(text: string): Record<string, string> {
   return Object.fromEntries(new URLSearchParams(text));
 }
 
+/** Search values are strings: each page's `validateSearch` keeps no others. */
 function writeSearch(search: Record<string, unknown>): string {
   const pairs = Object.entries(search).flatMap(([key, value]) =>
-    value === undefined || value === "" ? [] : [[key, String(value)]],
+    typeof value === "string" && value !== "" ? [[key, value]] : [],
   );
   const text = new URLSearchParams(pairs).toString();
   return text === "" ? "" : `?${text}`;

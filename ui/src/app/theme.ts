@@ -6,13 +6,13 @@ const KEY = "corral.theme";
 const watchers = new Set<() => void>();
 
 function read(): Theme {
-  const theme = document.documentElement.dataset["theme"];
+  const theme = document.documentElement.dataset.theme;
   return theme === "light" || theme === "dark" ? theme : "system";
 }
 
 export function setTheme(theme: Theme): void {
-  if (theme === "system") delete document.documentElement.dataset["theme"];
-  else document.documentElement.dataset["theme"] = theme;
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
   try {
     if (theme === "system") localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, theme);

@@ -5,15 +5,17 @@ import styles from "./CopyBox.module.css";
 /** The clipboard API exists only in secure contexts, and a frontend on a home network is plain HTTP more often than
  * not; the older way works there too. */
 async function writeClipboard(text: string, source: HTMLElement): Promise<boolean> {
-  if (navigator.clipboard !== undefined) {
+  const clipboard = navigator.clipboard as Clipboard | undefined;
+  if (clipboard !== undefined) {
     try {
-      await navigator.clipboard.writeText(text);
+      await clipboard.writeText(text);
       return true;
     } catch {
       // Refused by a policy or a person: the selection below may still be allowed.
     }
   }
   window.getSelection()?.selectAllChildren(source);
+  // eslint-disable-next-line @typescript-eslint/no-deprecated -- plain HTTP has nothing newer
   return document.execCommand("copy");
 }
 

@@ -6,6 +6,7 @@ import type { ListEvent } from "@/api/types";
 const APPLY_EVERY_MS = 100;
 
 /** Takes events and folds them into what a query holds, in batches. */
+// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- E is the type of the parsed events
 export function createBatchListener<E, D>(
   client: QueryClient,
   queryKey: QueryKey,

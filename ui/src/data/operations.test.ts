@@ -20,8 +20,8 @@ afterEach(() => void vi.restoreAllMocks());
 async function readTwice(): Promise<readonly Operation[]> {
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   vi.spyOn(api, "listOperations").mockResolvedValueOnce([running]).mockResolvedValueOnce([]);
-  await client.fetchQuery(operationQueries.list());
-  return client.fetchQuery(operationQueries.list());
+  await client.query(operationQueries.list());
+  return client.query(operationQueries.list());
 }
 
 test("what was seen under way and is listed no more is shown as it ended", async () => {
@@ -41,5 +41,5 @@ test("an order that ended before any list had it is shown as it ended", async ()
   vi.spyOn(api, "readOperation").mockResolvedValue(ended);
   vi.spyOn(api, "listOperations").mockResolvedValue([]);
   await watchStarted(client, "1");
-  expect(await client.fetchQuery(operationQueries.list())).toMatchObject([{ jobID: "1", state: "completed" }]);
+  expect(await client.query(operationQueries.list())).toMatchObject([{ jobID: "1", state: "completed" }]);
 });

@@ -58,7 +58,7 @@ export function endedUnseen(known: readonly Operation[], told: readonly Operatio
 async function readOperations(known: readonly SeenOperation[], signal: AbortSignal): Promise<SeenOperation[]> {
   const told = await api.listOperations(signal);
   const ended = await Promise.all(endedUnseen(known, told).map((id) => api.readOperation(id, signal).catch(isGone)));
-  const seen = ended.filter((each): each is Operation => each !== undefined && each.dismissed_at === null);
+  const seen = ended.filter((each): each is Operation => each?.dismissed_at === null);
   return mergeOperations(known, [...told, ...seen], Date.now());
 }
 

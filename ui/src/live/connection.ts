@@ -67,9 +67,10 @@ export class LiveLine {
 
   async #run(handlers: LiveHandlers, stop: AbortSignal): Promise<void> {
     const parser = { current: new EventParser() };
+    const isStopped = () => stop.aborted;
     let attempt = 0;
     let lostAt: number | null = null;
-    while (!stop.aborted) {
+    while (!isStopped()) {
       if (!isSeen()) await this.#untilSeen(stop);
       let failure: unknown = null;
       try {
@@ -85,7 +86,7 @@ export class LiveLine {
       } catch (error) {
         failure = error;
       }
-      if (stop.aborted) return;
+      if (isStopped()) return;
       if (failure instanceof Unseen) {
         this.#set({ state: "connecting" });
         continue;
@@ -99,7 +100,7 @@ export class LiveLine {
       const delayMs = retryDelayMs(attempt++, Math.random());
       this.#set({ state: "reconnecting", lostAt, retryAt: Date.now() + delayMs, reason });
       await this.#pause(delayMs, stop);
-      if (!stop.aborted) this.#set({ state: "reconnecting", lostAt, retryAt: null, reason });
+      if (!isStopped()) this.#set({ state: "reconnecting", lostAt, retryAt: null, reason });
     }
   }
 
@@ -150,27 +151,26 @@ export class LiveLine {
   }
 
   async #untilSeen(stop: AbortSignal): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
     const over = new AbortController();
-    stop.addEventListener("abort", () => resolve(), { signal: over.signal });
-    document.addEventListener("visibilitychange", () => isSeen() && resolve(), { signal: over.signal });
-    await promise;
+    await new Promise<void>((resolve) => {
+      stop.addEventListener("abort", () => resolve(), { signal: over.signal });
+      document.addEventListener("visibilitychange", () => isSeen() && resolve(), { signal: over.signal });
+    });
     over.abort();
   }
 
   /** Ends early when asked to retry, when the device is back on its network, or when the page is looked at again. */
   async #pause(delayMs: number, stop: AbortSignal): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
     const over = new AbortController();
-    const wake = () => resolve();
-    const timer = setTimeout(wake, delayMs);
-    this.#wake = wake;
-    stop.addEventListener("abort", wake, { signal: over.signal });
-    window.addEventListener("online", wake, { signal: over.signal });
-    document.addEventListener("visibilitychange", () => isSeen() && wake(), { signal: over.signal });
-    await promise;
+    await new Promise<void>((wake) => {
+      const timer = setTimeout(wake, delayMs);
+      over.signal.addEventListener("abort", () => clearTimeout(timer));
+      this.#wake = wake;
+      stop.addEventListener("abort", () => wake(), { signal: over.signal });
+      window.addEventListener("online", () => wake(), { signal: over.signal });
+      document.addEventListener("visibilitychange", () => isSeen() && wake(), { signal: over.signal });
+    });
     over.abort();
-    clearTimeout(timer);
     this.#wake = null;
   }
 }

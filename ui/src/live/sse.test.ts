@@ -20,7 +20,7 @@ describe("the event parser", () => {
       expect([...parser.push(STREAM.slice(0, cut)), ...parser.push(STREAM.slice(cut))]).toEqual(EVENTS);
     }
     const parser = new EventParser();
-    expect([...STREAM].flatMap((character) => parser.push(character))).toEqual(EVENTS);
+    expect(Array.from(STREAM).flatMap((character) => parser.push(character))).toEqual(EVENTS);
   });
 
   test("keeps the id of an event that never ended out of the resume point", () => {

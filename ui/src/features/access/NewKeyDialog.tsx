@@ -1,4 +1,4 @@
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import { api } from "@/api/client";
 import type { CreatedKey, KeyScope } from "@/api/types";
 import { InlineError } from "@/components/Answers";
@@ -50,7 +50,7 @@ function Form({ onMade, onClose }: { onMade: (key: CreatedKey) => void; onClose:
   const [scope, setScope] = useState<KeyScope>("user");
   const [models, setModels] = useState<string[] | null>(null);
   const create = useAccessChange(() => api.createKey({ name: name.trim(), scope, models }));
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     create.mutate(undefined, { onSuccess: onMade });
   }

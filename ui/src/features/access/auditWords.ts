@@ -31,16 +31,19 @@ export function detailWords(detail: Record<string, unknown>, names: Names): stri
 
 /** Of many machines only the first are told, and how many there were. */
 function withRest({ node_count: count, ...detail }: Record<string, unknown>): Record<string, unknown> {
-  const { nodes } = detail;
-  if (!Array.isArray(nodes) || typeof count !== "number" || count <= nodes.length) return detail;
+  const nodes: unknown = detail.nodes;
+  if (!isList(nodes) || typeof count !== "number" || count <= nodes.length) return detail;
   return { ...detail, nodes: [...nodes, `and ${count - nodes.length} more`] };
 }
+
+const isList = (value: unknown): value is unknown[] => Array.isArray(value);
 
 /** Nodes by name; of a long digest its beginning: enough to know it again. */
 function valueWords(value: unknown, names: Names): string {
   if (typeof value === "string") return names[value] ?? (/^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value);
-  if (Array.isArray(value)) return value.map((each) => valueWords(each, names)).join(", ");
-  if (typeof value !== "object" || value === null) return String(value ?? "");
+  if (isList(value)) return value.map((each) => valueWords(each, names)).join(", ");
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (typeof value !== "object" || value === null) return "";
   return Object.entries(value)
     .map(([key, each]) => `${key}=${valueWords(each, names)}`)
     .join(", ");

@@ -7,7 +7,7 @@ export interface AccessSearch {
 
 export function validateAccessSearch(raw: Record<string, unknown>): AccessSearch {
   const search: AccessSearch = {};
-  if (raw["tab"] === "keys" || raw["tab"] === "audit") search.tab = raw["tab"];
-  if (typeof raw["q"] === "string" && raw["q"] !== "") search.q = raw["q"];
+  if (raw.tab === "keys" || raw.tab === "audit") search.tab = raw.tab;
+  if (typeof raw.q === "string" && raw.q !== "") search.q = raw.q;
   return search;
 }

@@ -1,4 +1,4 @@
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import { api } from "@/api/client";
 import type { Target } from "@/api/types";
 import { InlineError } from "@/components/Answers";
@@ -53,7 +53,7 @@ function UriForm({ nodes, onClose }: { nodes: readonly SeenNode[]; onClose: () =
     spellCheck: false,
   });
 
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     const where = readTarget(target);
     if (typeof where === "string") {

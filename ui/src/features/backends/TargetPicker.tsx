@@ -102,6 +102,7 @@ function NodeList({
             a.name.localeCompare(b.name, undefined, { numeric: true }),
         ),
     // The chosen ones come first when the list is opened or searched, and do not jump while one is ticked.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
     [nodes, text],
   );
   function toggle(id: string) {

@@ -32,7 +32,8 @@ export function useOrder<T>(mutationFn: (order: T) => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
-    onSuccess: (answer) => (isStarted(answer) ? watchStarted(client, answer.jobID).catch(listsTellItToo) : undefined),
+    onSuccess: (answer) =>
+      isStarted(answer) ? watchStarted(client, answer.jobID).catch(ignoreReadFailure) : undefined,
     onSettled: () => Promise.all(CHANGED_BY_ORDERS.map((queryKey) => client.invalidateQueries({ queryKey }))),
   });
 }
@@ -40,5 +41,6 @@ export function useOrder<T>(mutationFn: (order: T) => Promise<unknown>) {
 const isStarted = (answer: unknown): answer is Started =>
   typeof answer === "object" && answer !== null && "jobID" in answer;
 
-/** The order was given; that its operation could not be read at once is no failure of it. */
-function listsTellItToo(): void {}
+function ignoreReadFailure(): void {
+  // The operation was started. The list of operations shows it even when reading it at once failed.
+}

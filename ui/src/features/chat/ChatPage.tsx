@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { useEffect, useMemo, useRef, useState, type FormEvent, type KeyboardEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type SubmitEvent, type KeyboardEvent } from "react";
 import { Empty, InlineError, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Select } from "@/components/Choice";
@@ -304,7 +304,7 @@ interface ComposerProps {
 }
 
 function Composer({ draft, onDraft, onSend, isBusy, onStop, model }: ComposerProps) {
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     onSend();
   }

@@ -3,5 +3,5 @@ export interface ChatSearch {
 }
 
 export function validateChatSearch(raw: Record<string, unknown>): ChatSearch {
-  return typeof raw["model"] === "string" && raw["model"] !== "" ? { model: raw["model"] } : {};
+  return typeof raw.model === "string" && raw.model !== "" ? { model: raw.model } : {};
 }

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import { api } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type { ModelDetail, Revision } from "@/api/types";
@@ -58,7 +58,7 @@ interface AddFormProps {
 function AddForm({ text, onText, onClose, onAdded }: AddFormProps) {
   const [force, setForce] = useState(false);
   const add = useModelChange((config: string) => api.addModel(config, force));
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     add.mutate(text, {
       onSuccess: (model) => {
@@ -149,7 +149,7 @@ function EditForm({
     (save.error instanceof ApiError && save.error.status === 409) ||
     (save.error instanceof ApiError && save.error.status === 412);
 
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     save.mutate(text, {
       onSuccess: (saved) => {

@@ -1,4 +1,4 @@
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import { api } from "@/api/client";
 import type { Scheduling, SchedulingWish } from "@/api/types";
 import { InlineError } from "@/components/Answers";
@@ -55,7 +55,7 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
     else if (scheduling !== undefined) await api.deleteScheduling(model);
   });
 
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     const labels = selector.trim() === "" ? {} : parseSelector(selector);
     if (typeof labels === "string") {

@@ -9,8 +9,8 @@ export interface ModelsSearch {
 
 export function validateModelsSearch(raw: Record<string, unknown>): ModelsSearch {
   const search: ModelsSearch = {};
-  if (raw["tab"] === "installed" || raw["tab"] === "gallery") search.tab = raw["tab"];
-  if (typeof raw["q"] === "string" && raw["q"] !== "") search.q = raw["q"];
-  if (typeof raw["open"] === "string" && raw["open"] !== "") search.open = raw["open"];
+  if (raw.tab === "installed" || raw.tab === "gallery") search.tab = raw.tab;
+  if (typeof raw.q === "string" && raw.q !== "") search.q = raw.q;
+  if (typeof raw.open === "string" && raw.open !== "") search.open = raw.open;
   return search;
 }

@@ -10,8 +10,7 @@ import {
   whichFile,
 } from "./states";
 
-const scheduling = (fields: Partial<Scheduling>) =>
-  ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields }) as Scheduling;
+const scheduling = (fields: Partial<Scheduling>) => ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields });
 
 test("says which of several files is on its way", () => {
   expect(whichFile({ state: "staging", file_index: 2, total_files: 5 })).toBe("file 2 of 5");

@@ -1,4 +1,4 @@
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import type { Node } from "@/api/types";
 import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
@@ -27,7 +27,7 @@ function BudgetForm({ node, onClose }: { node: Node; onClose: () => void }) {
   const [budget, setBudget] = useState(node.vram_budget ?? "");
   const announce = useAnnounce();
   const save = useSetBudget();
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     save.mutate(
       { node, budget: budget.trim() },

@@ -1,4 +1,4 @@
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import type { Node } from "@/api/types";
 import { InlineError } from "@/components/Answers";
 import { Button, IconButton } from "@/components/Button";
@@ -80,7 +80,7 @@ function AddLabel({ node }: { node: Node }) {
   const [value, setValue] = useState("");
   const set = useSetLabel();
 
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     if (set.isPending) return;
     set.mutate(

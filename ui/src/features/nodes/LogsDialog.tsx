@@ -64,7 +64,7 @@ function Logs({ nodeId }: { nodeId: string }) {
         options={keys.data.map((value) => ({ value, word: value }))}
         onChange={setChosen}
       />
-      <Stream key={key} nodeId={nodeId} processKey={key} />
+      <Stream key={`${nodeId} ${key}`} nodeId={nodeId} processKey={key} />
     </>
   );
 }
@@ -80,7 +80,6 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
 
   useEffect(() => {
     const stop = new AbortController();
-    setLine({ state: "connecting" });
     streamLog(
       nodeId,
       processKey,
@@ -99,6 +98,11 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
     return () => stop.abort();
   }, [nodeId, processKey, attempt]);
 
+  function retry() {
+    setLine({ state: "connecting" });
+    setAttempt(attempt + 1);
+  }
+
   // Follows what comes as long as the reader has not scrolled away from the end.
   useEffect(() => {
     if (pane.current !== null && isAtEnd.current) pane.current.scrollTop = pane.current.scrollHeight;
@@ -115,7 +119,7 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
           <Pill tone="grey">Ended</Pill>
         )}
         {line.state === "ended" || line.state === "failed" ? (
-          <Button size="small" icon="retry" onClick={() => setAttempt(attempt + 1)}>
+          <Button size="small" icon="retry" onClick={retry}>
             Read again
           </Button>
         ) : null}

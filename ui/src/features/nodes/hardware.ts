@@ -14,7 +14,7 @@ function vendorName(vendor: string): string {
 }
 
 function isKnown(text: string | null): text is string {
-  return text !== null && text !== undefined && text !== "" && text !== "unknown";
+  return text !== null && text !== "" && text !== "unknown";
 }
 
 /** One line per kind of GPU: `2 × NVIDIA L40S`. A worker of LocalAI reports the vendor only. */

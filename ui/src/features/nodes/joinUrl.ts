@@ -2,5 +2,7 @@
 export function reachesOnlyThisMachine(url: string): boolean {
   if (!URL.canParse(url)) return false;
   const { hostname } = new URL(url);
-  return hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127\./.test(hostname);
+  return (
+    hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || hostname.startsWith("127.")
+  );
 }

@@ -93,14 +93,14 @@ describe("events", () => {
 
 describe("last seen", () => {
   test("counts on from the server's figure, whatever this machine's clock says", () => {
-    const [seen] = received([node({ name: "a", last_seen_age_s: 3 })], 10_000);
-    expect(lastSeenAgeS(seen!, 14_000)).toBe(7);
-    expect(lastSeenAgeS(seen!, 9_000)).toBe(3);
+    const seen = { ...node({ name: "a", last_seen_age_s: 3 }), received_at_ms: 10_000 };
+    expect(lastSeenAgeS(seen, 14_000)).toBe(7);
+    expect(lastSeenAgeS(seen, 9_000)).toBe(3);
   });
 
   test("stays never for a node that was never heard from", () => {
-    const [unseen] = received([node({ name: "a", last_seen_age_s: null })], 0);
-    expect(lastSeenAgeS(unseen!, 60_000)).toBeNull();
+    const unseen = { ...node({ name: "a", last_seen_age_s: null }), received_at_ms: 0 };
+    expect(lastSeenAgeS(unseen, 60_000)).toBeNull();
   });
 });
 
@@ -150,7 +150,7 @@ describe("the view", () => {
       0,
     );
     expect(viewRoster(many, { ...VIEW, text: "node-99" })).toHaveLength(11);
-    expect(matchesText(many[0]!, "absent")).toBe(false);
+    expect(many.some((each) => matchesText(each, "absent"))).toBe(false);
   });
 });
 

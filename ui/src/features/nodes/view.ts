@@ -19,10 +19,10 @@ const DEFAULT_SORT = "name";
 /** Keeps what it understands: an address may be typed by hand or come from another version. */
 export function validateNodesSearch(raw: Record<string, unknown>): NodesSearch {
   const search: NodesSearch = {};
-  if (typeof raw["q"] === "string" && raw["q"] !== "") search.q = raw["q"];
-  if (typeof raw["status"] === "string" && parseStatuses(raw["status"]).length > 0) search.status = raw["status"];
-  if (typeof raw["sort"] === "string" && isSort(raw["sort"].replace(/^-/, ""))) search.sort = raw["sort"];
-  if (raw["add"] === "open") search.add = "open";
+  if (typeof raw.q === "string" && raw.q !== "") search.q = raw.q;
+  if (typeof raw.status === "string" && parseStatuses(raw.status).length > 0) search.status = raw.status;
+  if (typeof raw.sort === "string" && isSort(raw.sort.replace(/^-/, ""))) search.sort = raw.sort;
+  if (raw.add === "open") search.add = "open";
   return search;
 }
 
@@ -44,9 +44,8 @@ export function readView(search: NodesSearch): RosterView {
   };
 }
 
-function without<K extends keyof NodesSearch>(search: NodesSearch, key: K): NodesSearch {
-  const { [key]: _, ...rest } = search;
-  return rest;
+function without(search: NodesSearch, key: keyof NodesSearch): NodesSearch {
+  return Object.fromEntries(Object.entries(search).filter(([each]) => each !== key));
 }
 
 export function withText(search: NodesSearch, text: string): NodesSearch {

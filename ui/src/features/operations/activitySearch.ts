@@ -14,10 +14,10 @@ export interface ActivitySearch {
 
 export function validateActivitySearch(raw: Record<string, unknown>): ActivitySearch {
   const search: ActivitySearch = {};
-  if (raw["tab"] === "running" || raw["tab"] === "finished" || raw["tab"] === "gave-up") search.tab = raw["tab"];
-  if (typeof raw["q"] === "string" && raw["q"] !== "") search.q = raw["q"];
-  if (typeof raw["state"] === "string" && parseStates(raw["state"]).length > 0) search.state = raw["state"];
-  if (typeof raw["open"] === "string") search.open = raw["open"];
+  if (raw.tab === "running" || raw.tab === "finished" || raw.tab === "gave-up") search.tab = raw.tab;
+  if (typeof raw.q === "string" && raw.q !== "") search.q = raw.q;
+  if (typeof raw.state === "string" && parseStates(raw.state).length > 0) search.state = raw.state;
+  if (typeof raw.open === "string") search.open = raw.open;
   return search;
 }
 

@@ -66,7 +66,7 @@ export function OverviewPage() {
               />
             )
           ) : (
-            <Charts overview={overview.data} />
+            <Charts overview={overview.data} readAtMs={overview.dataUpdatedAt} />
           )}
           <Memory nodes={nodes.data} />
         </>
@@ -115,15 +115,10 @@ function Pulse({ nodes }: { nodes: readonly SeenNode[] }) {
   );
 }
 
-function Charts({ overview }: { overview: Overview }) {
-  const perSecond = (value: (sample: OverviewSample) => number) =>
-    inMinutes(
-      overview,
-      (samples) => samples.reduce((sum, each) => sum + value(each), 0) / (samples.length * overview.sample_s),
-    );
-  const requests = useMemo(() => perSecond(({ requests: count }) => count), [overview]);
-  const failed = useMemo(() => perSecond(({ failed: count }) => count), [overview]);
-  const tokens = useMemo(() => perSecond(({ tokens_out: count }) => count), [overview]);
+function Charts({ overview, readAtMs }: { overview: Overview; readAtMs: number }) {
+  const requests = useMemo(() => perSecond(overview, ({ requests: count }) => count), [overview]);
+  const failed = useMemo(() => perSecond(overview, ({ failed: count }) => count), [overview]);
+  const tokens = useMemo(() => perSecond(overview, ({ tokens_out: count }) => count), [overview]);
   const first = useMemo(() => inMinutes(overview, (samples) => weighted(samples)), [overview]);
   return (
     <div className={styles.charts}>
@@ -132,7 +127,7 @@ function Charts({ overview }: { overview: Overview }) {
         points={requests}
         more={failed}
         format={formatFigure}
-        note={failureWords(overview, Date.now())}
+        note={failureWords(overview, readAtMs)}
       />
       <ChartCard title="Tokens/s" points={tokens} format={formatFigure} note="written by models" />
       <ChartCard
@@ -142,6 +137,13 @@ function Charts({ overview }: { overview: Overview }) {
         note="median; an answer that is not streamed counts when it is whole"
       />
     </div>
+  );
+}
+
+function perSecond(overview: Overview, value: (sample: OverviewSample) => number): Point[] {
+  return inMinutes(
+    overview,
+    (samples) => samples.reduce((sum, each) => sum + value(each), 0) / (samples.length * overview.sample_s),
   );
 }
 

@@ -52,8 +52,8 @@ export function failureWord(
 }
 
 /** Nodes whose name or identity another machine claims: nobody but a person can tell which of the two it is. */
-export function identityConcerns<T extends Pick<Node, "id" | "name" | "claims" | "conflict">>(
-  nodes: readonly T[],
+export function identityConcerns(
+  nodes: readonly Pick<Node, "id" | "name" | "claims" | "conflict">[],
 ): { id: string; text: string; detail: string }[] {
   return nodes.flatMap(({ id, name, claims, conflict }) => {
     const text = `Another machine claims to be ${name}`;

@@ -1,4 +1,4 @@
-import { useState, type FormEvent } from "react";
+import { useState, type SubmitEvent } from "react";
 import { InlineError } from "@/components/Answers";
 import { Brand } from "@/components/Brand";
 import { Button } from "@/components/Button";
@@ -12,7 +12,7 @@ export function SignInPage() {
   const [apiKey, setApiKey] = useState("");
   const signIn = useSignIn();
 
-  function submit(event: FormEvent) {
+  function submit(event: SubmitEvent) {
     event.preventDefault();
     if (!signIn.isPending && apiKey.trim() !== "") signIn.mutate(apiKey.trim());
   }
