@@ -1,5 +1,5 @@
-// What every page shows is asked for while the page's own code is still on its way; src/api/early.ts takes the answers.
-// Only where somebody is signed in, which is all that this cookie tells.
+// Requests the data of every page while its code is still loading; src/api/early.ts uses the responses.
+// Only when a user is signed in, which is all that this cookie shows.
 (function () {
   if (!/(^|; )corral_signed_in=/.test(document.cookie)) return;
   window.corralEarly = {};
@@ -10,7 +10,7 @@
       cache: "no-store",
       signal: AbortSignal.timeout(20000),
     });
-    answer.catch(function () {}); // whoever takes it hears of it
+    answer.catch(function () {}); // the code that uses the response handles the error
     window.corralEarly[path] = answer;
   });
 })();

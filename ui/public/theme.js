@@ -4,6 +4,6 @@
     var theme = localStorage.getItem("corral.theme");
     if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
   } catch {
-    // Storage is switched off in this browser: the system's theme it is.
+    // Storage is disabled in this browser: the theme follows the system.
   }
 })();

@@ -1,4 +1,4 @@
-// Writes src/api/schema.ts from a running frontend's OpenAPI document; with --check, only says whether it is current.
+// Writes src/api/schema.ts from a running frontend's OpenAPI document; with --check, only checks that it is current.
 // Finds the frontend as the command line does: CORRAL_URL and CORRAL_API_KEY.
 import { readFile, writeFile } from "node:fs/promises";
 import openapiTS, { astToString } from "openapi-typescript";
@@ -22,6 +22,6 @@ const types = `// Written by \`npm run api-types\` from the frontend's OpenAPI d
 if (!process.argv.includes("--check")) {
   await writeFile(target, types);
 } else if ((await readFile(target, "utf8")) !== types) {
-  console.error("src/api/schema.ts is not what the frontend says: run `npm run api-types` against it.");
+  console.error("src/api/schema.ts does not match the frontend: run `npm run api-types` against it.");
   process.exit(1);
 }

@@ -19,7 +19,7 @@ test("features do not import each other", () => {
   expect(crossing).toEqual([]);
 });
 
-test("what is shared knows neither the features nor the app", () => {
+test("shared modules import neither features nor the app", () => {
   const shared = /^\.\/(api|components|data|format|live)\//;
   expect(edges.filter(({ path, specifier }) => shared.test(path) && /^@\/(features|app)\//.test(specifier))).toEqual(
     [],
@@ -29,6 +29,6 @@ test("what is shared knows neither the features nor the app", () => {
   ).toEqual([]);
 });
 
-test("folders are left by their alias, so the two rules above see every crossing", () => {
+test("imports across folders use the alias, so the two rules above see each of them", () => {
   expect(edges.filter(({ specifier }) => specifier.startsWith("../"))).toEqual([]);
 });

@@ -25,7 +25,7 @@ import type {
   Replica,
   Revision,
   Scheduling,
-  SchedulingWish,
+  SchedulingSpec,
   Session,
   Started,
   SystemStatus,
@@ -42,7 +42,7 @@ const modelPath = (name: string, ...rest: string[]) => pathOf("api", "models", n
 const ifMatch = (revision: string) => ({ headers: { "If-Match": `"${revision}"` } });
 
 export const api = {
-  /** Null where nobody is signed in. */
+  /** Null when no user is signed in. */
   readSession: (signal?: AbortSignal) => read<Session | null>("api/session", signal),
   signIn: (apiKey: string) => ask<Session>("POST", "api/session", { api_key: apiKey }),
   signOut: () => change("DELETE", "api/session"),
@@ -77,7 +77,7 @@ export const api = {
     change("POST", operationPath(id, "retry"), nodeId === undefined ? {} : { node_id: nodeId }),
   cancelOperation: (id: string) => change("POST", operationPath(id, "cancel")),
   dismissOperation: (id: string) => change("POST", operationPath(id, "dismiss")),
-  listGivenUp: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
+  listExhausted: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
 
   listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
   listAvailable: (everything: boolean, signal?: AbortSignal) =>
@@ -85,8 +85,8 @@ export const api = {
   refreshGalleries: () => change("POST", "api/galleries/refresh"),
   listUpgrades: (signal?: AbortSignal) => read<Upgrades>("api/backends/upgrades", signal),
   checkUpgrades: () => change("POST", "api/backends/upgrades/check"),
-  installFromUri: (wanted: { uri: string; name: string; alias: string } & Target) =>
-    ask<Started>("POST", "api/backends/install-external", wanted),
+  installFromUri: (backend: { uri: string; name: string; alias: string } & Target) =>
+    ask<Started>("POST", "api/backends/install-external", backend),
   installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
   upgradeBackend: (element: string, target: Target) =>
@@ -124,12 +124,12 @@ export const api = {
   listReplicas: (signal?: AbortSignal) => read<Replica[]>("api/replicas", signal),
   summariseReplicas: (signal?: AbortSignal) => read<Record<string, ModelSummary>>("api/replicas/summary", signal),
   listScheduling: (signal?: AbortSignal) => read<Scheduling[]>("api/nodes/scheduling", signal),
-  saveScheduling: (wish: SchedulingWish) => change("POST", "api/nodes/scheduling", wish),
+  saveScheduling: (spec: SchedulingSpec) => change("POST", "api/nodes/scheduling", spec),
   deleteScheduling: (model: string) => change("DELETE", nodePath("scheduling", model)),
 
   listKeys: (signal?: AbortSignal) => read<Key[]>("api/keys", signal),
-  createKey: (wanted: { name: string; scope: KeyScope; models: string[] | null }) =>
-    ask<CreatedKey>("POST", "api/keys", wanted),
+  createKey: (key: { name: string; scope: KeyScope; models: string[] | null }) =>
+    ask<CreatedKey>("POST", "api/keys", key),
   setKeyModels: (id: string, models: string[] | null) => change("PUT", pathOf("api", "keys", id, "models"), { models }),
   revokeKey: (id: string) => change("DELETE", pathOf("api", "keys", id)),
   listUsageByKey: (signal?: AbortSignal) => read<Usage[]>("api/usage?by=key&days=30", signal),

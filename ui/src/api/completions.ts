@@ -16,7 +16,7 @@ export interface ChatRequest {
 }
 
 export interface ChatHandlers {
-  /** The answer has begun; the node that gives it. */
+  /** The response has begun; the node that serves it. */
   onNode: (node: string) => void;
   onText: (text: string) => void;
   onReasoning: (text: string) => void;
@@ -29,7 +29,7 @@ interface Chunk {
   error?: { message?: string } | string;
 }
 
-/** Ends with the answer; throws what the server said went wrong, also in the middle of it. */
+/** Returns when the response is complete; throws an error from the server, also in the middle of it. */
 export async function streamChat(request: ChatRequest, handlers: ChatHandlers, signal: AbortSignal): Promise<void> {
   let response: Response;
   try {
@@ -61,7 +61,9 @@ function take(data: string, handlers: ChatHandlers): void {
   if (data === "[DONE]") return;
   const chunk = JSON.parse(data) as Chunk;
   if (chunk.error !== undefined)
-    throw new Error(typeof chunk.error === "string" ? chunk.error : (chunk.error.message ?? "the answer broke off"));
+    throw new Error(
+      typeof chunk.error === "string" ? chunk.error : (chunk.error.message ?? "the response ended early"),
+    );
   const delta = chunk.choices?.[0]?.delta;
   if (delta?.reasoning_content) handlers.onReasoning(delta.reasoning_content);
   if (delta?.content) handlers.onText(delta.content);

@@ -1,4 +1,4 @@
-/** Answers that public/early.js asked for before this code was there. Each is taken once, and soon or not at all. */
+/** Responses that public/early.js requested before this code was loaded. Each is used once, within a time limit. */
 
 declare global {
   interface Window {
@@ -8,7 +8,7 @@ declare global {
 
 const TAKEN_WITHIN_MS = 10_000;
 
-/** Null where there is none that is of use: the request is then made as always, and what is wrong shows there. */
+/** Null when there is no usable response: the caller then sends the request, which also reports errors. */
 export async function takeEarly(path: string): Promise<Response | null> {
   const answer = window.corralEarly?.[path];
   if (answer === undefined) return null;

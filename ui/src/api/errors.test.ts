@@ -18,15 +18,15 @@ describe("an error answer", () => {
   });
 
   test.each(["<html>502 Bad Gateway</html>", "", "null", "[]", '{"error":{}}', '{"error":""}'])(
-    "from something that is not Corral (%j) still says what was answered",
+    "from something that is not Corral (%j) still names the status",
     (body) => {
       expect(errorFromAnswer(502, "Bad Gateway", body).message).toContain("502 Bad Gateway");
     },
   );
 
-  test("passes by itself when the server is at fault, not when the request is", () => {
-    expect(errorFromAnswer(503, "", "").isPassing).toBe(true);
-    expect(errorFromAnswer(429, "", "").isPassing).toBe(true);
-    expect(errorFromAnswer(403, "", "").isPassing).toBe(false);
+  test("is transient for server errors, not for request errors", () => {
+    expect(errorFromAnswer(503, "", "").isTransient).toBe(true);
+    expect(errorFromAnswer(429, "", "").isTransient).toBe(true);
+    expect(errorFromAnswer(403, "", "").isTransient).toBe(false);
   });
 });

@@ -1,4 +1,4 @@
-/** What went wrong with a call, in words a person can act on. */
+/** A failed API call, with a message for people. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
 
@@ -11,8 +11,8 @@ export class ApiError extends Error {
     super(message);
   }
 
-  /** The call may be tried again without a person's help. */
-  get isPassing(): boolean {
+  /** The call may be retried automatically. */
+  get isTransient(): boolean {
     return this.status === null || this.status === 429 || this.status >= 500;
   }
 }
@@ -23,7 +23,7 @@ export function isUnauthenticated(error: unknown): boolean {
 
 export function unreachable(): ApiError {
   return new ApiError(
-    "The Corral frontend does not answer. It may be restarting, or this device has lost its connection to it.",
+    "The Corral frontend is not responding. It may be restarting, or this device has lost its connection.",
     null,
     null,
   );
@@ -36,7 +36,7 @@ export function errorFromAnswer(status: number, statusText: string, body: string
   try {
     error = (JSON.parse(body) as { error?: unknown } | null)?.error;
   } catch {
-    // Not JSON, so not from Corral: what the status says is all there is.
+    // Not JSON, so not from Corral: only the status is known.
     error = undefined;
   }
   if (typeof error === "string" && error !== "") return new ApiError(error, status, null);
@@ -44,6 +44,6 @@ export function errorFromAnswer(status: number, statusText: string, body: string
     const code = "code" in error ? String(error.code) : null;
     return new ApiError(error.message, status, code);
   }
-  const said = [String(status), statusText].filter((part) => part !== "").join(" ");
-  return new ApiError(`The frontend answered “${said}” without saying why. Its log has more.`, status, null);
+  const statusLine = [String(status), statusText].filter((part) => part !== "").join(" ");
+  return new ApiError(`The frontend returned “${statusLine}” without an error message. See its log.`, status, null);
 }

@@ -3,7 +3,7 @@ import { errorFromAnswer, unreachable } from "./errors";
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
-/** No answer of these is slow by nature; past this, the connection is as good as dead. */
+/** None of these calls is slow; after this time, the connection counts as dead. */
 const ANSWER_WITHIN_MS = 20_000;
 
 interface Extra {
@@ -47,7 +47,7 @@ export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await response.json()) as T;
 }
 
-/** A change whose answer is of use, such as a key that is shown once. */
+/** A change whose response is used, such as a key that is shown once. */
 export async function ask<T>(method: Method, path: string, body?: unknown, extra?: Extra): Promise<T> {
   const response = await send(method, path, body, extra);
   return (await response.json()) as T;
@@ -55,7 +55,7 @@ export async function ask<T>(method: Method, path: string, body?: unknown, extra
 
 export async function change(method: Method, path: string, body?: unknown, extra?: Extra): Promise<void> {
   const response = await send(method, path, body, extra);
-  // What was asked for is shown once it is read back, so the answer's body is of no use; reading it frees the connection.
+  // The change is shown when it is loaded again, so the body is not used; reading it frees the connection.
   await response.text();
 }
 

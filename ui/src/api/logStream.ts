@@ -1,4 +1,4 @@
-/** What a process on a node writes, as it writes it. */
+/** The live log of a process on a node. */
 import { EventParser } from "@/live/sse";
 import { errorFromAnswer, unreachable } from "./errors";
 import { pathOf } from "./http";
@@ -8,12 +8,12 @@ type LogMessage =
   { type: "initial"; lines: LogLine[] } | { type: "line"; line: LogLine } | { type: "error"; message: string };
 
 export interface LogHandlers {
-  /** The lines there are; those before are of an earlier connection. */
+  /** All current lines; they replace those of an earlier connection. */
   onInitial: (lines: LogLine[]) => void;
   onLines: (lines: LogLine[]) => void;
 }
 
-/** Ends when the worker or the frontend does; throws when there was a reason. */
+/** Returns when the worker or the frontend ends the stream; throws an error that they report. */
 export async function streamLog(
   nodeId: string,
   processKey: string,

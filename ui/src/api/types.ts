@@ -4,7 +4,7 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type Node = Schemas["NodeView"];
-/** As people see it; `status` of a node says the same in LocalAI's words, which know no joining. */
+/** The state shown to people; the `status` of a node is the same in LocalAI's words, which have no joining. */
 export type NodeStatus = Schemas["NodeState"];
 export type Gpu = Schemas["GpuView"];
 export type Session = Schemas["SessionView"];
@@ -38,13 +38,13 @@ export type OverviewSample = Schemas["SampleView"];
 export type NodeHistory = Schemas["NodeHistoryView"];
 export type NodeMinute = Schemas["MinuteView"];
 
-/** Which nodes something is for; neither means every node. */
+/** The nodes that a change applies to; with neither field, every node. */
 export interface Target {
   nodes?: string[];
   selector?: Record<string, string>;
 }
 
-// From here on: objects whose fields OpenAPI does not describe.
+// From here on: objects whose fields the OpenAPI document does not describe.
 
 /** The data of an event. */
 export interface ListEvent<T> {
@@ -70,13 +70,13 @@ export interface FleetPlace {
   digest: string;
   variant: string;
   current: boolean;
-  /** The change that has been asked for and is not done: install, upgrade ...; empty when there is none. */
+  /** The requested change that is not done: install, upgrade ...; empty when there is none. */
   pending: string;
   drift: Drift[];
   /** Digests on the node's disk, newest first. */
   versions: string[];
   rolled_back: boolean;
-  /** Why nobody can tell whether there is something newer; empty when it is known. */
+  /** Why the check for upgrades is impossible; empty when it is possible. */
   unchecked: string;
 }
 
@@ -87,7 +87,7 @@ export interface FleetBackend {
 
 export interface BackendUse {
   model: string;
-  /** That stop when it is deleted. */
+  /** Replicas that stop when the backend is deleted. */
   replicas: number;
 }
 
@@ -157,7 +157,7 @@ export interface Load {
   attempts: number;
 }
 
-/** What runs of a model, what is wanted of it, and what its loads wait for. */
+/** The replicas of a model, its desired replicas, and its loads. */
 export interface ModelSummary {
   ready: number;
   replicas: { node: string; slot: number; state: ReplicaState }[];
@@ -178,7 +178,7 @@ export interface WhyModel {
   revision: string;
   replicas: (Replica & { node: string })[];
   loads: Load[];
-  /** The most memory a replica of this revision was seen to take, by kind of device; empty before the first ran. */
+  /** The highest memory use of a replica of this revision, by kind of device; empty before the first run. */
   footprint_bytes: Record<string, number>;
   decisions: { id: string; at: string; cause: string; outcome: string; candidates?: Candidate[] }[];
   unsatisfiable?: string;
@@ -202,7 +202,7 @@ export interface Scheduling {
   unsatisfiable_reason?: string;
 }
 
-export interface SchedulingWish {
+export interface SchedulingSpec {
   model_name: string;
   min_replicas: number;
   max_replicas: number;

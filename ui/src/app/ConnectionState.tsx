@@ -3,7 +3,7 @@ import { cx } from "@/components/cx";
 import { useNow } from "@/components/useNow";
 import { sentence } from "@/format/text";
 import { formatClock } from "@/format/time";
-import { liveLine, useConnection } from "@/live/connection";
+import { eventStream, useConnection } from "@/live/connection";
 import styles from "./ConnectionState.module.css";
 
 const WORDS = { connecting: "Connecting…", live: "Live", reconnecting: "Reconnecting…" } as const;
@@ -24,19 +24,19 @@ export function ConnectionState() {
   );
 }
 
-/** While the line is down, what is shown is what was known: say so, and since when. */
+/** While disconnected, the page shows old data: this banner says so, and since when. */
 export function ConnectionBanner() {
   const connection = useConnection();
   if (connection.state !== "reconnecting") return null;
   return (
     <div className={styles.banner} role="alert">
       <p>
-        <strong>Not connected since {formatClock(connection.lostAt)}.</strong> Shown is what was known then.{" "}
+        <strong>Not connected since {formatClock(connection.lostAt)}.</strong> The data shown is from that time.{" "}
         {sentence(connection.reason)}
       </p>
       <span className={styles.retry}>
         <Countdown retryAt={connection.retryAt} />
-        <Button size="small" onClick={liveLine.retryNow}>
+        <Button size="small" onClick={eventStream.retryNow}>
           Retry now
         </Button>
       </span>

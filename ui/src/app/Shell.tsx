@@ -28,7 +28,7 @@ export function Shell({ session }: { session: Session }) {
         Skip to content
       </button>
       <header className={styles.side}>
-        <Link to="/" className={styles.home} aria-label="Corral, start page">
+        <Link to="/" className={styles.home} aria-label="Corral home page">
           <Brand />
         </Link>
         <nav className={styles.nav} aria-label="Main">
@@ -71,7 +71,7 @@ interface NavLinkProps {
   icon: IconName;
   word: string;
   badge?: React.ReactNode;
-  /** Of the pages that a phone's narrow bar has no room for. */
+  /** A page that does not fit into the navigation bar of a phone. */
   second?: boolean;
 }
 
@@ -122,7 +122,7 @@ function PendingBadge() {
 }
 
 const THEMES = [
-  { value: "system", label: "Like the system", icon: "computer" },
+  { value: "system", label: "System", icon: "computer" },
   { value: "light", label: "Light", icon: "sun" },
   { value: "dark", label: "Dark", icon: "moon" },
 ] as const;
@@ -151,7 +151,7 @@ function AccountMenu({ session }: { session: Session }) {
         icon="signOut"
         onSelect={() =>
           signOut.mutate(undefined, {
-            onError: (error) => announce.failed("You are still signed in.", messageOf(error)),
+            onError: (error) => announce.failed("Could not sign out.", messageOf(error)),
           })
         }
       >

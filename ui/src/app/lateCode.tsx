@@ -13,7 +13,7 @@ export function useAllCode(): void {
 
 const ASK_EVERY_MS = 1000;
 
-/** Browsers remember that a module could not be fetched, so the whole UI starts again as soon as there is an answer. */
+/** Browsers remember that a module could not be fetched, so the whole UI reloads when the frontend responds. */
 export function WaitForFrontend() {
   useEffect(() => {
     const timer = setInterval(() => {
@@ -29,8 +29,8 @@ export function WaitForFrontend() {
   return (
     <Empty
       icon="warning"
-      title="Corral does not answer"
-      hint="This page has not been loaded yet. It opens when the frontend is back."
+      title="Corral is not responding"
+      hint="This page is not loaded yet. It opens when the frontend is back online."
     />
   );
 }

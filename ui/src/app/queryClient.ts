@@ -12,12 +12,12 @@ export const queryClient: QueryClient = new QueryClient({
   mutationCache: new MutationCache({ onError: noticeSignOut }),
   defaultOptions: {
     queries: {
-      // A frontend on this machine answers also when the browser believes to be offline.
+      // A frontend on this machine responds also when the browser reports to be offline.
       networkMode: "always",
       staleTime: 30_000,
-      retry: (failures, error) => failures < 2 && error instanceof ApiError && error.isPassing,
+      retry: (failures, error) => failures < 2 && error instanceof ApiError && error.isTransient,
     },
-    // A change is never sent twice by itself: the first may have been done although its answer was lost.
+    // A change is never resent automatically: it may have succeeded although its answer was lost.
     mutations: { networkMode: "always", retry: false },
   },
 });

@@ -16,10 +16,10 @@ import { NodesPage, validateNodesSearch } from "@/features/nodes";
 import { validateAccessSearch } from "@/features/access/search";
 import { validateBackendsSearch } from "@/features/backends/search";
 import { validateActivitySearch } from "@/features/operations/activitySearch";
-import { Gate } from "./Gate";
+import { SessionGuard } from "./SessionGuard";
 import { WaitForFrontend } from "./lateCode";
 
-const root = createRootRoute({ component: Gate });
+const root = createRootRoute({ component: SessionGuard });
 
 const overview = createRoute({
   getParentRoute: () => root,
@@ -36,7 +36,7 @@ const nodes = createRoute({
   component: NodesPage,
   validateSearch: validateNodesSearch,
 });
-/** The page shows the node beside the roster, so the route adds nothing but its name in the address. */
+/** The Nodes page shows the node beside the list, so this route has no component. */
 const node = createRoute({ getParentRoute: () => nodes, path: "$nodeId" });
 
 const activity = createRoute({
@@ -111,15 +111,15 @@ function writeSearch(search: Record<string, unknown>): string {
   return text === "" ? "" : `?${text}`;
 }
 
-function NoSuchPage() {
+function PageNotFound() {
   return (
-    <Page title="No such page">
+    <Page title="Page not found">
       <Empty
         icon="search"
-        title="There is nothing at this address"
-        hint="It may be mistyped, or from another version of Corral."
+        title="No page at this address"
+        hint="The address may be mistyped, or from another version of Corral."
       >
-        <Link to="/">Go to the overview</Link>
+        <Link to="/">Go to overview</Link>
       </Empty>
     </Page>
   );
@@ -129,7 +129,7 @@ function BrokenPage({ error, reset }: ErrorComponentProps) {
   return error instanceof CodeNotLoaded ? (
     <WaitForFrontend />
   ) : (
-    <Problem title="This page failed" error={error} onRetry={reset} />
+    <Problem title="This page failed to load" error={error} onRetry={reset} />
   );
 }
 
@@ -141,7 +141,7 @@ export const router = createRouter({
   stringifySearch: writeSearch,
   defaultPreload: "intent",
   defaultPendingComponent: () => <Loading what="the page" />,
-  defaultNotFoundComponent: NoSuchPage,
+  defaultNotFoundComponent: PageNotFound,
   defaultErrorComponent: BrokenPage,
 });
 

@@ -17,7 +17,7 @@ export function setTheme(theme: Theme): void {
     if (theme === "system") localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, theme);
   } catch {
-    // Storage is switched off in this browser: the choice holds until the page is closed.
+    // Storage is disabled in this browser: the choice lasts until the page is closed.
   }
   for (const watcher of watchers) watcher();
 }

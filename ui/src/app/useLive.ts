@@ -6,7 +6,7 @@ import { createModelsListener, createReplicasListener } from "@/data/models";
 import { createNodesListener } from "@/data/nodes";
 import { createOperationsListener } from "@/data/operations";
 import { forgetSession, isNotSession } from "@/features/session/queries";
-import { liveLine } from "@/live/connection";
+import { eventStream } from "@/live/connection";
 import { queryClient } from "./queryClient";
 
 /** Keeps what the page shows in step with the frontend's event stream while someone is signed in. */
@@ -21,7 +21,7 @@ export function useLive(): void {
       galleries: createGalleriesListener(queryClient),
     };
     let wasLive = false;
-    return liveLine.start({
+    return eventStream.start({
       onConnected: () => {
         if (wasLive) void queryClient.invalidateQueries({ predicate: isNotSession });
         else readAgainLater(Date.now());
@@ -37,8 +37,8 @@ export function useLive(): void {
 
 const FIRST_PAINT_IS_OVER_MS = 5000;
 
-/** What a page read before its line was up may lack what changed in between. Not at once: the first lists of a large
- * fleet would be read twice before anything of them is seen. */
+/** Data loaded before the event stream was connected may lack later changes, so it is loaded again. Not at once: the
+ * first lists of a large fleet would be loaded twice before they are shown. */
 function readAgainLater(connectedAt: number): void {
   const isOlder = (query: Query) =>
     isNotSession(query) && (query.state.fetchStatus !== "idle" || query.state.dataUpdatedAt < connectedAt);

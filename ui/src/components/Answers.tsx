@@ -1,5 +1,4 @@
-/** The answers a screen gives when it cannot show what it is for: loading, failed with a way on, empty with a next
- * step. */
+/** The states of a screen without data: loading, failed with a retry, empty with a next step. */
 import type { ReactNode } from "react";
 import { ApiError } from "@/api/errors";
 import { sentence } from "@/format/text";
@@ -17,15 +16,15 @@ export function Loading({ what }: { what: string }) {
   );
 }
 
-/** `about`: the name of what it tells of, which stays as it is written. */
+/** `about`: the name of the subject, which is not capitalised. */
 export function messageOf(error: unknown, about = ""): string {
   return sentence(error instanceof Error ? error.message : String(error), about);
 }
 
 function hintFor(error: unknown): string | null {
   if (!(error instanceof ApiError)) return null;
-  if (error.status === 403) return "You are signed in with a key that may not see this. Sign out and use an admin key.";
-  if (error.isPassing) return "Corral keeps trying; this page fills in by itself when the frontend answers.";
+  if (error.status === 403) return "Your key does not have access. Sign out, then sign in with an admin key.";
+  if (error.isTransient) return "Corral keeps retrying. This page loads when the frontend responds.";
   return null;
 }
 
@@ -73,7 +72,7 @@ export function Empty({ icon, title, hint, children }: EmptyProps) {
   );
 }
 
-/** A failed action, said where the action was started. */
+/** A failed action, shown where it was started. */
 export function InlineError({ error, about = "" }: { error: unknown; about?: string }) {
   return (
     <p className={styles.inline} role="alert">

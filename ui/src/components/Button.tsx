@@ -8,7 +8,7 @@ interface ButtonProps extends Omit<ComponentProps<"button">, "children"> {
   look?: "primary" | "plain" | "quiet" | "danger";
   size?: "regular" | "small";
   icon?: IconName;
-  /** Work is under way: says so, and does not start it twice. */
+  /** The action is in progress: shows it, and does not start it twice. */
   busy?: boolean;
   children: ReactNode;
 }
@@ -27,7 +27,7 @@ export function Button({
       type="button"
       {...rest}
       className={cx(styles.button, styles[look], styles[size])}
-      // Not `disabled`: that would throw the keyboard's focus back to the top of the page.
+      // Not `disabled`: that would move the keyboard focus to the top of the page.
       aria-disabled={busy || rest["aria-disabled"]}
       aria-busy={busy}
       onClick={(event) => {

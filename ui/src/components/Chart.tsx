@@ -4,10 +4,10 @@ import styles from "./Chart.module.css";
 interface ChartProps {
   title: string;
   points: readonly Point[];
-  /** Drawn over it in the colour of failure. */
+  /** Drawn on top, in the colour of failures. */
   more?: readonly Point[];
   format: (value: number) => string;
-  /** What there is at most; without it a round number above the highest value. */
+  /** The top of the chart; by default a round number above the highest value. */
   limit?: number | null | undefined;
 }
 
@@ -15,7 +15,7 @@ const WIDTH = 300;
 const HEIGHT = 80;
 const STEP = WIDTH / (MINUTES - 1);
 
-/** An hour as a line, from values to a path: no library has anything to add. Said in words for those who do not see it. */
+/** The last hour as a line, with a text alternative. */
 export function Chart({ title, points, more, format, limit }: ChartProps) {
   const values = points.map(({ value }) => value).filter((value) => value !== null);
   const most = Math.max(0, ...values);
@@ -23,8 +23,8 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
   const y = (value: number) => HEIGHT - 1 - (value / top) * (HEIGHT - 6);
   const words =
     values.length === 0
-      ? `${title}: nothing in the last hour`
-      : `${title}, last hour: most ${format(most)}, least ${format(Math.min(...values))}`;
+      ? `${title}: no data in the last hour`
+      : `${title}, last hour: maximum ${format(most)}, minimum ${format(Math.min(...values))}`;
   return (
     <figure className={styles.chart}>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={words}>
@@ -45,7 +45,7 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
       </svg>
       <figcaption className={styles.axis} aria-hidden="true">
         <span>1 h ago</span>
-        <span>{values.length === 0 ? "nothing yet" : `top ${format(top)}`}</span>
+        <span>{values.length === 0 ? "no data" : `top ${format(top)}`}</span>
         <span>now</span>
       </figcaption>
     </figure>
@@ -54,7 +54,7 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
 
 const xOf = (point: Point | undefined) => (point === undefined ? 0 : (MINUTES - 1 - point.ago) * STEP);
 
-/** A single minute would be a path without length: it is drawn as wide as a minute is. */
+/** A single minute would be a path without length, so it is drawn one minute wide. */
 function endsOf(run: readonly Point[]): [number, number] {
   const half = run.length === 1 ? STEP / 2 : 0;
   return [xOf(run[0]) - half, xOf(run.at(-1)) + half];
@@ -69,7 +69,7 @@ function pathOf(run: readonly (Point & { value: number })[], y: (value: number) 
     .join("");
 }
 
-/** The line is broken where nothing is known. */
+/** Splits the line where values are unknown. */
 export function runsOf(points: readonly Point[]): (Point & { value: number })[][] {
   const runs: (Point & { value: number })[][] = [];
   let open = false;

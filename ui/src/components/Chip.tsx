@@ -5,7 +5,7 @@ import { Icon, type IconName } from "./Icon";
 
 interface ChipProps {
   icon?: IconName;
-  /** Of things that run, to tell them from words about things. */
+  /** For running things, to distinguish them from labels. */
   round?: boolean;
   title?: string;
   strong?: boolean;

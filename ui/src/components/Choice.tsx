@@ -8,7 +8,7 @@ interface ChoiceProps<T extends string> {
   onChange: (value: T) => void;
 }
 
-/** One of a few, all in sight. */
+/** One of a few options, all visible. */
 export function Choice<T extends string>({ label, value, options, onChange }: ChoiceProps<T>) {
   const name = useId();
   return (
@@ -33,11 +33,11 @@ interface SelectProps<T extends string> {
   options: readonly { value: T; word: string }[];
   onChange: (value: T) => void;
   hidden?: boolean;
-  /** What it is of, for those who do not see where it stands. */
+  /** The subject, for screen readers. */
   about?: string;
 }
 
-/** One of many. The browser's own control: it works everywhere, also on a phone. */
+/** One of many options. The browser's own control works everywhere, also on a phone. */
 export function Select<T extends string>({
   label,
   value,

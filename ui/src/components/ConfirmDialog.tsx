@@ -9,10 +9,10 @@ interface ConfirmDialogProps {
   open: boolean;
   onClose: () => void;
   title: string;
-  /** What will happen, in words. */
+  /** What the action does. */
   children: ReactNode;
   action: string;
-  /** The word on the button that does nothing. */
+  /** The label of the button that closes the dialog. */
   dismiss?: string;
   busy: boolean;
   error: unknown;
@@ -20,7 +20,7 @@ interface ConfirmDialogProps {
   onConfirm: () => void;
 }
 
-/** Asks before something that is hard to undo. It stays open until the server has answered, and says what it said. */
+/** Confirms an action that is hard to undo. It stays open until the server has responded, and shows its error. */
 export function ConfirmDialog({
   open,
   onClose,

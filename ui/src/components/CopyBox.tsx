@@ -2,8 +2,8 @@ import { useRef, useState } from "react";
 import { Button } from "./Button";
 import styles from "./CopyBox.module.css";
 
-/** The clipboard API exists only in secure contexts, and a frontend on a home network is plain HTTP more often than
- * not; the older way works there too. */
+/** The clipboard API exists only in secure contexts, and a frontend on a home network often uses plain HTTP; the older
+ * command works there too. */
 async function writeClipboard(text: string, source: HTMLElement): Promise<boolean> {
   const clipboard = navigator.clipboard as Clipboard | undefined;
   if (clipboard !== undefined) {
@@ -11,7 +11,7 @@ async function writeClipboard(text: string, source: HTMLElement): Promise<boolea
       await clipboard.writeText(text);
       return true;
     } catch {
-      // Refused by a policy or a person: the selection below may still be allowed.
+      // Denied by a policy or a person: the selection below may still be allowed.
     }
   }
   window.getSelection()?.selectAllChildren(source);

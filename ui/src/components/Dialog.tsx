@@ -10,7 +10,7 @@ interface DialogProps {
   title: string;
   description?: ReactNode;
   wide?: boolean;
-  /** It has what would be lost with it, so only its own buttons close it. */
+  /** It has unsaved content, so only its buttons close it. */
   holds?: boolean;
   children: ReactNode;
 }
@@ -26,7 +26,7 @@ export function Dialog({ open, onClose, title, description, wide = false, holds 
     >
       <Base.Portal>
         <Base.Backdrop className={styles.veil} />
-        {/* The dialog itself takes the focus: a field that did would open a phone's keyboard over it. */}
+        {/* The dialog takes the focus: focusing a field would open the keyboard of a phone over it. */}
         <Base.Popup ref={popup} initialFocus={popup} className={cx(styles.popup, wide && styles.wide)}>
           <Base.Title className={styles.title}>{title}</Base.Title>
           {description === undefined ? null : (
@@ -35,7 +35,7 @@ export function Dialog({ open, onClose, title, description, wide = false, holds 
             </Base.Description>
           )}
           {children}
-          {/* Last, so that the first thing the keyboard meets is what the dialog is for. */}
+          {/* Last, so that the keyboard reaches the content first. */}
           <div className={styles.close}>
             <Base.Close render={<IconButton icon="close" label="Close" />} />
           </div>

@@ -12,14 +12,14 @@ export interface FilterOption<T extends string> {
 interface FiltersProps<T extends string> {
   label: string;
   options: readonly FilterOption<T>[];
-  /** None chosen shows all. */
+  /** With none chosen, all are shown. */
   chosen: readonly T[];
   total: number;
   onToggle: (value: T) => void;
   onAll: () => void;
 }
 
-/** What to show of a list, by kinds that are told with how many there are. */
+/** Filters a list by kind, with the number of entries of each. */
 export function Filters<T extends string>({ label, options, chosen, total, onToggle, onAll }: FiltersProps<T>) {
   return (
     <div className={styles.filters} role="group" aria-label={label}>

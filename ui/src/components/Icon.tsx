@@ -35,7 +35,7 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
-/** Decoration only: whatever an icon means is also said in words beside it or in its control's label. */
+/** Decoration only: the text beside an icon or the label of its control has the same meaning. */
 export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   return (
     <svg

@@ -7,15 +7,15 @@ interface MeterProps {
   label: string;
   totalBytes: number | null;
   freeBytes: number | null;
-  /** From which share on the bar turns amber. Without it, it never does: GPU memory is there to be filled. */
+  /** The share at which the bar turns amber. Without it, it never does: GPU memory is meant to be filled. */
   warnFrom?: number;
   /** More about the measure, for example "shared with the GPU". */
   note?: string;
-  /** When this was measured, if it is not true any more for certain. */
+  /** When this was measured, if it may be outdated. */
   asOf?: string;
 }
 
-/** How full something is. What is not known is said to be unknown: an empty bar would claim that nothing is used. */
+/** How full something is. Unknown values are shown as unknown: an empty bar would mean that nothing is used. */
 export function Meter({ label, totalBytes, freeBytes, warnFrom, note, asOf = "" }: MeterProps) {
   const isPast = asOf !== "";
   const title =

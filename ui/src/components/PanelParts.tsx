@@ -1,4 +1,4 @@
-/** What the details of a thing are made of. */
+/** The building blocks of a details panel. */
 import { useEffect, useRef, type ReactNode } from "react";
 import { messageOf } from "./Answers";
 import { Button, IconButton } from "./Button";
@@ -7,7 +7,7 @@ import styles from "./PanelParts.module.css";
 
 interface PanelHeaderProps {
   title: string;
-  /** What is shown: another one gets the focus anew. */
+  /** The subject; a new one gets the focus again. */
   id: string;
   onClose: () => void;
   children?: ReactNode;
@@ -15,7 +15,7 @@ interface PanelHeaderProps {
 
 export function PanelHeader({ title, id, onClose, children }: PanelHeaderProps) {
   const heading = useRef<HTMLHeadingElement>(null);
-  // Whoever opens it from the keyboard goes on reading here.
+  // Keyboard users continue reading here.
   useEffect(() => heading.current?.focus({ preventScroll: true }), [id]);
   return (
     <header className={styles.header}>
@@ -51,8 +51,8 @@ export interface Query<T> {
   refetch: () => unknown;
 }
 
-/** What a section asks for, or in a line why it is not there and the way on. */
-export function Asked<T>({ query, children }: { query: Query<T>; children: (data: T) => ReactNode }) {
+/** The data of a query, or a line with its error and a retry button. */
+export function QueryResult<T>({ query, children }: { query: Query<T>; children: (data: T) => ReactNode }) {
   if (query.data !== undefined) return children(query.data);
   if (query.isPending) return <Spinner />;
   return (

@@ -4,7 +4,7 @@ import styles from "./Pill.module.css";
 
 export type Tone = "grey" | "blue" | "yellow" | "green" | "red" | "violet";
 
-/** A word about a state. The word is always there, so that colour is never the only difference. */
+/** A state in a word. The word is always shown, so that colour is never the only difference. */
 export function Pill({ tone, title, children }: { tone: Tone; title?: string | undefined; children: ReactNode }) {
   return (
     <span className={cx(styles.pill, styles[tone])} title={title} data-tone={tone}>

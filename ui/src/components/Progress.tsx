@@ -1,7 +1,7 @@
 import { cx } from "./cx";
 import styles from "./Progress.module.css";
 
-/** A thin bar. Null: under way, but nobody knows how far. */
+/** A thin bar. Null: in progress, with an unknown percentage. */
 export function Progress({
   label,
   percentage,

@@ -10,7 +10,7 @@ interface SidePanelProps {
   children: ReactNode;
 }
 
-/** A page with details of one of its things beside it; where there is no room for both, over it. */
+/** A page with a details panel beside it; on a narrow screen, over it. */
 export function SidePanel({ label, isOpen, onClose, panel, children }: SidePanelProps) {
   return (
     <div className={cx(styles.page, isOpen && styles.withPanel)}>

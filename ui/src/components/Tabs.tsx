@@ -7,7 +7,7 @@ interface TabsProps<T extends string> {
   onChange: (value: T) => void;
 }
 
-/** The parts of a page, of which one is shown. Which one stands in the address, so they are navigation. */
+/** The views of a page. The address holds the current one, so the tabs are navigation. */
 export function Tabs<T extends string>({ label, value, tabs, onChange }: TabsProps<T>) {
   return (
     <nav className={styles.tabs} aria-label={label}>

@@ -7,7 +7,7 @@ import { cx } from "./cx";
 
 type Kind = "done" | "failed";
 
-/** Says that something is done, or, until it is dismissed, that it failed and why. */
+/** Shows that an action succeeded, or, until dismissed, that it failed and why. */
 export function useAnnounce(): { done: (text: string) => void; failed: (title: string, text: string) => void } {
   const manager = Toast.useToastManager();
   return {

@@ -2,7 +2,7 @@ import { Tooltip as Base } from "@base-ui/react/tooltip";
 import type { ReactElement } from "react";
 import styles from "./Tooltip.module.css";
 
-/** Words that appear beside something that is pointed at or focused. What they say must not be needed to go on. */
+/** A text beside a hovered or focused element. It must not be required to continue. */
 export function Tooltip({ text, children }: { text: string; children: ReactElement }) {
   return (
     <Base.Provider delay={150}>

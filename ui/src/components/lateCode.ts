@@ -1,13 +1,14 @@
 /** Code that is fetched when it is first needed. */
 
-/** It could not be fetched, most likely because the frontend is being restarted. */
+/** The code could not be fetched, most likely because the frontend is restarting. */
 export class CodeNotLoaded extends Error {}
 
 type Loader = () => Promise<unknown>;
 
 const loaders: Loader[] = [];
 
-/** Fails with an error of its own: for those it knows, the router reloads at once, into the browser's own error page while nothing answers. */
+/** Fails with its own error type. For an import error, the router would reload the page at once, which shows the
+ * browser's error page while the frontend is down. */
 export function late<Module>(load: () => Promise<Module>): () => Promise<Module> {
   const loaded = () =>
     load().catch((error: unknown): never => {
@@ -17,7 +18,7 @@ export function late<Module>(load: () => Promise<Module>): () => Promise<Module>
   return loaded;
 }
 
-/** From then on a frontend that restarts breaks no navigation. */
+/** Afterwards a restart of the frontend does not break navigation. */
 export async function fetchAllLateCode(): Promise<void> {
   await Promise.allSettled(loaders.map((load) => load()));
 }

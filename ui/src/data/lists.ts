@@ -2,10 +2,10 @@
 import type { QueryClient, QueryKey } from "@tanstack/react-query";
 import type { ListEvent } from "@/api/types";
 
-/** A person does not see more often, and a burst of hundreds of events a second must leave time for typing. */
+/** People cannot see faster updates, and a burst of hundreds of events per second must not block typing. */
 const APPLY_EVERY_MS = 100;
 
-/** Takes events and folds them into what a query holds, in batches. */
+/** Applies events to the data of a query, in batches. */
 // eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- E is the type of the parsed events
 export function createBatchListener<E, D>(
   client: QueryClient,
@@ -16,7 +16,7 @@ export function createBatchListener<E, D>(
   let scheduled = false;
 
   function apply(): void {
-    // A list under way may have been read before these changes and would overwrite them, so it goes first.
+    // A list request in progress may be older than these changes and would overwrite them, so it goes first.
     if (client.isFetching({ queryKey }) > 0) {
       setTimeout(apply, APPLY_EVERY_MS);
       return;
@@ -35,7 +35,7 @@ export function createBatchListener<E, D>(
   };
 }
 
-/** A list after some events, for kinds whose every event is newer than what is known. */
+/** A list after some events, for lists whose events are always newer than the list. */
 export function applyList<T>(items: readonly T[], events: readonly ListEvent<T>[], keyOf: (item: T) => string): T[] {
   const byKey = new Map(items.map((item) => [keyOf(item), item]));
   for (const event of events) {
@@ -47,7 +47,7 @@ export function applyList<T>(items: readonly T[], events: readonly ListEvent<T>[
 
 const READ_AGAIN_EVERY_MS = 1000;
 
-/** For what events only hint at: the queries are read again soon, and at most once a second. */
+/** For events without data: reloads the queries, at most once per second. */
 export function createReadAgain(client: QueryClient, ...queryKeys: QueryKey[]): () => void {
   let scheduled = false;
   return () => {

@@ -4,10 +4,10 @@ import { failureCauses, modelState } from "./modelState";
 
 const replica = (corral_state: ReplicaState, reason = "") => ({ corral_state, reason });
 const failed = { state: "failed", error: "no such file" };
-const waiting = { state: "pending", reason: "no node has room" };
+const waiting = { state: "pending", reason: "no node has capacity" };
 const wordOf = (...of: Parameters<typeof modelState>) => modelState(...of).word;
 
-test("says what serves before what comes or failed", () => {
+test("a ready replica counts before a load or a failure", () => {
   expect(modelState([replica("ready"), replica("ready"), replica("failed")], [failed])).toEqual({
     word: "Ready",
     label: "Ready ×2",
@@ -21,19 +21,19 @@ test("says what serves before what comes or failed", () => {
   expect(wordOf([], [])).toBe("Not loaded");
 });
 
-test("a load that failed is a failure though no replica tells of it", () => {
+test("a failed load is a failure even without a failed replica", () => {
   expect(modelState([], [failed])).toEqual({ word: "Failed", label: "Failed", tone: "red", ready: 0 });
   expect(wordOf([], [waiting, failed])).toBe("Failed");
   expect(wordOf([], [waiting])).toBe("Waiting");
 });
 
-test("does not call a model not loaded before it is known what runs", () => {
+test("a model is unknown until its replicas and loads are known", () => {
   expect(wordOf(undefined, [])).toBe("Unknown");
   expect(wordOf([], undefined)).toBe("Unknown");
   expect(wordOf([replica("ready")], undefined)).toBe("Ready");
 });
 
-test("causes of a failure are told once each", () => {
+test("each cause of a failure is listed once", () => {
   expect(
     failureCauses([replica("failed", "the process died"), replica("ready", "fine")], [failed, failed, {}]),
   ).toEqual(["no such file", "the process died"]);

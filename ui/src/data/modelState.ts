@@ -8,10 +8,10 @@ export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> =
   draining: { word: "Draining", tone: "violet" },
   stopping: { word: "Stopping", tone: "grey" },
   failed: { word: "Failed", tone: "red" },
-  away: { word: "Away", tone: "grey" },
+  away: { word: "Offline", tone: "grey" },
 };
 
-/** Unknown: what runs, or what is being loaded, was not read yet or cannot be. */
+/** Unknown: replicas or loads are not loaded yet, or could not be. */
 export type ModelWord = "Ready" | "Loading" | "Failed" | "Waiting" | "Not loaded" | "Unknown";
 
 export interface ModelState {
@@ -22,8 +22,8 @@ export interface ModelState {
   ready: number;
 }
 
-export type StandingReplica = Pick<Replica, "corral_state" | "reason">;
-export type StandingLoad = Pick<Load, "state" | "reason" | "error">;
+export type ReplicaStateInfo = Pick<Replica, "corral_state" | "reason">;
+export type LoadStateInfo = Pick<Load, "state" | "reason" | "error">;
 
 const TONES: Record<ModelWord, Tone> = {
   Ready: "green",
@@ -34,10 +34,10 @@ const TONES: Record<ModelWord, Tone> = {
   Unknown: "grey",
 };
 
-/** A model's state in one word: what serves, what comes, what stands in the way, or that nothing does. */
+/** A model's state in one word. A ready replica counts first, then a load, then a failure. */
 export function modelState(
-  replicas: readonly StandingReplica[] | undefined,
-  loads: readonly StandingLoad[] | undefined,
+  replicas: readonly ReplicaStateInfo[] | undefined,
+  loads: readonly LoadStateInfo[] | undefined,
 ): ModelState {
   const ready = replicas?.filter(({ corral_state }) => corral_state === "ready").length ?? 0;
   const word = ready > 0 ? "Ready" : wordWithoutReady(replicas, loads);
@@ -45,22 +45,22 @@ export function modelState(
 }
 
 function wordWithoutReady(
-  replicas: readonly StandingReplica[] | undefined,
-  loads: readonly StandingLoad[] | undefined,
+  replicas: readonly ReplicaStateInfo[] | undefined,
+  loads: readonly LoadStateInfo[] | undefined,
 ): ModelWord {
   if (replicas === undefined || loads === undefined) return "Unknown";
-  const comes = replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading");
-  if (comes || loads.some((load) => !hasFailed(load) && !waits(load))) return "Loading";
+  const isLoading = replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading");
+  if (isLoading || loads.some((load) => !hasFailed(load) && !waits(load))) return "Loading";
   if (loads.some(hasFailed) || replicas.some(({ corral_state }) => corral_state === "failed")) return "Failed";
   return loads.some(waits) ? "Waiting" : "Not loaded";
 }
 
-const hasFailed = ({ state, error }: StandingLoad) => state === "failed" || (error ?? "") !== "";
-const waits = ({ state, reason }: StandingLoad) => state === "pending" && (reason ?? "") !== "";
+const hasFailed = ({ state, error }: LoadStateInfo) => state === "failed" || (error ?? "") !== "";
+const waits = ({ state, reason }: LoadStateInfo) => state === "pending" && (reason ?? "") !== "";
 
-/** Why it failed, each cause once. */
-export function failureCauses(replicas: readonly StandingReplica[], loads: readonly Pick<Load, "error">[]): string[] {
+/** The causes of a failure, each once. */
+export function failureCauses(replicas: readonly ReplicaStateInfo[], loads: readonly Pick<Load, "error">[]): string[] {
   const failed = replicas.filter(({ corral_state }) => corral_state === "failed");
-  const told = [...loads.map(({ error }) => error ?? ""), ...failed.map(({ reason }) => reason ?? "")];
-  return [...new Set(told.filter((cause) => cause !== ""))];
+  const causes = [...loads.map(({ error }) => error ?? ""), ...failed.map(({ reason }) => reason ?? "")];
+  return [...new Set(causes.filter((cause) => cause !== ""))];
 }

@@ -20,7 +20,7 @@ export const modelQueries = {
     queryOptions({
       queryKey: ["replicas-summary"],
       queryFn: ({ signal }) => api.summariseReplicas(signal),
-      // Loads that wait or fail are not in the event stream.
+      // Waiting and failed loads are not in the event stream.
       refetchInterval: 5_000,
     }),
   scheduling: () =>
@@ -35,7 +35,7 @@ export function createModelsListener(client: QueryClient): (data: string) => voi
   const fold = createBatchListener<ListEvent<Model>, Model[]>(client, modelQueries.list().queryKey, (known, events) =>
     applyList(known, events, ({ name }) => name).sort((a, b) => a.name.localeCompare(b.name)),
   );
-  // Also for whoever edits one: that another did meanwhile is told before, and not when saving is refused.
+  // Also for an open editor: it shows a change by another user before saving is rejected.
   const readAgain = createReadAgain(client, ["model"], ["revisions"], ["models-available"]);
   return (data) => {
     fold(data);

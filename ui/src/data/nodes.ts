@@ -5,8 +5,8 @@ import type { Node, NodesEvent } from "@/api/types";
 import { formatDateTime } from "@/format/time";
 import { createBatchListener } from "./lists";
 
-/** A node as last told by the server, and when that was by this browser's clock: the two clocks may disagree, so an
- * age is counted on from the server's own figure and never computed across them. */
+/** A node as last reported by the server, with the time by this browser's clock. The two clocks may disagree, so an age
+ * counts on from the server's figure and is never computed across them. */
 export interface SeenNode extends Node {
   received_at_ms: number;
 }
@@ -15,7 +15,7 @@ export function received(nodes: readonly Node[], atMs: number): SeenNode[] {
   return nodes.map((node) => ({ ...node, received_at_ms: atMs }));
 }
 
-/** The roster after some events. One pass however many events there are: a burst costs no more than a single one. */
+/** The nodes after some events, in one pass: a burst costs no more than a single event. */
 export function applyEvents(nodes: readonly SeenNode[], events: readonly NodesEvent[], atMs: number): SeenNode[] {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   for (const event of events) {
@@ -46,27 +46,27 @@ export function createNodesListener(client: QueryClient): (data: string) => void
   );
 }
 
-type Standing = Pick<Node, "approved" | "state" | "reachable">;
+type NodeHealth = Pick<Node, "approved" | "state" | "reachable">;
 
-/** Reachable, and kept from new work by something about the machine. */
-export const isUnfit = ({ state, reachable }: Standing) => state === "unhealthy" && reachable;
+/** Reachable, but gets no new work because of a problem with the machine. */
+export const isUnhealthy = ({ state, reachable }: NodeHealth) => state === "unhealthy" && reachable;
 
-export const isAway = (node: Standing) =>
-  node.approved && (node.state === "offline" || (node.state === "unhealthy" && !isUnfit(node)));
+export const isOffline = (node: NodeHealth) =>
+  node.approved && (node.state === "offline" || (node.state === "unhealthy" && !isUnhealthy(node)));
 
-/** When its figures were true; empty while they are. */
+/** When the figures of an offline node were measured; empty while the node is online. */
 export const figuresAsOf = ({ state, last_heartbeat }: Pick<Node, "state" | "last_heartbeat">) =>
   state === "offline" ? formatDateTime(last_heartbeat) : "";
 
-/** Why a node gets no orders now. */
-export type Held = "away" | "drained";
+/** Why a node gets no commands now. */
+export type Held = "offline" | "drained";
 
-export function howHeld(node: Standing & Pick<Node, "drain_wanted">): Held | null {
-  if (isAway(node) || node.state === "joining") return "away";
+export function howHeld(node: NodeHealth & Pick<Node, "drain_wanted">): Held | null {
+  if (isOffline(node) || node.state === "joining") return "offline";
   return node.state === "draining" && node.drain_wanted ? "drained" : null;
 }
 
-/** By the node's id; those that get orders are not in it. */
+/** By node ID; nodes that get commands are not in it. */
 export function useHeldNodes(): ReadonlyMap<string, Held> {
   const nodes = useQuery(nodeQueries.list()).data;
   return useMemo(
@@ -81,7 +81,7 @@ export function useHeldNodes(): ReadonlyMap<string, Held> {
   );
 }
 
-/** What a node is called; its id when nobody knows. */
+/** A node's name, or its ID when the name is unknown. */
 export function useNodeNames(): (id: string) => string {
   const nodes = useQuery(nodeQueries.list()).data;
   const names = useMemo(() => new Map(nodes?.map((node) => [node.id, node.name])), [nodes]);

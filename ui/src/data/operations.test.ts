@@ -24,19 +24,19 @@ async function readTwice(): Promise<readonly Operation[]> {
   return client.query(operationQueries.list());
 }
 
-test("what was seen under way and is listed no more is shown as it ended", async () => {
+test("an operation that was running and is no longer listed is shown with its outcome", async () => {
   vi.spyOn(api, "readOperation").mockResolvedValue(ended);
   expect(await readTwice()).toMatchObject([{ jobID: "1", state: "completed" }]);
 });
 
-test("what was dismissed or forgotten meanwhile is shown no more", async () => {
+test("an operation that was dismissed or cleared is no longer shown", async () => {
   vi.spyOn(api, "readOperation").mockResolvedValue({ ...ended, dismissed_at: "2026-01-01T00:00:00Z" });
   expect(await readTwice()).toEqual([]);
   vi.spyOn(api, "readOperation").mockRejectedValue(new ApiError("there is none", 404, "not_found"));
   expect(await readTwice()).toEqual([]);
 });
 
-test("an order that ended before any list had it is shown as it ended", async () => {
+test("an operation that ended before any list contained it is shown with its outcome", async () => {
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   vi.spyOn(api, "readOperation").mockResolvedValue(ended);
   vi.spyOn(api, "listOperations").mockResolvedValue([]);

@@ -9,23 +9,25 @@ export interface SeenOperation extends Operation {
   received_at_ms: number;
 }
 
-/** An operation that ended is not in the list any more. What this page saw of it is kept for a while, so that people
- * who watch it see it end. */
+/** The list drops an operation when it ends. This page keeps showing it for a while, so that its end is visible. */
 const KEEP_ENDED_MS = 10 * 60_000;
 
 const isOver = (operation: Operation) => operation.finished_at !== null;
 
 export function mergeOperations(
   known: readonly SeenOperation[],
-  told: readonly Operation[],
+  listed: readonly Operation[],
   atMs: number,
 ): SeenOperation[] {
-  const toldIds = new Set(told.map(({ jobID }) => jobID));
+  const listedIds = new Set(listed.map(({ jobID }) => jobID));
   const kept = known.filter(
     (each) =>
-      isOver(each) && each.state !== "failed" && !toldIds.has(each.jobID) && atMs - each.received_at_ms < KEEP_ENDED_MS,
+      isOver(each) &&
+      each.state !== "failed" &&
+      !listedIds.has(each.jobID) &&
+      atMs - each.received_at_ms < KEEP_ENDED_MS,
   );
-  return [...told.map((each) => ({ ...each, received_at_ms: atMs })), ...kept];
+  return [...listed.map((each) => ({ ...each, received_at_ms: atMs })), ...kept];
 }
 
 export function applyOperations(
@@ -38,7 +40,7 @@ export function applyOperations(
     for (const operation of event.changed) {
       const before = byId.get(operation.jobID);
       if (operation.dismissed_at !== null) byId.delete(operation.jobID);
-      // One that was over before this page knew it is history.
+      // An operation that ended before this page knew it belongs to the history.
       else if (before !== undefined || !isOver(operation) || operation.state === "failed") {
         const receivedAt = before !== undefined && isOver(before) && isOver(operation) ? before.received_at_ms : atMs;
         byId.set(operation.jobID, { ...operation, received_at_ms: receivedAt });
@@ -49,20 +51,20 @@ export function applyOperations(
   return [...byId.values()];
 }
 
-/** What was under way when last seen, and is not in the list any more: it has ended, and the list does not say how. */
-export function endedUnseen(known: readonly Operation[], told: readonly Operation[]): string[] {
-  const toldIds = new Set(told.map(({ jobID }) => jobID));
-  return known.filter((each) => !isOver(each) && !toldIds.has(each.jobID)).map(({ jobID }) => jobID);
+/** Operations that were running when last seen and are no longer listed. They have ended; the list does not say how. */
+export function endedUnseen(known: readonly Operation[], listed: readonly Operation[]): string[] {
+  const listedIds = new Set(listed.map(({ jobID }) => jobID));
+  return known.filter((each) => !isOver(each) && !listedIds.has(each.jobID)).map(({ jobID }) => jobID);
 }
 
 async function readOperations(known: readonly SeenOperation[], signal: AbortSignal): Promise<SeenOperation[]> {
-  const told = await api.listOperations(signal);
-  const ended = await Promise.all(endedUnseen(known, told).map((id) => api.readOperation(id, signal).catch(isGone)));
+  const listed = await api.listOperations(signal);
+  const ended = await Promise.all(endedUnseen(known, listed).map((id) => api.readOperation(id, signal).catch(isGone)));
   const seen = ended.filter((each): each is Operation => each?.dismissed_at === null);
-  return mergeOperations(known, [...told, ...seen], Date.now());
+  return mergeOperations(known, [...listed, ...seen], Date.now());
 }
 
-/** Whoever gave an order sees what comes of it, also when it ends before any list has it. */
+/** Shows a started operation, also when it ends before any list contains it. */
 export async function watchStarted(client: QueryClient, id: string): Promise<void> {
   const operation = await api.readOperation(id);
   client.setQueryData<SeenOperation[]>(["operations"], (known) => [
@@ -71,7 +73,7 @@ export async function watchStarted(client: QueryClient, id: string): Promise<voi
   ]);
 }
 
-/** A cleared history has forgotten it. */
+/** The operation was cleared from the history. */
 function isGone(error: unknown): undefined {
   if (error instanceof ApiError && error.status === 404) return undefined;
   throw error;
@@ -95,23 +97,23 @@ export const operationQueries = {
       queryKey: ["history"],
       queryFn: ({ signal }) => api.listHistory(signal),
     }),
-  givenUp: () =>
+  exhausted: () =>
     queryOptions({
-      queryKey: ["given-up"],
-      queryFn: async ({ signal }) => (await api.listGivenUp(signal)).filter(({ newest }) => newest),
+      queryKey: ["exhausted"],
+      queryFn: async ({ signal }) => (await api.listExhausted(signal)).filter(({ newest }) => newest),
       refetchInterval: 60_000,
     }),
 };
 
 export function createOperationsListener(client: QueryClient): (data: string) => void {
-  const readAgain = createReadAgain(client, operationQueries.history().queryKey, operationQueries.givenUp().queryKey);
+  const readAgain = createReadAgain(client, operationQueries.history().queryKey, operationQueries.exhausted().queryKey);
   return createBatchListener<ListEvent<Operation>, SeenOperation[]>(
     client,
     operationQueries.list().queryKey,
     (known, events) => {
       for (const operation of events.flatMap(({ changed }) => changed)) {
         const { queryKey } = operationQueries.one(operation.jobID);
-        // Only where a page shows it: a fleet's details are large.
+        // Only where a page shows it: the details of a large fleet are large.
         if (client.getQueryData(queryKey) !== undefined) client.setQueryData(queryKey, operation);
         if (isOver(operation) || operation.nodes.some(({ status }) => status === "error")) readAgain();
       }
@@ -137,14 +139,14 @@ export function tally(operation: Operation): Tally {
   };
 }
 
-/** Everything about operations is read again after a change: also after a failed one, whose outcome may be unknown. */
+/** Reloads all operation queries after a change, also after a failed one, whose outcome may be unknown. */
 function useOperationChange<T>(mutationFn: (change: T) => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
     onSettled: () =>
       Promise.all(
-        ["operations", "operation", "history", "given-up"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+        ["operations", "operation", "history", "exhausted"].map((key) => client.invalidateQueries({ queryKey: [key] })),
       ),
   });
 }
@@ -155,7 +157,7 @@ export const useCancel = () => useOperationChange((id: string) => api.cancelOper
 export const useDismiss = () => useOperationChange((id: string) => api.dismissOperation(id));
 export const useClearHistory = () => useOperationChange(() => api.clearHistory());
 
-/** Names of the nodes that all that is left of an operation waits for; none while something else is left. */
+/** The nodes that an operation is waiting for; empty while other nodes can still make progress. */
 export function awaited(operation: Pick<Operation, "state" | "nodes">, held: ReadonlyMap<string, Held>): string[] {
   if (operation.state !== "running") return [];
   const open = operation.nodes.filter(

@@ -58,7 +58,7 @@ describe("time", () => {
 
 test.each([
   ["the node does not answer", "The node does not answer."],
-  ["no room: free some.", "No room: free some."],
+  ["disk full: free some space.", "Disk full: free some space."],
   ["", ""],
 ])("%j before another sentence reads %j", (text, expected) => expect(closed(text)).toBe(expected));
 

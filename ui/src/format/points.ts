@@ -1,9 +1,9 @@
-/** An hour in minutes, as charts show it. */
+/** The last hour in minutes, for charts. */
 
 export interface Point {
   /** Minutes ago; 0 is now. */
   ago: number;
-  /** Null where nothing is known, which is not zero. */
+  /** Null when unknown, which is not zero. */
   value: number | null;
 }
 
@@ -17,7 +17,7 @@ export function lastHour(values: readonly (number | null)[]): Point[] {
   });
 }
 
-/** The newest that is known, if it is not too old to stand for now. */
+/** The newest known value, unless it is too old to be current. */
 export function latest(points: readonly Point[]): number | null {
   return points.slice(-2).findLast(({ value }) => value !== null)?.value ?? null;
 }

@@ -1,16 +1,16 @@
 import { formatBytes } from "./bytes";
 import { formatDuration } from "./time";
 
-/** Nothing where nothing moves: the phase says what is done instead. */
+/** Empty when no bytes move: the phase then says what happens. */
 export function formatRate(bytesPerS: number | null): string {
   return bytesPerS === null || bytesPerS < 1 ? "" : `${formatBytes(bytesPerS)}/s`;
 }
 
 export function formatEta(seconds: number | null): string {
-  return seconds === null ? "" : seconds < 1 ? "almost there" : `${formatDuration(seconds)} left`;
+  return seconds === null ? "" : seconds < 1 ? "less than 1 s left" : `${formatDuration(seconds)} left`;
 }
 
-/** A figure at a glance: three digits that mean something. */
+/** A number with about three significant digits. */
 export function formatFigure(value: number): string {
   if (value === 0) return "0";
   if (value < 1) return value.toFixed(2);
@@ -19,7 +19,7 @@ export function formatFigure(value: number): string {
   return `${(value / 1000).toFixed(value < 100_000 ? 1 : 0)} k`;
 }
 
-/** Of things that come whole. */
+/** A count of whole things. */
 export function formatCount(value: number): string {
   return value < 10_000 ? String(Math.round(value)) : formatFigure(value);
 }

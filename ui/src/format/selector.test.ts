@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { fitsSelector, formatSelector, parseSelector } from "./selector";
 
-test("reads labels with commas or spaces between, and says what is not one", () => {
+test("parses labels separated by commas or spaces, and names an invalid one", () => {
   expect(parseSelector("tier=fast, rack=7")).toEqual({ tier: "fast", rack: "7" });
   expect(parseSelector("tier=a=b gpu=")).toEqual({ tier: "a=b", gpu: "" });
   expect(parseSelector("tier")).toContain("“tier” is not a label");

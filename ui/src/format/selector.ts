@@ -3,10 +3,10 @@ export function parseSelector(text: string): Record<string, string> | string {
   const labels: Record<string, string> = {};
   for (const part of text.split(/[,\s]+/).filter(Boolean)) {
     const at = part.indexOf("=");
-    if (at < 1) return `“${part}” is not a label: write key=value`;
+    if (at < 1) return `“${part}” is not a label. Use key=value.`;
     labels[part.slice(0, at)] = part.slice(at + 1);
   }
-  return Object.keys(labels).length === 0 ? "Name at least one label, such as tier=fast" : labels;
+  return Object.keys(labels).length === 0 ? "Enter at least one label, such as tier=fast." : labels;
 }
 
 export function formatSelector(labels: Record<string, string>): string {

@@ -1,6 +1,6 @@
 import type { NodeStatus } from "@/api/types";
 
-/** In the order in which they want a person's attention. */
+/** Statuses that need attention come first. */
 export const STATUSES = [
   "pending",
   "unhealthy",

@@ -1,17 +1,17 @@
-/** The server's texts go on after a colon in a log or a terminal; here they stand alone and start like sentences. A
- * first word that is not plain (a name in quotes, an address) or that is the `name` it tells of stays as it is. */
+/** Capitalises a server message that stands alone. A first word that is a quoted name, an address or the given `name`
+ * stays unchanged. */
 export function sentence(text: string, name = ""): string {
   if (name !== "" && text.startsWith(name)) return text;
   return /^[a-z]+[ ,;]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
-/** For a text that begins with a name, and that another one follows. */
+/** Ends a text with a full stop, without capitalising it. */
 export function stopped(text: string): string {
-  const said = text.trimEnd();
-  return said === "" || /[.!?…:]$/.test(said) ? said : `${said}.`;
+  const trimmed = text.trimEnd();
+  return trimmed === "" || /[.!?…:]$/.test(trimmed) ? trimmed : `${trimmed}.`;
 }
 
-/** For a text that another one follows. */
+/** Capitalises a text and ends it with a full stop. */
 export function closed(text: string): string {
   return stopped(sentence(text));
 }

@@ -1,4 +1,4 @@
-/** A length of time in its one or two largest units; a person reading it does not need more. */
+/** A duration in its one or two largest units. */
 export function formatDuration(seconds: number): string {
   const s = Math.max(0, Math.floor(seconds));
   if (s < 60) return `${s} s`;
@@ -17,7 +17,7 @@ export function formatAge(seconds: number | null): string {
 
 const twoDigits = (value: number) => String(value).padStart(2, "0");
 
-/** As the command line writes it, but in the reader's own time zone. */
+/** The format of the CLI, in the reader's time zone. */
 export function formatDateTime(rfc3339: string | null): string {
   if (rfc3339 === null) return "unknown";
   const at = new Date(rfc3339);
@@ -25,7 +25,7 @@ export function formatDateTime(rfc3339: string | null): string {
   return `${at.getFullYear()}-${twoDigits(at.getMonth() + 1)}-${twoDigits(at.getDate())} ${formatClock(at.getTime())}`;
 }
 
-/** For lines that come many a second; what is no time stays as it is. */
+/** For log lines, with milliseconds; a text that is not a time stays unchanged. */
 export function formatClockMs(rfc3339: string): string {
   const ms = Date.parse(rfc3339);
   return Number.isNaN(ms) ? rfc3339 : `${formatClock(ms)}.${String(ms % 1000).padStart(3, "0")}`;

@@ -2,40 +2,40 @@ import { useSyncExternalStore } from "react";
 import { errorFromAnswer, isUnauthenticated, unreachable } from "@/api/errors";
 import { EventParser, type ServerEvent } from "./sse";
 
-/** What the page knows about its line to the frontend. */
+/** The state of the event stream from the frontend. */
 export type Connection =
   | { state: "connecting" }
   | { state: "live" }
-  /** `retryAt` is null while an attempt is under way. Times are `Date.now()`. */
+  /** `retryAt` is null while an attempt is in progress. Times are `Date.now()`. */
   | { state: "reconnecting"; lostAt: number; retryAt: number | null; reason: string };
 
-/** The frontend pings every 15 s: after two missed pings and a little the line is dead, whatever the socket says. */
+/** The frontend pings every 15 s: after two missed pings the connection is dead, whatever the socket says. */
 const SILENCE_LIMIT_MS = 40_000;
-/** A page that nobody looks at gives its connection back after this: a browser has only six to one host over HTTP/1.1,
- * and the seventh tab would wait for ever. */
-const UNSEEN_LIMIT_MS = 30_000;
+/** A hidden page closes its connection after this time: a browser allows six per host over HTTP/1.1, and a seventh tab
+ * would wait forever. */
+const HIDDEN_LIMIT_MS = 30_000;
 const RETRY_BASE_MS = 500;
 const RETRY_CAP_MS = 10_000;
 
-/** Half of the wait is fixed, half is chance, so that pages that lost one frontend do not come back all at once. */
+/** Half of the delay is random, so that pages that lost one frontend do not reconnect all at once. */
 export function retryDelayMs(attempt: number, draw: number): number {
   const whole = Math.min(RETRY_CAP_MS, RETRY_BASE_MS * 2 ** Math.min(attempt, 16));
   return whole / 2 + (draw * whole) / 2;
 }
 
-const isSeen = () => document.visibilityState === "visible";
+const isVisible = () => document.visibilityState === "visible";
 
-/** The page was out of sight for so long that the line was given up: nothing is wrong. */
-class Unseen extends Error {}
+/** The page was hidden for so long that it closed its connection; this is not a failure. */
+class Hidden extends Error {}
 
 export interface LiveHandlers {
-  /** The line is up; changes may have been missed, so what is shown must be read again. */
+  /** Connected. Changes may have been missed, so the data shown must be loaded again. */
   onConnected: () => void;
   onEvents: (events: ServerEvent[]) => void;
   onSignedOut: () => void;
 }
 
-export class LiveLine {
+export class EventStream {
   #connection: Connection = { state: "connecting" };
   #watchers = new Set<() => void>();
   #stop: AbortController | null = null;
@@ -71,7 +71,7 @@ export class LiveLine {
     let attempt = 0;
     let lostAt: number | null = null;
     while (!isStopped()) {
-      if (!isSeen()) await this.#untilSeen(stop);
+      if (!isVisible()) await this.#untilVisible(stop);
       let failure: unknown = null;
       try {
         await this.#listen(parser, stop, {
@@ -87,7 +87,7 @@ export class LiveLine {
         failure = error;
       }
       if (isStopped()) return;
-      if (failure instanceof Unseen) {
+      if (failure instanceof Hidden) {
         this.#set({ state: "connecting" });
         continue;
       }
@@ -96,7 +96,7 @@ export class LiveLine {
         return;
       }
       lostAt ??= Date.now();
-      const reason = failure instanceof Error ? failure.message : "The frontend ended the connection.";
+      const reason = failure instanceof Error ? failure.message : "The frontend closed the connection.";
       const delayMs = retryDelayMs(attempt++, Math.random());
       this.#set({ state: "reconnecting", lostAt, retryAt: Date.now() + delayMs, reason });
       await this.#pause(delayMs, stop);
@@ -104,7 +104,7 @@ export class LiveLine {
     }
   }
 
-  /** Ends when the line does: normally when the server closes it, with an error otherwise. */
+  /** Returns when the server closes the connection; throws when it is lost. */
   async #listen(parser: { current: EventParser }, stop: AbortSignal, handlers: LiveHandlers): Promise<void> {
     const end = new AbortController();
     let timer = setTimeout(() => end.abort(unreachable()), SILENCE_LIMIT_MS);
@@ -112,13 +112,13 @@ export class LiveLine {
       clearTimeout(timer);
       timer = setTimeout(() => end.abort(unreachable()), SILENCE_LIMIT_MS);
     };
-    let unseenTimer: ReturnType<typeof setTimeout> | undefined;
+    let hiddenTimer: ReturnType<typeof setTimeout> | undefined;
     const onVisibility = () => {
-      clearTimeout(unseenTimer);
-      if (!isSeen()) unseenTimer = setTimeout(() => end.abort(new Unseen()), UNSEEN_LIMIT_MS);
+      clearTimeout(hiddenTimer);
+      if (!isVisible()) hiddenTimer = setTimeout(() => end.abort(new Hidden()), HIDDEN_LIMIT_MS);
     };
     document.addEventListener("visibilitychange", onVisibility);
-    // An event cut off by the loss of the line must not swallow the start of the next line's first one.
+    // A partial event from a lost connection must not corrupt the first event of the next one.
     const resumeFrom = parser.current.lastEventId;
     parser.current = new EventParser();
     parser.current.lastEventId = resumeFrom;
@@ -145,21 +145,21 @@ export class LiveLine {
       throw error instanceof TypeError || error instanceof DOMException ? unreachable() : error;
     } finally {
       clearTimeout(timer);
-      clearTimeout(unseenTimer);
+      clearTimeout(hiddenTimer);
       document.removeEventListener("visibilitychange", onVisibility);
     }
   }
 
-  async #untilSeen(stop: AbortSignal): Promise<void> {
+  async #untilVisible(stop: AbortSignal): Promise<void> {
     const over = new AbortController();
     await new Promise<void>((resolve) => {
       stop.addEventListener("abort", () => resolve(), { signal: over.signal });
-      document.addEventListener("visibilitychange", () => isSeen() && resolve(), { signal: over.signal });
+      document.addEventListener("visibilitychange", () => isVisible() && resolve(), { signal: over.signal });
     });
     over.abort();
   }
 
-  /** Ends early when asked to retry, when the device is back on its network, or when the page is looked at again. */
+  /** Ends early on a manual retry, when the device is online again, or when the page becomes visible. */
   async #pause(delayMs: number, stop: AbortSignal): Promise<void> {
     const over = new AbortController();
     await new Promise<void>((wake) => {
@@ -168,15 +168,15 @@ export class LiveLine {
       this.#wake = wake;
       stop.addEventListener("abort", () => wake(), { signal: over.signal });
       window.addEventListener("online", () => wake(), { signal: over.signal });
-      document.addEventListener("visibilitychange", () => isSeen() && wake(), { signal: over.signal });
+      document.addEventListener("visibilitychange", () => isVisible() && wake(), { signal: over.signal });
     });
     over.abort();
     this.#wake = null;
   }
 }
 
-export const liveLine = new LiveLine();
+export const eventStream = new EventStream();
 
 export function useConnection(): Connection {
-  return useSyncExternalStore(liveLine.watch, liveLine.read);
+  return useSyncExternalStore(eventStream.watch, eventStream.read);
 }

@@ -14,7 +14,7 @@ const route = getRouteApi("/access");
 export function AccessPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const [making, setMaking] = useState(false);
+  const [creating, setCreating] = useState(false);
   const tab = search.tab ?? "keys";
   const text = search.q ?? "";
   const show = (change: AccessSearch, replace = false) =>
@@ -24,7 +24,7 @@ export function AccessPage() {
       title="Access"
       actions={
         tab === "keys" ? (
-          <Button look="primary" icon="add" onClick={() => setMaking(true)}>
+          <Button look="primary" icon="add" onClick={() => setCreating(true)}>
             New key
           </Button>
         ) : undefined
@@ -32,7 +32,7 @@ export function AccessPage() {
       toolbar={
         <>
           <Tabs<AccessTab>
-            label="Parts of the access"
+            label="Access views"
             value={tab}
             onChange={(next) => show({ tab: next, q: "" })}
             tabs={[
@@ -42,15 +42,15 @@ export function AccessPage() {
           />
           <SearchField
             label={tab === "keys" ? "Search keys" : "Filter the audit log"}
-            placeholder={tab === "keys" ? "Name, scope…" : "Who, what, on what…"}
+            placeholder={tab === "keys" ? "Name, scope…" : "User, action, object…"}
             text={text}
             onText={(q) => show({ q }, true)}
           />
         </>
       }
     >
-      {tab === "keys" ? <Keys text={text} onMake={() => setMaking(true)} /> : <AuditLog text={text} />}
-      <NewKeyDialog open={making} onClose={() => setMaking(false)} />
+      {tab === "keys" ? <Keys text={text} onCreate={() => setCreating(true)} /> : <AuditLog text={text} />}
+      <NewKeyDialog open={creating} onClose={() => setCreating(false)} />
     </Page>
   );
 }

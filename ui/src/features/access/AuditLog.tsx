@@ -14,7 +14,7 @@ export function AuditLog({ text }: { text: string }) {
     if (audit.isPending) return <Loading what="the audit log" />;
     return (
       <Problem
-        title="The audit log could not be read"
+        title="Could not load the audit log"
         error={audit.error}
         retrying={audit.isFetching}
         onRetry={() => void audit.refetch()}
@@ -24,11 +24,7 @@ export function AuditLog({ text }: { text: string }) {
   const entries = audit.data.pages.flat();
   if (entries.length === 0)
     return (
-      <Empty
-        icon="activity"
-        title="Nothing was changed yet"
-        hint="Every change, and everyone who was refused, is written here."
-      />
+      <Empty icon="activity" title="No changes yet" hint="Every change and every denied request is recorded here." />
     );
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = entries.filter((entry) =>
@@ -43,8 +39,8 @@ export function AuditLog({ text }: { text: string }) {
       {found.length === 0 ? (
         <Empty
           icon="search"
-          title="Nothing matches"
-          hint={`None of the ${entries.length} newest entries has these words. Older ones can be read below.`}
+          title="No matches"
+          hint={`None of the ${entries.length} newest entries matches the search. Load older entries below.`}
         />
       ) : (
         <Card>
@@ -67,7 +63,7 @@ export function AuditLog({ text }: { text: string }) {
       )}
       {audit.hasNextPage ? (
         <Button busy={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>
-          Read older entries
+          Load older entries
         </Button>
       ) : null}
     </>

@@ -15,7 +15,7 @@ import styles from "./Keys.module.css";
 import { ModelsOfKeyDialog } from "./ModelsOfKeyDialog";
 import { accessQueries, useAccessChange } from "./queries";
 
-export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
+export function Keys({ text, onCreate }: { text: string; onCreate: () => void }) {
   const keys = useQuery(accessQueries.keys());
   const usage = useQuery(accessQueries.usage());
   const [revoking, setRevoking] = useState<Key | null>(null);
@@ -26,7 +26,7 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
     if (keys.isPending) return <Loading what="keys" />;
     return (
       <Problem
-        title="The keys could not be read"
+        title="Could not load keys"
         error={keys.error}
         retrying={keys.isFetching}
         onRetry={() => void keys.refetch()}
@@ -37,10 +37,10 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
     return (
       <Empty
         icon="access"
-        title="No key yet"
-        hint="Programs and people call Corral with a key of their own, so that each can be counted, limited and revoked."
+        title="No API keys yet"
+        hint="Give each program and each person a separate key, so that usage can be counted, limited and revoked per key."
       >
-        <Button look="primary" icon="add" onClick={onMake}>
+        <Button look="primary" icon="add" onClick={onCreate}>
           New key
         </Button>
       </Empty>
@@ -49,13 +49,13 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
   const word = text.trim().toLowerCase();
   const found = keys.data
     .filter(({ name, scope, models }) => `${name} ${scope} ${models?.join(" ") ?? ""}`.toLowerCase().includes(word))
-    .sort(inForceFirst);
+    .sort(activeFirst);
   if (found.length === 0)
     return (
       <Empty
         icon="search"
-        title="No key matches"
-        hint={`None of ${plural(keys.data.length, "key")} has these words.`}
+        title="No matching keys"
+        hint={`None of ${plural(keys.data.length, "key")} matches the search.`}
       />
     );
   return (
@@ -68,7 +68,7 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
             used={
               usage.data === undefined
                 ? usage.isError
-                  ? "unread"
+                  ? "failed"
                   : "unknown"
                 : usage.data.find(({ key_id }) => key_id === key.id)
             }
@@ -88,8 +88,8 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
         onConfirm={() => revoking !== null && revoke.mutate(revoking.id, { onSuccess: close })}
       >
         <p>
-          Within five seconds no frontend takes it any more, and browsers signed in with it are signed out. It cannot be
-          undone; its counts are kept.
+          All frontends reject the key within five seconds, and browsers signed in with it are signed out. This cannot
+          be undone. Its usage counts are kept.
         </p>
       </ConfirmDialog>
       <ModelsOfKeyDialog apiKey={editing} onClose={() => setEditing(null)} />
@@ -97,13 +97,13 @@ export function Keys({ text, onMake }: { text: string; onMake: () => void }) {
   );
 }
 
-const inForceFirst = (a: Key, b: Key) =>
+const activeFirst = (a: Key, b: Key) =>
   Number(a.revoked_at !== null) - Number(b.revoked_at !== null) || a.name.localeCompare(b.name);
 
 interface KeyRowProps {
   apiKey: Key;
-  /** Undefined: it was not used. */
-  used: Usage | "unknown" | "unread" | undefined;
+  /** Undefined when the key was not used. */
+  used: Usage | "unknown" | "failed" | undefined;
   onRevoke: () => void;
   onEdit: () => void;
 }
@@ -119,22 +119,22 @@ function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
           {isRevoked ? <Pill tone="grey">Revoked</Pill> : null}
         </p>
         <p className={styles.soft}>
-          <code>{apiKey.hint}</code> · made {formatDateTime(apiKey.created_at)} by {apiKey.created_by}
+          <code>{apiKey.hint}</code> · created {formatDateTime(apiKey.created_at)} by {apiKey.created_by}
           {isRevoked ? ` · revoked ${formatDateTime(apiKey.revoked_at)}` : ""}
         </p>
         <p className={styles.soft}>
           {apiKey.models === null
             ? "All models"
             : apiKey.models.length === 0
-              ? "No model"
+              ? "No models"
               : `Only ${apiKey.models.join(", ")}`}
         </p>
       </div>
       <p className={styles.counts}>
         {used === undefined ? (
           "not used in 30 days"
-        ) : used === "unknown" ? null : used === "unread" ? (
-          "its counts could not be read"
+        ) : used === "unknown" ? null : used === "failed" ? (
+          "could not load usage"
         ) : (
           <>
             {plural(used.requests, "request")} in 30 days

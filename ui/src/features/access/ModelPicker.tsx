@@ -4,7 +4,7 @@ import { Choice } from "@/components/Choice";
 import { modelQueries } from "@/data/models";
 import styles from "./ModelPicker.module.css";
 
-/** Which models a key may use: null is all of them, also those that come later. */
+/** The models that a key may use: null means all, including models added later. */
 export function ModelPicker({
   models,
   onChange,
@@ -20,8 +20,8 @@ export function ModelPicker({
         value={models === null ? "all" : "some"}
         onChange={(kind) => onChange(kind === "all" ? null : [])}
         options={[
-          { value: "all", word: "All, also those that come later" },
-          { value: "some", word: "Only these" },
+          { value: "all", word: "All, including models added later" },
+          { value: "some", word: "Selected models" },
         ]}
       />
       {models === null ? null : all.data === undefined ? (
@@ -31,7 +31,7 @@ export function ModelPicker({
           <InlineError error={all.error} />
         )
       ) : all.data.length === 0 ? (
-        <p>There is no model yet.</p>
+        <p>No models yet.</p>
       ) : (
         <ul className={styles.list}>
           {all.data.map(({ name }) => (

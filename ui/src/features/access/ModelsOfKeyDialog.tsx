@@ -13,7 +13,7 @@ export function ModelsOfKeyDialog({ apiKey, onClose }: { apiKey: Key | null; onC
       open={apiKey !== null}
       onClose={onClose}
       title={`Models of ${apiKey?.name ?? ""}`}
-      description={<p>In force on every frontend within five seconds.</p>}
+      description={<p>Takes effect on every frontend within five seconds.</p>}
     >
       {apiKey === null ? null : <Form key={apiKey.id} apiKey={apiKey} onClose={onClose} />}
     </Dialog>

@@ -12,30 +12,30 @@ import styles from "./NewKeyDialog.module.css";
 import { useAccessChange } from "./queries";
 
 export function NewKeyDialog({ open, onClose }: { open: boolean; onClose: () => void }) {
-  const [made, setMade] = useState<CreatedKey | null>(null);
+  const [created, setCreated] = useState<CreatedKey | null>(null);
   function close() {
-    setMade(null);
+    setCreated(null);
     onClose();
   }
   return (
     <Dialog
       open={open}
       onClose={close}
-      holds={made !== null}
-      title={made === null ? "New key" : `The key ${made.name}`}
+      holds={created !== null}
+      title={created === null ? "New key" : `API key ${created.name}`}
       description={
         <p>
-          {made === null
+          {created === null
             ? "For one person or one program."
-            : "It is shown this once: only its hash is kept. Copy it now."}
+            : "Copy it now. Corral stores only a hash and cannot show the key again."}
         </p>
       }
     >
-      {!open ? null : made === null ? (
-        <Form onMade={setMade} onClose={close} />
+      {!open ? null : created === null ? (
+        <Form onCreated={setCreated} onClose={close} />
       ) : (
         <>
-          <CopyBox label="The new key" text={made.key} />
+          <CopyBox label="New API key" text={created.key} />
           <DialogActions>
             <Button onClick={close}>I have copied it</Button>
           </DialogActions>
@@ -45,14 +45,14 @@ export function NewKeyDialog({ open, onClose }: { open: boolean; onClose: () => 
   );
 }
 
-function Form({ onMade, onClose }: { onMade: (key: CreatedKey) => void; onClose: () => void }) {
+function Form({ onCreated, onClose }: { onCreated: (key: CreatedKey) => void; onClose: () => void }) {
   const [name, setName] = useState("");
   const [scope, setScope] = useState<KeyScope>("user");
   const [models, setModels] = useState<string[] | null>(null);
   const create = useAccessChange(() => api.createKey({ name: name.trim(), scope, models }));
   function submit(event: SubmitEvent) {
     event.preventDefault();
-    create.mutate(undefined, { onSuccess: onMade });
+    create.mutate(undefined, { onSuccess: onCreated });
   }
   return (
     <form className={styles.form} onSubmit={submit}>
@@ -69,8 +69,8 @@ function Form({ onMade, onClose }: { onMade: (key: CreatedKey) => void; onClose:
         value={scope}
         onChange={setScope}
         options={[
-          { value: "user", word: "User", hint: "May use models through /v1, and nothing else." },
-          { value: "admin", word: "Admin", hint: "May do everything, also here." },
+          { value: "user", word: "User", hint: "Can use models through /v1 only." },
+          { value: "admin", word: "Admin", hint: "Full access, including this UI." },
         ]}
       />
       <ModelPicker models={models} onChange={setModels} />
@@ -78,7 +78,7 @@ function Form({ onMade, onClose }: { onMade: (key: CreatedKey) => void; onClose:
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" look="primary" busy={create.isPending}>
-          Make the key
+          Create key
         </Button>
       </DialogActions>
     </form>

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { detailWords, entryWords } from "./auditWords";
 
-test("machines are told by name, and how many more there were", () => {
+test("nodes are shown by name, with the number of further ones", () => {
   const names = { "id-a": "a", "id-b": "b" };
   expect(detailWords({ cause: "request", nodes: ["id-a", "id-b"], node_count: 2 }, names)).toBe(
     "cause: request · nodes: a, b",
@@ -10,11 +10,11 @@ test("machines are told by name, and how many more there were", () => {
   expect(detailWords({ nodes: 5 }, names)).toBe("nodes: 5");
 });
 
-test("of a long digest its beginning is told", () => {
+test("a long digest is shortened", () => {
   expect(detailWords({ digest: "ab".repeat(32), empty: "" }, {})).toBe("digest: abababababab");
 });
 
-test("what an entry is about is told by its name, once", () => {
+test("the subject of an entry is shown by name, once", () => {
   expect(entryWords({ subject: "id-a", detail: { name: "a", was: "new" }, names: { "id-a": "a" } })).toEqual({
     about: "a",
     more: "was: new",

@@ -1,7 +1,6 @@
 type Names = Record<string, string>;
 
-/** What an entry is about, by name and not by an id that says nothing to anyone; and what else it tells, but not that
- * name again. */
+/** An entry's subject by name instead of ID, and its other details without that name. */
 export function entryWords({
   subject,
   detail,
@@ -20,7 +19,7 @@ export function entryWords({
   return { about: subject, more: detailWords(detail, names) };
 }
 
-/** What an entry of the audit log says beside who did what to what. */
+/** The details of an audit entry beside actor, action and subject. */
 export function detailWords(detail: Record<string, unknown>, names: Names): string {
   return Object.entries(withRest(detail))
     .map(([key, value]) => [key, valueWords(value, names)])
@@ -29,7 +28,7 @@ export function detailWords(detail: Record<string, unknown>, names: Names): stri
     .join(" · ");
 }
 
-/** Of many machines only the first are told, and how many there were. */
+/** An entry names only the first of many nodes, and their number. */
 function withRest({ node_count: count, ...detail }: Record<string, unknown>): Record<string, unknown> {
   const nodes: unknown = detail.nodes;
   if (!isList(nodes) || typeof count !== "number" || count <= nodes.length) return detail;
@@ -38,7 +37,7 @@ function withRest({ node_count: count, ...detail }: Record<string, unknown>): Re
 
 const isList = (value: unknown): value is unknown[] => Array.isArray(value);
 
-/** Nodes by name; of a long digest its beginning: enough to know it again. */
+/** Nodes by name; long digests shortened. */
 function valueWords(value: unknown, names: Names): string {
   if (typeof value === "string") return names[value] ?? (/^[0-9a-f]{40,}$/.test(value) ? value.slice(0, 12) : value);
   if (isList(value)) return value.map((each) => valueWords(each, names)).join(", ");

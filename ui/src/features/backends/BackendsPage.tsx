@@ -17,27 +17,27 @@ import styles from "./BackendsPage.module.css";
 import { Gallery } from "./Gallery";
 import { InstallFromUri } from "./InstallFromUri";
 import { Matrix } from "./Matrix";
-import { Orders } from "./orders";
+import { OperationDialog } from "./operationDialog";
 import { Policies } from "./Policies";
-import { useOrder } from "./queries";
+import { useBackendMutation } from "./queries";
 import type { BackendsSearch, BackendsTab } from "./search";
 
 const route = getRouteApi("/backends");
 
 export function BackendsPage() {
   const nodes = useQuery(nodeQueries.list());
-  const machines = useMemo(
+  const backendNodes = useMemo(
     () =>
       nodes.data
         ?.filter(({ approved, node_type }) => approved && node_type === "backend")
         .sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true })),
     [nodes.data],
   );
-  if (machines === undefined) {
+  if (backendNodes === undefined) {
     if (nodes.isPending) return <Loading what="nodes" />;
     return (
       <Problem
-        title="The nodes could not be read"
+        title="Could not load nodes"
         error={nodes.error}
         retrying={nodes.isFetching}
         onRetry={() => void nodes.refetch()}
@@ -45,13 +45,13 @@ export function BackendsPage() {
     );
   }
   return (
-    <Orders nodes={machines}>
-      <BackendsView machines={machines} />
-    </Orders>
+    <OperationDialog nodes={backendNodes}>
+      <BackendsView backendNodes={backendNodes} />
+    </OperationDialog>
   );
 }
 
-function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
+function BackendsView({ backendNodes }: { backendNodes: readonly SeenNode[] }) {
   const search = route.useSearch();
   const tab = search.tab ?? "installed";
   const navigate = route.useNavigate();
@@ -61,16 +61,16 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
     <Page
       title="Backends"
       actions={
-        tab === "installed" ? <CheckButton /> : tab === "gallery" ? <InstallFromUri nodes={machines} /> : undefined
+        tab === "installed" ? <CheckButton /> : tab === "gallery" ? <InstallFromUri nodes={backendNodes} /> : undefined
       }
       toolbar={
         <>
           <Tabs<BackendsTab>
-            label="Parts of the backends"
+            label="Backend views"
             value={tab}
             onChange={(next) => show({ tab: next, q: "", tag: "" })}
             tabs={[
-              { value: "installed", word: "On the nodes" },
+              { value: "installed", word: "Installed" },
               { value: "gallery", word: "Gallery" },
               { value: "policies", word: "Policies" },
             ]}
@@ -88,7 +88,7 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
     >
       {tab === "installed" ? (
         <Installed
-          machines={machines}
+          backendNodes={backendNodes}
           text={search.q ?? ""}
           onGallery={() => show({ tab: "gallery", q: "" })}
           onAll={() => show({ q: "" })}
@@ -99,7 +99,7 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
           tag={search.tag ?? ""}
           everything={search.all === "yes"}
           onChange={(change) => show(change)}
-          machines={machines}
+          backendNodes={backendNodes}
         />
       ) : (
         <Policies />
@@ -109,35 +109,31 @@ function BackendsView({ machines }: { machines: readonly SeenNode[] }) {
 }
 
 interface InstalledProps {
-  machines: readonly SeenNode[];
+  backendNodes: readonly SeenNode[];
   text: string;
   onGallery: () => void;
   onAll: () => void;
 }
 
-function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
+function Installed({ backendNodes, text, onGallery, onAll }: InstalledProps) {
   const fleet = useQuery(backendQueries.fleet());
   const upgrades = useQuery(backendQueries.upgrades());
   if (fleet.data === undefined) {
     if (fleet.isPending) return <Loading what="backends" />;
     return (
       <Problem
-        title="The backends could not be read"
+        title="Could not load backends"
         error={fleet.error}
         retrying={fleet.isFetching}
         onRetry={() => void fleet.refetch()}
       />
     );
   }
-  if (machines.length === 0) {
+  if (backendNodes.length === 0) {
     return (
-      <Empty
-        icon="nodes"
-        title="No machine to put backends on"
-        hint="Add a machine and approve it; then backends can be installed on it."
-      >
+      <Empty icon="nodes" title="No nodes to install backends on" hint="Add a node and approve it first.">
         <Link to="/nodes" search={{ add: "open" }}>
-          Add a machine
+          Add a node
         </Link>
       </Empty>
     );
@@ -146,8 +142,8 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
     return (
       <Empty
         icon="backends"
-        title="No backend is installed"
-        hint="Backends run models. The gallery shows which build each of your machines would get."
+        title="No backends installed"
+        hint="Backends run models. The gallery shows which build each node would get."
       >
         <Button look="primary" icon="search" onClick={onGallery}>
           Open the gallery
@@ -157,16 +153,12 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
   }
   const word = text.trim().toLowerCase();
   const byBackend = fleet.data.filter(({ name }) => name.toLowerCase().includes(word));
-  const byNode = machines.filter(({ name }) => name.toLowerCase().includes(word));
+  const byNode = backendNodes.filter(({ name }) => name.toLowerCase().includes(word));
   const backends = byBackend.length > 0 ? byBackend : fleet.data;
-  const nodes = byNode.length > 0 ? byNode : machines;
+  const nodes = byNode.length > 0 ? byNode : backendNodes;
   if (byBackend.length === 0 && byNode.length === 0) {
     return (
-      <Empty
-        icon="search"
-        title="Nothing matches"
-        hint={`Neither a node nor a backend has “${text.trim()}” in its name.`}
-      >
+      <Empty icon="search" title="No matches" hint={`No node or backend name contains “${text.trim()}”.`}>
         <Button onClick={onAll}>Show all</Button>
       </Empty>
     );
@@ -176,7 +168,7 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
       {upgrades.isError && upgrades.data === undefined ? (
         <section className={styles.notice} aria-label="Upgrades">
           <p>
-            <strong>Upgrades could not be looked up.</strong> {messageOf(upgrades.error)}
+            <strong>Could not check for upgrades.</strong> {messageOf(upgrades.error)}
           </p>
           <Button icon="retry" busy={upgrades.isFetching} onClick={() => void upgrades.refetch()}>
             Try again
@@ -194,9 +186,9 @@ function Installed({ machines, text, onGallery, onAll }: InstalledProps) {
 function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   const [asking, setAsking] = useState(false);
   const announce = useAnnounce();
-  const all = useOrder(async () => {
+  const all = useBackendMutation(async () => {
     const reasons = Object.values((await api.upgradeAll()).refused);
-    if (reasons.length > 0) announce.failed("Not everything is upgraded.", reasons.join("; "));
+    if (reasons.length > 0) announce.failed("Some backends were not upgraded.", reasons.join("; "));
   });
   const found = Object.values(upgrades);
   const names = found
@@ -206,7 +198,7 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   return (
     <section className={styles.notice} aria-label="Upgrades">
       <div>
-        <strong>{plural(found.length, "backend has", "backends have")} an upgrade</strong>
+        <strong>{plural(found.length, "backend can be upgraded", "backends can be upgraded")}</strong>
         <ul>
           {found.map((upgrade) => (
             <li key={upgrade.backend_name}>
@@ -232,11 +224,11 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
         onConfirm={() => all.mutate(undefined, { onSuccess: () => setAsking(false) })}
       >
         <p>
-          {names.join(", ")}: every node that has them fetches what the galleries offer now, except where an
-          administrator went back from it.
+          {names.join(", ")}: each node with these backends downloads the version that the galleries offer now. Nodes
+          that were rolled back are skipped.
         </p>
         <p>
-          Running models are restarted on the new version, one after the other. The versions before stay on disk for a
+          Running models are restarted on the new version, one after another. The previous versions stay on disk for a
           rollback.
         </p>
       </ConfirmDialog>
@@ -244,7 +236,7 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   );
 }
 
-/** Where nobody can tell whether there is something newer, and why. */
+/** Backends that cannot be checked for upgrades, and why. */
 function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
   const reasons = backends.flatMap(({ name, nodes }) => {
     const byReason = new Map<string, string[]>();
@@ -255,7 +247,7 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
   });
   if (reasons.length === 0) return null;
   return (
-    <section className={styles.notice} aria-label="Versions that cannot be checked">
+    <section className={styles.notice} aria-label="Backends that cannot be checked for upgrades">
       <div>
         <strong>
           {plural(new Set(reasons.map(({ name }) => name)).size, "backend")} cannot be checked for upgrades
@@ -272,17 +264,15 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
   );
 }
 
-/** Nodes that "Upgrade all" leaves alone. */
+/** Nodes that "Upgrade all" skips. */
 function heldWords({ node_drift }: Upgrades[string]): string {
   const held = node_drift.filter(({ rolled_back }) => rolled_back).map(({ node_name }) => node_name);
-  return held.length === 0
-    ? ""
-    : `, rolled back from it on ${held.join(", ")} and left so until it is upgraded by name`;
+  return held.length === 0 ? "" : `; rolled back on ${held.join(", ")}, skipped until upgraded by name`;
 }
 
 function CheckButton() {
   const announce = useAnnounce();
-  const check = useOrder(async () => {
+  const check = useBackendMutation(async () => {
     await api.refreshGalleries();
     await api.checkUpgrades();
   });
@@ -292,12 +282,12 @@ function CheckButton() {
       busy={check.isPending}
       onClick={() =>
         check.mutate(undefined, {
-          onSuccess: () => announce.done("Galleries and registries are being asked for upgrades."),
-          onError: (error) => announce.failed("Upgrades could not be looked for.", messageOf(error)),
+          onSuccess: () => announce.done("Checking galleries and registries for upgrades."),
+          onError: (error) => announce.failed("Could not check for upgrades.", messageOf(error)),
         })
       }
     >
-      Look for upgrades
+      Check for upgrades
     </Button>
   );
 }

@@ -5,7 +5,7 @@ import { Empty, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
 import { cx } from "@/components/cx";
-import { GalleryTroubles } from "@/components/GalleryTroubles";
+import { GalleryProblems } from "@/components/GalleryProblems";
 import { Icon } from "@/components/Icon";
 import { Card } from "@/components/Page";
 import { Pill } from "@/components/Pill";
@@ -14,29 +14,29 @@ import type { SeenNode } from "@/data/nodes";
 import { formatBytes } from "@/format/bytes";
 import { plural, sentence } from "@/format/text";
 import styles from "./Gallery.module.css";
-import { useGive } from "./orders";
+import { useRequestOperation } from "./operationDialog";
 import { galleryQueries } from "./queries";
 import type { BackendsSearch } from "./search";
 import { EVERYWHERE } from "./TargetPicker";
 
-const EVERYTHING_EXPLAINED =
-  "A backend usually has one build for each kind of machine (processor only, CUDA, ROCm…), and Corral picks the one that fits each node. This lists these builds one by one, and those made from unreleased sources, so that you can install a certain one.";
+const EVERYTHING_HINT =
+  "A backend usually has one build for each kind of hardware (CPU, CUDA, ROCm…), and Corral picks the one that fits each node. This option lists every build, including development builds, so that you can install a specific one.";
 
 interface GalleryProps {
   text: string;
   tag: string;
   everything: boolean;
   onChange: (change: BackendsSearch) => void;
-  machines: readonly SeenNode[];
+  backendNodes: readonly SeenNode[];
 }
 
-export function Gallery({ text, tag, everything, onChange, machines }: GalleryProps) {
+export function Gallery({ text, tag, everything, onChange, backendNodes }: GalleryProps) {
   const available = useQuery(galleryQueries.available(everything));
   if (available.data === undefined) {
     if (available.isPending) return <Loading what="the gallery" />;
     return (
       <Problem
-        title="The gallery could not be read"
+        title="Could not load the gallery"
         error={available.error}
         retrying={available.isFetching}
         onRetry={() => void available.refetch()}
@@ -50,12 +50,12 @@ export function Gallery({ text, tag, everything, onChange, machines }: GalleryPr
       tag={tag}
       everything={everything}
       onChange={onChange}
-      machines={machines}
+      backendNodes={backendNodes}
     />
   );
 }
 
-function Offers({ data, text, tag, everything, onChange, machines }: GalleryProps & { data: Available }) {
+function Offers({ data, text, tag, everything, onChange, backendNodes }: GalleryProps & { data: Available }) {
   const tags = useMemo(() => countTags(data.backends), [data.backends]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = data.backends.filter(
@@ -79,30 +79,30 @@ function Offers({ data, text, tag, everything, onChange, machines }: GalleryProp
             </button>
           ))}
         </div>
-        <Tooltip text={EVERYTHING_EXPLAINED}>
+        <Tooltip text={EVERYTHING_HINT}>
           <label className={styles.everything}>
             <input
               type="checkbox"
-              aria-description={EVERYTHING_EXPLAINED}
+              aria-description={EVERYTHING_HINT}
               checked={everything}
               onChange={(event) => onChange({ all: event.target.checked ? "yes" : "" })}
             />
-            Also builds for one kind of machine, and unreleased ones
+            Show individual and development builds
           </label>
         </Tooltip>
       </div>
-      <GalleryTroubles galleries={data.galleries} />
+      <GalleryProblems galleries={data.galleries} />
       {data.backends.length === 0 ? (
         <Empty
           icon="search"
-          title="The galleries offer no backend"
-          hint="Name other galleries to Corral, or install one from a URI."
+          title="No backends in the galleries"
+          hint="Configure another gallery, or install a backend from a URI."
         />
       ) : found.length === 0 ? (
         <Empty
           icon="search"
-          title="Nothing matches"
-          hint={`None of ${plural(data.backends.length, "backend")} has this tag and these words.`}
+          title="No matches"
+          hint={`None of ${plural(data.backends.length, "backend")} matches the search and the tag.`}
         >
           <Button onClick={() => onChange({ q: "", tag: "" })}>Show all</Button>
         </Empty>
@@ -110,7 +110,7 @@ function Offers({ data, text, tag, everything, onChange, machines }: GalleryProp
         <ul className={styles.offers}>
           {found.map((offer) => (
             <li key={offer.id}>
-              <OfferCard offer={offer} data={data} total={machines.length} />
+              <OfferCard offer={offer} data={data} total={backendNodes.length} />
             </li>
           ))}
         </ul>
@@ -126,7 +126,7 @@ function countTags(offers: readonly BackendOffer[]): [string, number][] {
 }
 
 function OfferCard({ offer, data, total }: { offer: BackendOffer; data: Available; total: number }) {
-  const give = useGive();
+  const requestOperation = useRequestOperation();
   const [isOpen, setOpen] = useState(false);
   const fits = offer.variants.filter(({ variant }) => variant !== null).reduce((sum, { nodes }) => sum + nodes, 0);
   return (
@@ -147,7 +147,7 @@ function OfferCard({ offer, data, total }: { offer: BackendOffer; data: Availabl
           size="small"
           icon="add"
           aria-label={`Install ${offer.name}`}
-          onClick={() => give({ verb: "install", element: offer.id, name: offer.name, target: EVERYWHERE })}
+          onClick={() => requestOperation({ verb: "install", element: offer.id, name: offer.name, target: EVERYWHERE })}
         >
           Install…
         </Button>
@@ -167,7 +167,7 @@ function OfferCard({ offer, data, total }: { offer: BackendOffer; data: Availabl
           <span className={cx(styles.turn, isOpen && styles.turned)}>
             <Icon name="chevron" size={14} />
           </span>
-          Fits {fits} of {plural(total, "node")}: what each gets
+          Fits {fits} of {plural(total, "node")}: show builds
         </button>
         {isOpen ? <Variants offer={offer} data={data} /> : null}
       </div>
@@ -175,10 +175,10 @@ function OfferCard({ offer, data, total }: { offer: BackendOffer; data: Availabl
   );
 }
 
-/** Packed, as it comes over the line; unpacked it takes more room. */
+/** The compressed download size; the unpacked backend takes more disk space. */
 function sizeWords(offer: BackendOffer): string {
   const size = sizeOf(offer);
-  return size === "" ? "size not told" : `${size} to fetch`;
+  return size === "" ? "size unknown" : `${size} download`;
 }
 
 function sizeOf(offer: BackendOffer): string {
@@ -201,9 +201,9 @@ function Variants({ offer, data }: { offer: BackendOffer; data: Available }) {
         return (
           <li key={variant.capability}>
             <span className={styles.variantHead}>
-              {variant.variant === null ? <Pill tone="grey">No build fits</Pill> : <code>{variant.variant}</code>}
+              {variant.variant === null ? <Pill tone="grey">No matching build</Pill> : <code>{variant.variant}</code>}
               <span className={styles.soft}>
-                {[variant.version, variant.size_bytes === null ? "" : `${formatBytes(variant.size_bytes)} to fetch`]
+                {[variant.version, variant.size_bytes === null ? "" : `${formatBytes(variant.size_bytes)} download`]
                   .filter(Boolean)
                   .join(" · ")}
               </span>

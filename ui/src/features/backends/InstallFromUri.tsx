@@ -8,10 +8,10 @@ import { TextField } from "@/components/TextField";
 import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
 import styles from "./InstallFromUri.module.css";
-import { useOrder } from "./queries";
+import { useBackendMutation } from "./queries";
 import { EVERYWHERE, readTarget, TargetPicker } from "./TargetPicker";
 
-/** For what no gallery offers. */
+/** For a backend that is not in a gallery. */
 export function InstallFromUri({ nodes }: { nodes: readonly SeenNode[] }) {
   const [isOpen, setOpen] = useState(false);
   const close = () => setOpen(false);
@@ -26,8 +26,8 @@ export function InstallFromUri({ nodes }: { nodes: readonly SeenNode[] }) {
         title="Install from a URI"
         description={
           <p>
-            For a backend that no gallery offers. Every node fetches it from there itself, so each must be able to reach
-            it and to run it.
+            For a backend that is not in a gallery. Each node downloads it from this URI, so each node must be able to
+            reach the URI and to run the backend.
           </p>
         }
       >
@@ -41,13 +41,13 @@ const EMPTY = { uri: "", name: "", alias: "" };
 
 function UriForm({ nodes, onClose }: { nodes: readonly SeenNode[]; onClose: () => void }) {
   const announce = useAnnounce();
-  const [wanted, setWanted] = useState(EMPTY);
+  const [draft, setDraft] = useState(EMPTY);
   const [target, setTarget] = useState(EVERYWHERE);
   const [problem, setProblem] = useState<string | null>(null);
-  const install = useOrder((where: Target) => api.installFromUri({ ...wanted, ...where }));
+  const install = useBackendMutation((where: Target) => api.installFromUri({ ...draft, ...where }));
   const field = (key: keyof typeof EMPTY) => ({
-    value: wanted[key],
-    onChange: (event: { target: { value: string } }) => setWanted({ ...wanted, [key]: event.target.value.trim() }),
+    value: draft[key],
+    onChange: (event: { target: { value: string } }) => setDraft({ ...draft, [key]: event.target.value.trim() }),
     autoCapitalize: "none",
     autoComplete: "off",
     spellCheck: false,
@@ -63,7 +63,7 @@ function UriForm({ nodes, onClose }: { nodes: readonly SeenNode[]; onClose: () =
     setProblem(null);
     install.mutate(where, {
       onSuccess: () => {
-        announce.done(`The installation of ${wanted.name} has begun.`);
+        announce.done(`Started install of ${draft.name}.`);
         onClose();
       },
     });
@@ -75,11 +75,11 @@ function UriForm({ nodes, onClose }: { nodes: readonly SeenNode[]; onClose: () =
         label="URI"
         required
         placeholder="oci://registry.example/backend:1"
-        hint="An OCI image, the address of an archive, or pypi://…"
+        hint="An OCI image, an archive URL, or pypi://…"
         {...field("uri")}
       />
-      <TextField label="Name" required hint="What it is called from then on." {...field("name")} />
-      <TextField label="Alias" hint="A short name that models may use for it; may be left empty." {...field("alias")} />
+      <TextField label="Name" required hint="The name of the installed backend." {...field("name")} />
+      <TextField label="Alias" hint="Optional. A short name that models can use for it." {...field("alias")} />
       <TargetPicker nodes={nodes} draft={target} onChange={setTarget} all="All nodes" later />
       {problem !== null ? (
         <InlineError error={problem} />

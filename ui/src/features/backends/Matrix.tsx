@@ -13,7 +13,7 @@ import { STATUS_WORDS } from "@/format/status";
 import { plural, sentence } from "@/format/text";
 import { DRIFT_WORDS, driftsByCause, shortDigest, versionWord } from "./drift";
 import styles from "./Matrix.module.css";
-import { useGive } from "./orders";
+import { useRequestOperation } from "./operationDialog";
 import { EVERYWHERE, onNodes } from "./TargetPicker";
 
 interface MatrixProps {
@@ -44,7 +44,7 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
   return (
     <div className={cx(styles.frame, width === "more" && styles.more)}>
       {width !== "fits" ? (
-        <p className={styles.hint}>Swipe sideways for the rest of {plural(backends.length, "backend")}.</p>
+        <p className={styles.hint}>Scroll sideways to see all {plural(backends.length, "backend")}.</p>
       ) : null}
       <div
         ref={scroller}
@@ -108,24 +108,23 @@ export function Matrix({ nodes, backends, upgrades }: MatrixProps) {
 
 type Width = "fits" | "more" | "end";
 
-/** Whether it is wider than the screen, and whether there is more to the right. A phone shows no scroll bar that would
- * tell. */
+/** Whether the table is wider than the screen, and whether there is more to the right: a phone shows no scroll bar. */
 function useWidth(scroller: RefObject<HTMLDivElement | null>): Width {
   const [width, setWidth] = useState<Width>("fits");
   useEffect(() => {
     const element = scroller.current;
     if (element === null) return;
-    const look = () => {
+    const measure = () => {
       const { scrollLeft, clientWidth, scrollWidth } = element;
       setWidth(scrollWidth <= clientWidth + 1 ? "fits" : scrollLeft + clientWidth < scrollWidth - 1 ? "more" : "end");
     };
-    const resized = new ResizeObserver(look);
+    const resized = new ResizeObserver(measure);
     resized.observe(element);
     for (const child of element.children) resized.observe(child);
-    element.addEventListener("scroll", look, { passive: true });
+    element.addEventListener("scroll", measure, { passive: true });
     return () => {
       resized.disconnect();
-      element.removeEventListener("scroll", look);
+      element.removeEventListener("scroll", measure);
     };
   }, [scroller]);
   return width;
@@ -137,7 +136,7 @@ function availableFor(upgrades: Upgrades, backend: string, nodeId: string): stri
 }
 
 function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; total: number; upgradable: boolean }) {
-  const give = useGive();
+  const requestOperation = useRequestOperation();
   const { name } = backend;
   const installed = backend.nodes.filter((place) => versionWord(place) !== "").length;
   const versions = new Set(backend.nodes.map(versionWord).filter((word) => word !== ""));
@@ -151,20 +150,29 @@ function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; tot
         </span>
       </span>
       <Menu trigger={<IconButton icon="more" label={`Actions for ${name}`} />}>
-        <MenuItem icon="add" onSelect={() => give({ verb: "install", element: name, name, target: EVERYWHERE })}>
+        <MenuItem
+          icon="add"
+          onSelect={() => requestOperation({ verb: "install", element: name, name, target: EVERYWHERE })}
+        >
           Install on…
         </MenuItem>
-        <MenuItem icon="upgrade" onSelect={() => give({ verb: "upgrade", element: name, name, target: EVERYWHERE })}>
-          {upgradable ? "Upgrade…" : "Upgrade (nothing newer known)…"}
+        <MenuItem
+          icon="upgrade"
+          onSelect={() => requestOperation({ verb: "upgrade", element: name, name, target: EVERYWHERE })}
+        >
+          {upgradable ? "Upgrade…" : "Upgrade (no newer version known)…"}
         </MenuItem>
-        <MenuItem icon="retry" onSelect={() => give({ verb: "rollback", element: name, name, target: EVERYWHERE })}>
+        <MenuItem
+          icon="retry"
+          onSelect={() => requestOperation({ verb: "rollback", element: name, name, target: EVERYWHERE })}
+        >
           Roll back…
         </MenuItem>
         <MenuLine />
         <MenuItem
           icon="remove"
           danger
-          onSelect={() => give({ verb: "delete", element: name, name, target: EVERYWHERE })}
+          onSelect={() => requestOperation({ verb: "delete", element: name, name, target: EVERYWHERE })}
         >
           Delete…
         </MenuItem>
@@ -214,9 +222,9 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
         )}
         {place?.rolled_back === true ? <Pill tone="grey">Rolled back</Pill> : null}
         {place === undefined || place.unchecked === "" ? null : (
-          <Tooltip text={sentence(`Whether there is something newer cannot be checked: ${place.unchecked}`)}>
-            <button type="button" className={styles.mark} aria-label={`Cannot be checked: ${place.unchecked}`}>
-              <Pill tone="grey">Cannot be checked</Pill>
+          <Tooltip text={`Cannot check for upgrades: ${place.unchecked}`}>
+            <button type="button" className={styles.mark} aria-label={`Not checked for upgrades: ${place.unchecked}`}>
+              <Pill tone="grey">Not checked</Pill>
             </button>
           </Tooltip>
         )}
@@ -228,8 +236,8 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
 });
 
 function CellMenu({ backend, node, place, available }: CellProps) {
-  const give = useGive();
-  const order = { element: backend, name: backend, target: onNodes(node.id) };
+  const requestOperation = useRequestOperation();
+  const request = { element: backend, name: backend, target: onNodes(node.id) };
   const older = place?.versions.filter((digest) => digest !== place.digest) ?? [];
   return (
     <Menu trigger={<IconButton icon="more" label={`${backend} on ${node.name}`} />}>
@@ -240,20 +248,24 @@ function CellMenu({ backend, node, place, available }: CellProps) {
         </MenuNote>
       ) : null}
       {place === undefined || versionWord(place) === "" ? (
-        <MenuItem icon="add" onSelect={() => give({ verb: "install", ...order })}>
+        <MenuItem icon="add" onSelect={() => requestOperation({ verb: "install", ...request })}>
           Install here…
         </MenuItem>
       ) : (
         <>
-          <MenuItem icon="upgrade" onSelect={() => give({ verb: "upgrade", ...order })}>
+          <MenuItem icon="upgrade" onSelect={() => requestOperation({ verb: "upgrade", ...request })}>
             {available === null ? "Upgrade here…" : `Upgrade to ${available}…`}
           </MenuItem>
           {older.map((digest) => (
-            <MenuItem key={digest} icon="retry" onSelect={() => give({ verb: "rollback", ...order, to: digest })}>
-              Back to {shortDigest(digest)}…
+            <MenuItem
+              key={digest}
+              icon="retry"
+              onSelect={() => requestOperation({ verb: "rollback", ...request, to: digest })}
+            >
+              Roll back to {shortDigest(digest)}…
             </MenuItem>
           ))}
-          <MenuItem icon="remove" danger onSelect={() => give({ verb: "delete", ...order })}>
+          <MenuItem icon="remove" danger onSelect={() => requestOperation({ verb: "delete", ...request })}>
             Delete here…
           </MenuItem>
         </>

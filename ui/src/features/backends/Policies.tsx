@@ -16,12 +16,12 @@ import { formatDateTime } from "@/format/time";
 import { shortDigest } from "./drift";
 import { exceptionWords } from "./exceptions";
 import styles from "./Policies.module.css";
-import { galleryQueries, useOrder } from "./queries";
+import { galleryQueries, useBackendMutation } from "./queries";
 
 const ON_DRIFT = [
-  { value: "heal", word: "Put it right by itself" },
-  { value: "report", word: "Only mark it" },
-  { value: "freeze", word: "Only mark it, no upgrades" },
+  { value: "heal", word: "Auto-correct" },
+  { value: "report", word: "Report only" },
+  { value: "freeze", word: "Freeze version" },
 ] as const;
 
 const where = (policy: Policy) =>
@@ -30,13 +30,13 @@ const where = (policy: Policy) =>
 export function Policies() {
   const policies = useQuery(galleryQueries.policies());
   const [ending, setEnding] = useState<Policy | null>(null);
-  const end = useOrder((id: string) => api.endPolicy(id));
+  const end = useBackendMutation((id: string) => api.endPolicy(id));
   const close = () => setEnding(null);
   if (policies.data === undefined) {
     if (policies.isPending) return <Loading what="policies" />;
     return (
       <Problem
-        title="The policies could not be read"
+        title="Could not load policies"
         error={policies.error}
         retrying={policies.isFetching}
         onRetry={() => void policies.refetch()}
@@ -47,8 +47,8 @@ export function Policies() {
     return (
       <Empty
         icon="settings"
-        title="No policy yet"
-        hint="Installing or deleting a backend on all nodes, or on nodes with certain labels, makes one: it also holds for machines that come later."
+        title="No policies yet"
+        hint="Install or delete a backend on all nodes, or on nodes with labels, to create a policy. It also applies to nodes that join later."
       />
     );
   }
@@ -70,8 +70,8 @@ export function Policies() {
         onConfirm={() => ending !== null && end.mutate(ending.id, { onSuccess: close })}
       >
         <p>
-          Nothing is installed or deleted by this. Machines that come later no longer get it, and what differs on{" "}
-          {ending === null ? "" : where(ending)} is no longer put right.
+          Ending the policy installs and deletes nothing. It no longer applies to nodes that join later, and drift on{" "}
+          {ending === null ? "" : where(ending)} is no longer corrected.
         </p>
       </ConfirmDialog>
     </Card>
@@ -80,14 +80,14 @@ export function Policies() {
 
 function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
   const announce = useAnnounce();
-  const change = useOrder((onDrift: string) => api.changePolicy(policy.id, onDrift));
+  const change = useBackendMutation((onDrift: string) => api.changePolicy(policy.id, onDrift));
   return (
     <li className={styles.policy}>
       <div>
         <p className={styles.title}>
           <strong>{policy.backend}</strong>
           <Pill tone={policy.ensure === "present" ? "green" : "violet"}>
-            {policy.ensure === "present" ? "Wanted" : "Not wanted"}
+            {policy.ensure === "present" ? "Present" : "Absent"}
           </Pill>
           on {where(policy)}
         </p>
@@ -101,19 +101,19 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
             {policy.rolled_back_to
               .map(({ variant, version, digest }) => `${variant} ${version === "" ? shortDigest(digest) : version}`)
               .join(", ")}
-            ; nodes that join later get the same.
+            ; nodes that join later get the same version.
           </p>
         )}
         {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
       </div>
       <Select
-        label="When a node differs"
+        label="On drift"
         about={`${policy.backend} on ${where(policy)}`}
         value={policy.on_drift}
         options={ON_DRIFT}
         onChange={(onDrift) =>
           change.mutate(onDrift, {
-            onError: (error) => announce.failed("The policy was not changed.", messageOf(error)),
+            onError: (error) => announce.failed("Could not change the policy.", messageOf(error)),
           })
         }
       />

@@ -20,29 +20,29 @@ export const EVERYWHERE: TargetDraft = { kind: "all", selector: "", nodes: new S
 
 export const onNodes = (...ids: string[]): TargetDraft => ({ kind: "nodes", selector: "", nodes: new Set(ids) });
 
-/** What to send, or what is wrong with the draft. */
+/** The target to send, or the error in the draft. */
 export function readTarget(draft: TargetDraft): Target | string {
   if (draft.kind === "all") return {};
-  if (draft.kind === "nodes") return draft.nodes.size === 0 ? "Choose at least one node" : { nodes: [...draft.nodes] };
+  if (draft.kind === "nodes") return draft.nodes.size === 0 ? "Select at least one node" : { nodes: [...draft.nodes] };
   const selector = parseSelector(draft.selector);
   return typeof selector === "string" ? selector : { selector };
 }
 
-/** A list longer than this is searched, not read. */
+/** People search a longer list instead of reading it. */
 const MOST_LISTED = 100;
 
 interface TargetPickerProps {
   nodes: readonly SeenNode[];
   draft: TargetDraft;
   onChange: (draft: TargetDraft) => void;
-  /** What “all nodes” means for this order. */
+  /** What “all nodes” means for this operation. */
   all: string;
   later: boolean;
 }
 
 export function TargetPicker({ nodes, draft, onChange, all, later }: TargetPickerProps) {
   const selector = parseSelector(draft.selector);
-  const fitting =
+  const matching =
     typeof selector === "string" ? null : nodes.filter((node) => fitsSelector(node.labels, selector)).length;
   return (
     <div className={styles.picker}>
@@ -51,13 +51,13 @@ export function TargetPicker({ nodes, draft, onChange, all, later }: TargetPicke
         value={draft.kind}
         onChange={(kind) => onChange({ ...draft, kind })}
         options={[
-          { value: "all", word: all, ...(later ? { hint: "Machines that join later get it too." } : {}) },
+          { value: "all", word: all, ...(later ? { hint: "Includes nodes that join later." } : {}) },
           {
             value: "selector",
-            word: "Nodes with certain labels",
-            ...(later ? { hint: "Also those that get the labels later." } : {}),
+            word: "Nodes with labels",
+            ...(later ? { hint: "Includes nodes that get the labels later." } : {}),
           },
-          { value: "nodes", word: "These nodes only" },
+          { value: "nodes", word: "Selected nodes" },
         ]}
       />
       {draft.kind === "selector" ? (
@@ -69,9 +69,9 @@ export function TargetPicker({ nodes, draft, onChange, all, later }: TargetPicke
           value={draft.selector}
           onChange={(event) => onChange({ ...draft, selector: event.target.value })}
           hint={
-            draft.selector === "" || fitting === null
-              ? "A node must have all of them."
-              : `${plural(fitting, "node fits", "nodes fit")} now.`
+            draft.selector === "" || matching === null
+              ? "A node must have all of these labels."
+              : `${plural(matching, "node matches", "nodes match")} now.`
           }
         />
       ) : null}
@@ -101,7 +101,7 @@ function NodeList({
             Number(chosen.has(b.id)) - Number(chosen.has(a.id)) ||
             a.name.localeCompare(b.name, undefined, { numeric: true }),
         ),
-    // The chosen ones come first when the list is opened or searched, and do not jump while one is ticked.
+    // Selected nodes come first when the list is opened or searched, and do not jump while one is ticked.
     // eslint-disable-next-line react-hooks/exhaustive-deps
     [nodes, text],
   );
@@ -127,8 +127,8 @@ function NodeList({
         ))}
       </ul>
       <p className={styles.soft}>
-        {plural(chosen.size, "node")} chosen
-        {found.length > MOST_LISTED ? `; ${found.length - MOST_LISTED} more are found by typing` : ""}.
+        {plural(chosen.size, "node")} selected
+        {found.length > MOST_LISTED ? `; type to find ${found.length - MOST_LISTED} more` : ""}.
       </p>
     </div>
   );

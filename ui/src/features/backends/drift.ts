@@ -3,13 +3,13 @@ import type { Tone } from "@/components/Pill";
 
 export const DRIFT_WORDS: Record<DriftCause, { word: string; tone: Tone }> = {
   missing: { word: "Missing", tone: "red" },
-  extra: { word: "Not wanted", tone: "violet" },
+  extra: { word: "Unexpected", tone: "violet" },
   wrong_version: { word: "Wrong version", tone: "yellow" },
   wrong_variant: { word: "Wrong build", tone: "yellow" },
   old_process: { word: "Old process", tone: "yellow" },
 };
 
-/** The same cause may hold for several processes; one mark with all the details is enough. */
+/** Several processes may have the same cause; one mark shows all details. */
 export function driftsByCause(drifts: readonly Drift[]): { cause: DriftCause; details: string[] }[] {
   const found = new Map<DriftCause, string[]>();
   for (const drift of drifts) found.set(drift.cause, [...(found.get(drift.cause) ?? []), drift.detail]);

@@ -18,11 +18,11 @@ const words = (fields: Partial<PolicyException>) =>
     now,
   );
 
-test("why a policy does not hold on a machine is told with what was asked for there, and when", () => {
+test("an exception of a policy names the change on the node and its age", () => {
   expect(words({})).toBe("deleted 3 min ago");
-  expect(words({ done: false })).toBe("delete asked for 3 min ago");
+  expect(words({ done: false })).toBe("delete requested 3 min ago");
   expect(words({ cause: "installed", backend: "cpu-echo" })).toBe("cpu-echo installed 3 min ago");
-  expect(words({ cause: "called_off", verb: "upgrade", done: false })).toBe("upgrade called off 3 min ago");
+  expect(words({ cause: "called_off", verb: "upgrade", done: false })).toBe("upgrade cancelled 3 min ago");
   expect(words({ cause: "no_build", at: null, reason: "it has no build for arm64" })).toBe("it has no build for arm64");
   expect(words({ at: null })).toBe("deleted");
 });

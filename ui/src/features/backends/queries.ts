@@ -10,7 +10,7 @@ export const galleryQueries = {
       queryFn: ({ signal }) => api.listAvailable(everything, signal),
       refetchInterval: 60_000,
     }),
-  /** What a delete would end. */
+  /** The models that a delete would stop. */
   uses: (element: string, target: Target) =>
     queryOptions({
       queryKey: ["backend-uses", element, target],
@@ -25,16 +25,16 @@ export const galleryQueries = {
     }),
 };
 
-const CHANGED_BY_ORDERS = [["operations"], ["fleet-backends"], ["policies"], ["upgrades"], ["available"]];
+const CHANGED_BY_OPERATIONS = [["operations"], ["fleet-backends"], ["policies"], ["upgrades"], ["available"]];
 
-/** An order is only the beginning: what comes of it is told by the operation it started. */
-export function useOrder<T>(mutationFn: (order: T) => Promise<unknown>) {
+/** Sends a change. When the answer names a started operation, the page shows that operation. */
+export function useBackendMutation<T>(mutationFn: (change: T) => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
     onSuccess: (answer) =>
       isStarted(answer) ? watchStarted(client, answer.jobID).catch(ignoreReadFailure) : undefined,
-    onSettled: () => Promise.all(CHANGED_BY_ORDERS.map((queryKey) => client.invalidateQueries({ queryKey }))),
+    onSettled: () => Promise.all(CHANGED_BY_OPERATIONS.map((queryKey) => client.invalidateQueries({ queryKey }))),
   });
 }
 

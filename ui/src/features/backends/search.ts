@@ -4,7 +4,7 @@ export interface BackendsSearch {
   tab?: BackendsTab;
   q?: string;
   tag?: string;
-  /** Also the parts of families and development builds. */
+  /** Also individual builds and development builds. */
   all?: "yes" | "";
 }
 

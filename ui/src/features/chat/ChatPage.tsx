@@ -18,7 +18,7 @@ import { formatSeconds } from "@/format/rates";
 import { plural } from "@/format/text";
 import styles from "./ChatPage.module.css";
 import { asCurl, asPython } from "./examples";
-import { chatPartners, type Partners } from "./partners";
+import { chatModels, type ChatModels } from "./chatModels";
 import { buildRequest, useChat, type Answer, type Parameters, type Turn } from "./useChat";
 
 const route = getRouteApi("/chat");
@@ -30,25 +30,21 @@ export function ChatPage() {
     if (models.isPending) return <Loading what="models" />;
     return (
       <Problem
-        title="The models could not be read"
+        title="Could not load models"
         error={models.error}
         retrying={models.isFetching}
         onRetry={() => void models.refetch()}
       />
     );
   }
-  const partners = chatPartners(models.data);
-  if (partners.size === 0) {
+  const chatable = chatModels(models.data);
+  if (chatable.size === 0) {
     return (
       <div className={styles.page}>
         <header className={styles.header}>
           <h1>Chat</h1>
         </header>
-        <Empty
-          icon="chat"
-          title="No model to talk to"
-          hint="Install one from the gallery; it is loaded when you first ask it something."
-        >
+        <Empty icon="chat" title="No chat models" hint="Install one from the gallery. Your first message loads it.">
           <Link to="/models" search={{ tab: "gallery" }}>
             Open the gallery
           </Link>
@@ -56,29 +52,29 @@ export function ChatPage() {
       </div>
     );
   }
-  return <Chat partners={partners} />;
+  return <Chat chatable={chatable} />;
 }
 
 const START: Parameters = { system: "", temperature: "", topP: "", maxTokens: "" };
 
-function Chat({ partners }: { partners: Partners }) {
+function Chat({ chatable }: { chatable: ChatModels }) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const replicas = useQuery(modelQueries.replicas()).data;
   const summary = useQuery(modelQueries.summary()).data;
   const byModel = useMemo(() => replicas && groupBy(replicas, ({ model_name }) => model_name), [replicas]);
-  const standingOf = (name: string) => {
-    const served = partners.get(name) ?? name;
+  const replicasAndLoadsOf = (name: string) => {
+    const served = chatable.get(name) ?? name;
     return [byModel && (byModel.get(served) ?? []), summary && (summary[served]?.loads ?? [])] as const;
   };
-  const stateOf = (name: string) => modelState(...standingOf(name)).word;
+  const stateOf = (name: string) => modelState(...replicasAndLoadsOf(name)).word;
   const causesOf = (name: string) => {
-    const [standing, loads] = standingOf(name);
-    return failureCauses(standing ?? [], loads ?? []);
+    const [modelReplicas, loads] = replicasAndLoadsOf(name);
+    return failureCauses(modelReplicas ?? [], loads ?? []);
   };
-  const names = [...partners.keys()];
+  const names = [...chatable.keys()];
   const model =
-    search.model !== undefined && partners.has(search.model)
+    search.model !== undefined && chatable.has(search.model)
       ? search.model
       : (names.find((name) => stateOf(name) === "Ready") ?? names[0] ?? "");
   const [parameters, setParameters] = useState(START);
@@ -115,7 +111,7 @@ function Chat({ partners }: { partners: Partners }) {
             Parameters
           </Button>
           <Button size="small" icon="copy" onClick={() => setShowCode(true)}>
-            As code
+            View code
           </Button>
           {chat.turns.length > 0 ? (
             <Button size="small" look="quiet" onClick={chat.clear}>
@@ -131,8 +127,8 @@ function Chat({ partners }: { partners: Partners }) {
         open={showCode}
         onClose={() => setShowCode(false)}
         wide
-        title="The same from your own program"
-        description={<p>With an API key in the environment as CORRAL_API_KEY.</p>}
+        title="Use this chat in your own program"
+        description={<p>Set the environment variable CORRAL_API_KEY to an API key first.</p>}
       >
         {showCode ? <Code model={model} turns={chat.turns} draft={draft} parameters={parameters} /> : null}
       </Dialog>
@@ -144,10 +140,10 @@ const pickWord = (name: string, state: ModelWord) =>
   state === "Ready" || state === "Unknown" ? name : `${name} (${state.toLowerCase()})`;
 
 function startHint(state: ModelWord, causes: readonly string[]): string {
-  if (state === "Ready") return "What you write goes to one of its replicas, and the answer says which node gave it.";
-  if (state === "Unknown") return "If it is not loaded, the first answer takes as long as loading does.";
-  if (state === "Failed") return ["It could not be loaded", ...causes.slice(0, 1)].join(": ");
-  return "It is not loaded: the first answer takes as long as loading does.";
+  if (state === "Ready") return "Messages go to one of its replicas. Each answer shows which node produced it.";
+  if (state === "Unknown") return "If the model is not loaded, the first answer waits until it is.";
+  if (state === "Failed") return ["The model could not be loaded", ...causes.slice(0, 1)].join(": ");
+  return "The model is not loaded. The first answer waits until it is.";
 }
 
 function Code({
@@ -161,18 +157,18 @@ function Code({
   draft: string;
   parameters: Parameters;
 }) {
-  const asked: Turn[] =
+  const sent: Turn[] =
     draft.trim() !== "" || turns.length === 0
       ? [...turns, { role: "user", text: draft.trim() || "Hello!" }]
       : turns.slice(0, turns.findLastIndex(({ role }) => role === "user") + 1);
-  const request = buildRequest(model, asked, parameters);
+  const request = buildRequest(model, sent, parameters);
   const base = new URL(".", window.location.href.split("#")[0]).href;
   return (
     <>
       <h3 className={styles.codeTitle}>curl</h3>
-      <CopyBox label="As curl" text={asCurl(base, request)} />
+      <CopyBox label="curl command" text={asCurl(base, request)} />
       <h3 className={styles.codeTitle}>Python</h3>
-      <CopyBox label="As Python" text={asPython(base, request)} />
+      <CopyBox label="Python code" text={asPython(base, request)} />
     </>
   );
 }
@@ -204,7 +200,7 @@ function ParameterFields({
         {...field("temperature")}
       />
       <TextField label="Top p" type="number" min={0} max={1} step={0.05} placeholder="default" {...field("topP")} />
-      <TextField label="Most tokens" type="number" min={1} step={1} placeholder="no limit" {...field("maxTokens")} />
+      <TextField label="Max tokens" type="number" min={1} step={1} placeholder="no limit" {...field("maxTokens")} />
     </div>
   );
 }
@@ -212,7 +208,7 @@ function ParameterFields({
 function Turns({ turns, model, hint }: { turns: readonly Turn[]; model: string; hint: string }) {
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
-  // Follows the answer as long as the reader has not scrolled away from its end.
+  // Follows the answer until the reader scrolls away from its end.
   useEffect(() => {
     const element = list.current;
     if (element !== null && isAtEnd.current) element.scrollTop = element.scrollHeight;
@@ -230,7 +226,7 @@ function Turns({ turns, model, hint }: { turns: readonly Turn[]; model: string; 
       }}
     >
       {turns.length === 0 ? (
-        <Empty icon="chat" title={`Ask ${model} something`} hint={hint} />
+        <Empty icon="chat" title={`Chat with ${model}`} hint={hint} />
       ) : (
         turns.map((turn, index) =>
           turn.role === "user" ? (
@@ -272,7 +268,7 @@ function Waiting({ node }: { node: string }) {
   const seconds = Math.round((now - began) / 1000);
   return (
     <p className={styles.waiting}>
-      <Spinner /> {node === "" ? "Waiting for the model" : `${node} is reading`}
+      <Spinner /> {node === "" ? "Waiting for the model" : `${node} is processing the prompt`}
       {seconds > 1 ? `, ${seconds} s` : ""}…
     </p>
   );
@@ -280,7 +276,7 @@ function Waiting({ node }: { node: string }) {
 
 function Figures({ answer }: { answer: Answer }) {
   if (answer.firstMs === null)
-    return answer.stopped ? <p className={styles.figures}>Stopped before it began.</p> : null;
+    return answer.stopped ? <p className={styles.figures}>Stopped before the first token.</p> : null;
   const last = answer.endedMs;
   const spanS = last === null ? null : (last - answer.firstMs) / 1000;
   const speed = spanS !== null && spanS > 0 && answer.tokens > 1 ? (answer.tokens - 1) / spanS : null;
@@ -288,7 +284,7 @@ function Figures({ answer }: { answer: Answer }) {
     answer.node === "" ? "" : `answered by ${answer.node}`,
     speed === null ? "" : `${speed.toFixed(1)} tokens/s`,
     plural(answer.tokens, "token"),
-    `first after ${formatSeconds(answer.firstMs / 1000)}`,
+    `first token after ${formatSeconds(answer.firstMs / 1000)}`,
     answer.stopped ? "stopped" : "",
   ];
   return <p className={styles.figures}>{parts.filter(Boolean).join(" · ")}</p>;
@@ -319,7 +315,7 @@ function Composer({ draft, onDraft, onSend, isBusy, onStop, model }: ComposerPro
     <form className={styles.composer} onSubmit={submit}>
       <textarea
         aria-label={`Message to ${model}`}
-        placeholder="Enter sends, Shift+Enter starts a new line"
+        placeholder="Enter to send, Shift+Enter for a new line"
         rows={2}
         value={draft}
         onChange={(event) => onDraft(event.target.value)}

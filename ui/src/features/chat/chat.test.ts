@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { asCurl, asPython } from "./examples";
-import { chatPartners } from "./partners";
+import { chatModels } from "./chatModels";
 import { buildRequest, type Turn } from "./useChat";
 
 const parameters = { system: "Be brief.", temperature: "0.5", topP: "", maxTokens: "many" };
 
-test("sends what was said, and only parameters that are numbers", () => {
+test("sends the conversation, and only parameters that are numbers", () => {
   const answer = {
     text: "",
     reasoning: "",
@@ -33,14 +33,14 @@ test("sends what was said, and only parameters that are numbers", () => {
   });
 });
 
-test("quotes what a shell or Python would read otherwise", () => {
+test("escapes text for a shell and for Python", () => {
   const request = { model: "m", messages: [{ role: "user" as const, content: 'it\'s "so"' }], max_tokens: 5 };
   expect(asCurl("http://h/", request)).toContain("it'\\''s");
   expect(asPython("http://h/", request)).toContain('"content": "it\'s \\"so\\""');
   expect(asPython("http://h/", request)).toContain("    max_tokens=5,\n");
 });
 
-test("an alias is answered by the model it stands for, where one can talk to that", () => {
+test("an alias can chat when the model it stands for can", () => {
   const plain = { alias_of: "", disabled: false, embeddings: false };
   const models = [
     { ...plain, name: "big" },
@@ -50,7 +50,7 @@ test("an alias is answered by the model it stands for, where one can talk to tha
     { ...plain, name: "vectors", embeddings: true },
     { ...plain, name: "ada", alias_of: "vectors" },
   ];
-  expect([...chatPartners(models)]).toEqual([
+  expect([...chatModels(models)]).toEqual([
     ["big", "big"],
     ["gpt-4", "big"],
   ]);

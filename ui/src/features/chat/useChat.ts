@@ -1,13 +1,13 @@
 import { useEffect, useRef, useState } from "react";
 import { streamChat, type ChatMessage, type ChatRequest } from "@/api/completions";
 
-/** One answer, as far as it has come. Times are this browser's, in milliseconds since the request was sent. */
+/** One answer, as far as it was received. Times are this browser's, in milliseconds since the request was sent. */
 export interface Answer {
   text: string;
   reasoning: string;
   node: string;
   tokens: number;
-  /** As the backend counted them; otherwise pieces of the stream are counted. */
+  /** Whether the backend counted the tokens; otherwise the pieces of the stream are counted. */
   tokensAreCounted: boolean;
   firstMs: number | null;
   endedMs: number | null;
@@ -37,7 +37,7 @@ export interface Parameters {
 }
 
 export function buildRequest(model: string, turns: readonly Turn[], parameters: Parameters): ChatRequest {
-  const said: ChatMessage[] = turns
+  const conversation: ChatMessage[] = turns
     .map((turn) =>
       turn.role === "user" ? { role: turn.role, content: turn.text } : { role: turn.role, content: turn.answer.text },
     )
@@ -47,7 +47,7 @@ export function buildRequest(model: string, turns: readonly Turn[], parameters: 
   const given = Object.entries(numbers).filter(([, text]) => text.trim() !== "" && Number.isFinite(Number(text)));
   return {
     model,
-    messages: [...system, ...said],
+    messages: [...system, ...conversation],
     ...Object.fromEntries(given.map(([name, text]) => [name, Number(text)])),
   };
 }
@@ -56,7 +56,7 @@ export function useChat() {
   const [turns, setTurns] = useState<Turn[]>([]);
   const [isBusy, setBusy] = useState(false);
   const running = useRef<AbortController | null>(null);
-  // Nobody could stop it from another page.
+  // It could not be stopped from another page.
   useEffect(() => () => running.current?.abort(), []);
 
   async function ask(model: string, text: string, parameters: Parameters): Promise<void> {
@@ -64,10 +64,10 @@ export function useChat() {
     const abort = new AbortController();
     let answer = EMPTY;
     let shown = 0;
-    // Tokens come faster than a screen shows them.
+    // Tokens arrive faster than a screen shows them.
     const show = () => {
       shown = 0;
-      // Cleared meanwhile: what is still on its way is of no use to anyone.
+      // The conversation was cleared: the rest of the answer is dropped.
       if (running.current === abort) setTurns([...before, { role: "assistant", answer }]);
     };
     const update = (change: Partial<Answer>) => {

@@ -41,7 +41,7 @@ export function AddModelDialog({
       holds={text !== START}
       wide
       title="Add a model"
-      description={<p>A model configuration in YAML, as LocalAI has them. It is checked before it is kept.</p>}
+      description={<p>A model configuration in YAML, in LocalAI's format. Corral validates it before saving.</p>}
     >
       {open ? <AddForm text={text} onText={setText} onClose={close} onAdded={onAdded} /> : null}
     </Dialog>
@@ -71,7 +71,7 @@ function AddForm({ text, onText, onClose, onAdded }: AddFormProps) {
     <form className={styles.form} onSubmit={submit}>
       <YamlField text={text} onText={onText} />
       {add.isError ? <InlineError error={add.error} /> : null}
-      {isRefused(add.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
+      {isRejected(add.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" look="primary" busy={add.isPending}>
@@ -97,7 +97,8 @@ export function ConfigDialog({ open, name, onClose }: { open: boolean; name: str
       title={`Configuration of ${name}`}
       description={
         <p>
-          It is checked before it is saved. Replicas that serve go on until one with the new configuration is ready.
+          Corral validates it before saving. Existing replicas keep serving until one with the new configuration is
+          ready.
         </p>
       }
     >
@@ -119,7 +120,7 @@ function LoadedConfig({ name, ...rest }: EditProps & { name: string }) {
   if (detail.isError)
     return (
       <Problem
-        title="The configuration could not be read"
+        title="Could not load the configuration"
         error={detail.error}
         retrying={detail.isFetching}
         onRetry={() => void detail.refetch()}
@@ -135,7 +136,7 @@ function EditForm({
   onChanged,
 }: EditProps & { current: ModelDetail; revisions: readonly Revision[] }) {
   const announce = useAnnounce();
-  // What was read when the editing began, and not what others saved since: they would be overwritten without a word.
+  // The revision read when editing began, not a later one: that would silently overwrite changes of others.
   const [base, setBase] = useState(current);
   const [text, setText] = useState(current.config);
   function write(next: string) {
@@ -154,7 +155,7 @@ function EditForm({
     save.mutate(text, {
       onSuccess: (saved) => {
         announce.done(
-          `The configuration of ${base.name} is saved.${saved.pending === null ? "" : " The one before serves until a replica with it is ready."}`,
+          `Saved the configuration of ${base.name}.${saved.pending === null ? "" : " The previous revision serves until a replica with the new one is ready."}`,
         );
         onClose();
       },
@@ -165,7 +166,7 @@ function EditForm({
     <form className={styles.form} onSubmit={submit}>
       <p className={styles.soft}>
         Revision <code>{base.revision.slice(0, 12)}</code>, {formatDateTime(base.changed_at)}, by {base.changed_by}
-        {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older one", "older ones")}` : ""}
+        {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older revision")}` : ""}
       </p>
       {current.pending === null ? null : <PendingNotice pending={current.pending} />}
       <YamlField text={text} onText={write} />
@@ -175,16 +176,16 @@ function EditForm({
         </p>
       ))}
       {base.unknown_fields.length === 0 ? null : (
-        <p className={styles.soft}>Kept, but Corral does not look at: {base.unknown_fields.join(", ")}</p>
+        <p className={styles.soft}>Saved, but ignored by Corral: {base.unknown_fields.join(", ")}</p>
       )}
       {isConflict ? (
         <div className={styles.conflict} role="alert">
           <p>
-            <strong>Someone else changed it meanwhile</strong> ({current.changed_by},{" "}
-            {formatDateTime(current.changed_at)}). Your text is still here; saving over theirs is refused.
+            <strong>Another user changed this configuration</strong> ({current.changed_by},{" "}
+            {formatDateTime(current.changed_at)}). Your text is kept, but cannot be saved over their revision.
           </p>
           <details>
-            <summary>What it is now</summary>
+            <summary>Current configuration</summary>
             <pre tabIndex={0}>{current.config}</pre>
           </details>
           <span className={styles.conflictActions}>
@@ -197,7 +198,7 @@ function EditForm({
                 save.reset();
               }}
             >
-              Take theirs
+              Use their version
             </Button>
             <Button
               size="small"
@@ -206,14 +207,14 @@ function EditForm({
                 save.reset();
               }}
             >
-              Keep my text and replace theirs
+              Keep my text and replace their version
             </Button>
           </span>
         </div>
       ) : save.isError ? (
         <InlineError error={save.error} />
       ) : null}
-      {isRefused(save.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
+      {isRejected(save.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
       <DialogActions>
         {revisions.length > 1 ? <RevisionPicker revisions={revisions} onPick={write} /> : null}
         <Button onClick={onClose}>Cancel</Button>
@@ -225,16 +226,16 @@ function EditForm({
   );
 }
 
-function isRefused(error: unknown): boolean {
+function isRejected(error: unknown): boolean {
   return error instanceof ApiError && error.status === 400;
 }
 
-/** Only for who was refused: a newer LocalAI, or a backend that is yet to come, may know what Corral does not. */
+/** Shown only after a rejection: a newer LocalAI or a later backend may know fields that Corral does not. */
 function ForceBox({ checked, onChange }: { checked: boolean; onChange: (checked: boolean) => void }) {
   return (
     <label className={styles.force}>
       <input type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} />
-      Save it also with fields or a backend that Corral does not know
+      Save despite unknown fields or an unknown backend
     </label>
   );
 }

@@ -25,7 +25,7 @@ import { ScaleDialog } from "./ScaleDialog";
 import { footprintWords, loadWord, schedulingWords, whichFile } from "./states";
 import { UnloadDialog, UnloadOnNodeDialog } from "./UnloadDialogs";
 
-type Asked = "unload" | "delete" | "scale" | "edit" | null;
+type OpenDialog = "unload" | "delete" | "scale" | "edit" | null;
 
 export function ModelPanel({ model, onClose }: { model: Model; onClose: () => void }) {
   const why = useQuery(modelDetailQueries.why(model.name));
@@ -38,7 +38,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
     ...modelQueries.scheduling(),
     select: (all) => all.find(({ model_name }) => model_name === model.name),
   }).data;
-  const [asked, setAsked] = useState<Asked>(null);
+  const [openDialog, setOpenDialog] = useState<OpenDialog>(null);
   const announce = useAnnounce();
   const load = useModelChange(() => api.loadModel(model.name));
   const remove = useModelChange(() => api.deleteModel(model.name));
@@ -46,7 +46,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const loads = why.data?.loads ?? [];
   const state = modelState(read.data, why.data?.loads);
   const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
-  const close = () => setAsked(null);
+  const close = () => setOpenDialog(null);
   const isAlias = model.alias_of !== "";
 
   return (
@@ -74,7 +74,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
       {model.description === "" ? null : <p className={styles.description}>{model.description}</p>}
       {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
         <InlineError
-          error={`It cannot be as wanted: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`}
+          error={`Desired replicas cannot be placed: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`}
         />
       )}
       {model.pending === null ? null : (
@@ -89,13 +89,13 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             busy={discard.isPending}
             onClick={() =>
               discard.mutate(undefined, {
-                onSuccess: () => announce.done(`The change of ${model.name} is discarded.`),
+                onSuccess: () => announce.done(`Discarded the change to ${model.name}.`),
                 onError: (error) =>
-                  announce.failed(`The change of ${model.name} was not discarded.`, messageOf(error, model.name)),
+                  announce.failed(`Could not discard the change to ${model.name}.`, messageOf(error, model.name)),
               })
             }
           >
-            Discard the change
+            Discard change
           </Button>
         )}
         {isAlias ? null : (
@@ -105,7 +105,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             busy={load.isPending}
             onClick={() =>
               load.mutate(undefined, {
-                onError: (error) => announce.failed(`${model.name} was not loaded.`, messageOf(error, model.name)),
+                onError: (error) => announce.failed(`Could not load ${model.name}.`, messageOf(error, model.name)),
               })
             }
           >
@@ -113,22 +113,22 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           </Button>
         )}
         {replicas.length > 0 || loads.length > 0 ? (
-          <Button icon="stop" onClick={() => setAsked("unload")}>
+          <Button icon="stop" onClick={() => setOpenDialog("unload")}>
             Unload…
           </Button>
         ) : null}
         {isAlias ? null : (
-          <Button icon="settings" onClick={() => setAsked("scale")}>
+          <Button icon="settings" onClick={() => setOpenDialog("scale")}>
             Scale…
           </Button>
         )}
-        <Button icon="edit" onClick={() => setAsked("edit")}>
+        <Button icon="edit" onClick={() => setOpenDialog("edit")}>
           Edit…
         </Button>
         <Link to="/chat" search={{ model: model.name }} className={styles.chat}>
           Chat
         </Link>
-        <Button icon="remove" onClick={() => setAsked("delete")}>
+        <Button icon="remove" onClick={() => setOpenDialog("delete")}>
           Delete…
         </Button>
       </PanelActions>
@@ -148,13 +148,13 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             <Loading what="replicas" />
           ) : read.data === undefined ? (
             <Problem
-              title="The replicas could not be read"
+              title="Could not load replicas"
               error={read.error}
               retrying={read.isFetching}
               onRetry={() => void read.refetch()}
             />
           ) : replicas.length === 0 ? (
-            <p className={styles.soft}>None. “Load” starts one; so does the first request.</p>
+            <p className={styles.soft}>None. Choose “Load”, or send a request to load the model.</p>
           ) : (
             <Replicas model={model} replicas={replicas} scheduling={scheduling} />
           )}
@@ -166,12 +166,12 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           <Fact name="Weights">
             <code>{model.model || "none"}</code>
           </Fact>
-          <Fact name="Context">
-            {model.context_size === null ? "as the backend decides" : `${model.context_size} tokens`}
-          </Fact>
+          <Fact name="Context">{model.context_size === null ? "backend default" : `${model.context_size} tokens`}</Fact>
           {why.data === undefined ? null : <Fact name="Footprint">{footprintWords(why.data.footprint_bytes)}</Fact>}
           {model.aliases.length === 0 ? null : <Fact name="Aliases">{model.aliases.join(", ")}</Fact>}
-          <Fact name="Uses">{model.known_usecases.join(", ") || (model.embeddings ? "embeddings" : "not told")}</Fact>
+          <Fact name="Uses">
+            {model.known_usecases.join(", ") || (model.embeddings ? "embeddings" : "not specified")}
+          </Fact>
           <Fact name="Revision">
             <code title={model.revision}>{model.revision.slice(0, 12)}</code>
           </Fact>
@@ -180,27 +180,27 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           </Fact>
         </Facts>
       </PanelSection>
-      <PanelSection title="Why it is where it is">
+      <PanelSection title="Placement decisions">
         {why.isPending ? (
           <Loading what="decisions" />
         ) : why.isError ? (
-          <Problem title="The decisions could not be read" error={why.error} onRetry={() => void why.refetch()} />
+          <Problem title="Could not load decisions" error={why.error} onRetry={() => void why.refetch()} />
         ) : (
           <Decisions why={why.data} />
         )}
       </PanelSection>
 
       <UnloadDialog
-        open={asked === "unload"}
+        open={openDialog === "unload"}
         model={model.name}
         scheduling={scheduling}
         replicas={replicas}
         loadCount={loads.length}
         onClose={close}
-        onScale={() => setAsked("scale")}
+        onScale={() => setOpenDialog("scale")}
       />
       <ConfirmDialog
-        open={asked === "delete"}
+        open={openDialog === "delete"}
         onClose={close}
         title={`Delete ${model.name}?`}
         action="Delete"
@@ -210,14 +210,14 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         onConfirm={() =>
           remove.mutate(undefined, {
             onSuccess: () => {
-              announce.done(`${model.name} is deleted.`);
+              announce.done(`Deleted ${model.name}.`);
               onClose();
             },
           })
         }
       >
         <p>
-          Requests for it are refused from then on, and{" "}
+          Requests for this model are rejected, and{" "}
           {replicas.length === 0
             ? "its configuration is removed"
             : plural(replicas.length, "replica stops", "replicas stop")}
@@ -225,13 +225,13 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         </p>
       </ConfirmDialog>
       <ScaleDialog
-        key={`${model.name} ${asked === "scale"}`}
-        open={asked === "scale"}
+        key={`${model.name} ${openDialog === "scale"}`}
+        open={openDialog === "scale"}
         model={model.name}
         scheduling={scheduling}
         onClose={close}
       />
-      <ConfigDialog open={asked === "edit"} name={model.name} onClose={close} />
+      <ConfigDialog open={openDialog === "edit"} name={model.name} onClose={close} />
     </>
   );
 }
@@ -327,7 +327,8 @@ function Replicas({
 }
 
 function Decisions({ why }: { why: WhyModel }) {
-  if (why.decisions.length === 0) return <p className={styles.soft}>Nothing was decided yet: it was never loaded.</p>;
+  if (why.decisions.length === 0)
+    return <p className={styles.soft}>No decisions yet: the model has never been loaded.</p>;
   return (
     <ol className={styles.decisions}>
       {why.decisions.slice(0, 5).map((decision) => (

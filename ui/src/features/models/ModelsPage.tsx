@@ -6,7 +6,7 @@ import type { AvailableModel, Model, ModelSummary, Replica, Scheduling } from "@
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Chip } from "@/components/Chip";
-import { GalleryTroubles } from "@/components/GalleryTroubles";
+import { GalleryProblems } from "@/components/GalleryProblems";
 import { Card, Page } from "@/components/Page";
 import { Pill } from "@/components/Pill";
 import { SearchField } from "@/components/SearchField";
@@ -49,7 +49,7 @@ export function ModelsPage() {
         ) : models.isPending ? (
           <Loading what="the model" />
         ) : (
-          <Empty icon="models" title="This model is not here" hint="It was deleted, or the address is wrong.">
+          <Empty icon="models" title="Model not found" hint="It was deleted, or the address is wrong.">
             <Button onClick={() => show({ open: "" })}>Back to all models</Button>
           </Empty>
         )
@@ -65,7 +65,7 @@ export function ModelsPage() {
         toolbar={
           <>
             <Tabs<ModelsTab>
-              label="Parts of the models"
+              label="Model views"
               value={tab}
               onChange={(next) => show({ tab: next, q: "", open: "" })}
               tabs={[
@@ -89,7 +89,7 @@ export function ModelsPage() {
             <Loading what="models" />
           ) : (
             <Problem
-              title="The models could not be read"
+              title="Could not load models"
               error={models.error}
               retrying={models.isFetching}
               onRetry={() => void models.refetch()}
@@ -98,8 +98,8 @@ export function ModelsPage() {
         ) : models.data.length === 0 ? (
           <Empty
             icon="models"
-            title="No model yet"
-            hint="Take one from the gallery, or add a configuration of your own."
+            title="No models yet"
+            hint="Install one from the gallery, or add your own configuration."
           >
             <Button look="primary" icon="search" onClick={() => show({ tab: "gallery" })}>
               Open the gallery
@@ -133,7 +133,7 @@ function Installed({
   const scheduling = useQuery(modelQueries.scheduling()).data;
   const summary = useQuery(modelQueries.summary()).data;
   const byModel = useMemo(() => replicas && groupBy(replicas, ({ model_name }) => model_name), [replicas]);
-  const wanted = useMemo(() => new Map(scheduling?.map((each) => [each.model_name, each])), [scheduling]);
+  const schedulingOf = useMemo(() => new Map(scheduling?.map((each) => [each.model_name, each])), [scheduling]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = models.filter((model) =>
     words.every((word) =>
@@ -144,8 +144,8 @@ function Installed({
     return (
       <Empty
         icon="search"
-        title="No model matches"
-        hint={`None of ${plural(models.length, "model")} has these words.`}
+        title="No matching models"
+        hint={`None of ${plural(models.length, "model")} matches the search.`}
       />
     );
   return (
@@ -156,7 +156,7 @@ function Installed({
             model={model}
             replicas={byModel && (byModel.get(model.name) ?? [])}
             loads={summary && (summary[model.name]?.loads ?? [])}
-            scheduling={wanted.get(model.name)}
+            scheduling={schedulingOf.get(model.name)}
             isOpen={model.name === openName}
             onOpen={() => onOpen(model.name)}
           />
@@ -168,7 +168,7 @@ function Installed({
 
 interface ModelCardProps {
   model: Model;
-  /** Undefined before they are read. */
+  /** Undefined until loaded. */
   replicas: readonly Replica[] | undefined;
   loads: ModelSummary["loads"] | undefined;
   scheduling: Scheduling | undefined;
@@ -176,10 +176,10 @@ interface ModelCardProps {
   onOpen: () => void;
 }
 
-function ModelCard({ model, replicas: told, loads: toldLoads, scheduling, isOpen, onOpen }: ModelCardProps) {
+function ModelCard({ model, replicas: knownReplicas, loads: knownLoads, scheduling, isOpen, onOpen }: ModelCardProps) {
   const nameOf = useNodeNames();
-  const state = modelState(told, toldLoads);
-  const [replicas, loads] = [told ?? [], toldLoads ?? []];
+  const state = modelState(knownReplicas, knownLoads);
+  const [replicas, loads] = [knownReplicas ?? [], knownLoads ?? []];
   const failed = failureCauses(replicas, loads)[0] ?? "";
   const waits = scheduling?.unsatisfiable_reason ?? loads.find(({ reason }) => reason)?.reason ?? "";
   const problem = restWords(scheduling, state.ready, { waits, failed }) || waits;
@@ -229,7 +229,7 @@ function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name:
     if (available.isPending) return <Loading what="the gallery" />;
     return (
       <Problem
-        title="The gallery could not be read"
+        title="Could not load the gallery"
         error={available.error}
         retrying={available.isFetching}
         onRetry={() => void available.refetch()}
@@ -240,22 +240,18 @@ function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name:
   if (total === 0) {
     return (
       <>
-        <GalleryTroubles galleries={galleries} />
+        <GalleryProblems galleries={galleries} />
         <Empty
           icon="search"
-          title={term === "" ? "The galleries offer no model" : "No model matches"}
-          hint={
-            term === ""
-              ? "Add a configuration of your own, or name other galleries to Corral."
-              : "Try fewer or other words."
-          }
+          title={term === "" ? "No models in the galleries" : "No matching models"}
+          hint={term === "" ? "Add your own configuration, or configure another gallery." : "Try other search terms."}
         />
       </>
     );
   }
   return (
     <>
-      <GalleryTroubles galleries={galleries} />
+      <GalleryProblems galleries={galleries} />
       <ul className={styles.offers}>
         {models.slice(0, 200).map((model) => (
           <li key={`${model.gallery}@${model.name}`}>
@@ -263,7 +259,7 @@ function ModelGallery({ term, onInstalled }: { term: string; onInstalled: (name:
           </li>
         ))}
       </ul>
-      {total > 200 ? <p className={styles.soft}>{total - 200} more fit: search for them.</p> : null}
+      {total > 200 ? <p className={styles.soft}>{total - 200} more match. Refine the search to see them.</p> : null}
     </>
   );
 }
@@ -292,10 +288,10 @@ function OfferCard({ model, onInstalled }: { model: AvailableModel; onInstalled:
             onClick={() =>
               install.mutate(undefined, {
                 onSuccess: (added) => {
-                  announce.done(`${added.name} is installed. Its files are fetched when it is first loaded.`);
+                  announce.done(`Installed ${added.name}. Its files are downloaded when it is first loaded.`);
                   onInstalled(added.name);
                 },
-                onError: (error) => announce.failed(`${model.name} could not be installed.`, messageOf(error)),
+                onError: (error) => announce.failed(`Could not install ${model.name}.`, messageOf(error)),
               })
             }
           >

@@ -1,6 +1,6 @@
 import { useState, type SubmitEvent } from "react";
 import { api } from "@/api/client";
-import type { Scheduling, SchedulingWish } from "@/api/types";
+import type { Scheduling, SchedulingSpec } from "@/api/types";
 import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Choice } from "@/components/Choice";
@@ -12,7 +12,7 @@ import { useModelChange } from "./queries";
 import styles from "./ScaleDialog.module.css";
 import { readSelector } from "./states";
 
-type How = "asked" | "count" | "all";
+type How = "demand" | "count" | "all";
 
 interface ScaleDialogProps {
   open: boolean;
@@ -28,7 +28,7 @@ export function ScaleDialog({ open, model, scheduling, onClose }: ScaleDialogPro
       onClose={onClose}
       title={`Scale ${model}`}
       description={
-        <p>How many replicas there are to be, and where. Corral keeps it so, also when machines come and go.</p>
+        <p>The desired number of replicas, and where they run. Corral maintains it as nodes join and leave.</p>
       }
     >
       {open ? <ScaleForm model={model} scheduling={scheduling} onClose={onClose} /> : null}
@@ -41,7 +41,7 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
   const [how, setHow] = useState<How>(
     scheduling === undefined ||
       (scheduling.min_replicas === 0 && scheduling.max_replicas === 0 && !scheduling.spread_all)
-      ? "asked"
+      ? "demand"
       : scheduling.spread_all
         ? "all"
         : "count",
@@ -50,8 +50,8 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
   const [most, setMost] = useState(String(scheduling?.max_replicas ?? 0));
   const [selector, setSelector] = useState(formatSelector(readSelector(scheduling)));
   const [problem, setProblem] = useState<string | null>(null);
-  const save = useModelChange(async (wish: SchedulingWish | null) => {
-    if (wish !== null) await api.saveScheduling(wish);
+  const save = useModelChange(async (spec: SchedulingSpec | null) => {
+    if (spec !== null) await api.saveScheduling(spec);
     else if (scheduling !== undefined) await api.deleteScheduling(model);
   });
 
@@ -65,16 +65,16 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
     setProblem(null);
     const nodeSelector = Object.keys(labels).length === 0 ? null : labels;
     const counted = how === "count";
-    const wish = {
+    const spec = {
       model_name: model,
       min_replicas: counted ? Number(least) : 0,
       max_replicas: counted ? Number(most) : 0,
       spread_all: how === "all",
       node_selector: nodeSelector,
     };
-    save.mutate(how === "asked" && nodeSelector === null ? null : wish, {
+    save.mutate(how === "demand" && nodeSelector === null ? null : spec, {
       onSuccess: () => {
-        announce.done(`The scaling of ${model} is saved.`);
+        announce.done(`Saved the scaling of ${model}.`);
         onClose();
       },
     });
@@ -88,18 +88,18 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
         onChange={setHow}
         options={[
           {
-            value: "asked",
-            word: "Loaded when asked for",
-            hint: "One when the first request comes; unloaded when it is idle for long.",
+            value: "demand",
+            word: "On demand",
+            hint: "Loaded by the first request, unloaded after a long idle time (scales to zero).",
           },
-          { value: "count", word: "A number" },
-          { value: "all", word: "One on every node", hint: "Also on machines that come later." },
+          { value: "count", word: "Number of replicas" },
+          { value: "all", word: "One on every node", hint: "Includes nodes that join later." },
         ]}
       />
       {how === "count" ? (
         <div className={styles.counts}>
           <TextField
-            label="At least"
+            label="Minimum"
             type="number"
             min={0}
             max={1000}
@@ -108,14 +108,14 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
             onChange={(event) => setLeast(event.target.value)}
           />
           <TextField
-            label="At most"
+            label="Maximum"
             type="number"
             min={0}
             max={1000}
             required
             value={most}
             onChange={(event) => setMost(event.target.value)}
-            hint="0 is no limit"
+            hint="0 means no limit"
           />
         </div>
       ) : null}
@@ -126,7 +126,7 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
         spellCheck={false}
         value={selector}
         onChange={(event) => setSelector(event.target.value)}
-        hint="Empty is any node."
+        hint="Leave empty for any node."
       />
       {problem !== null ? <InlineError error={problem} /> : save.isError ? <InlineError error={save.error} /> : null}
       <DialogActions>

@@ -15,7 +15,7 @@ interface UnloadDialogProps {
   onScale: () => void;
 }
 
-/** Of the whole model. One that is kept running would be loaded again at once: that is refused, so it is not offered. */
+/** Unloads the whole model. Corral would reload a model with desired replicas, so the dialog offers scaling instead. */
 export function UnloadDialog({ open, model, scheduling, replicas, loadCount, onClose, onScale }: UnloadDialogProps) {
   const unload = useModelChange(() => api.unloadModel(model));
   const isKept = isKeptRunning(scheduling);
@@ -31,7 +31,7 @@ export function UnloadDialog({ open, model, scheduling, replicas, loadCount, onC
     >
       <p>
         {isKept
-          ? `Its scaling is “${schedulingWords(scheduling)}”: Corral would load it again at once. Change its scaling first.`
+          ? `Its scaling is “${schedulingWords(scheduling)}”, so Corral would load it again immediately. Change the scaling first.`
           : unloadWords(replicas.length, loadCount)}
       </p>
     </ConfirmDialog>
@@ -42,7 +42,7 @@ interface UnloadOnNodeDialogProps {
   model: string;
   scheduling: Scheduling | undefined;
   replicas: readonly Replica[];
-  /** Whose replicas are meant; null while nothing is asked. */
+  /** The node to unload from; null while the dialog is closed. */
   nodeId: string | null;
   onClose: () => void;
 }

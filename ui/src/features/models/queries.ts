@@ -16,7 +16,7 @@ export const modelDetailQueries = {
     queryOptions({
       queryKey: ["why-model", name],
       queryFn: ({ signal }) => api.whyModel(name, signal),
-      // A load's progress is not in the event stream: while one is under way it is asked for.
+      // A load's progress is not in the event stream, so it is polled while a load is in progress.
       refetchInterval: (query) => ((query.state.data?.loads.length ?? 0) > 0 ? 1000 : 10_000),
     }),
   gallery: (term: string) =>

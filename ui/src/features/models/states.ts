@@ -6,7 +6,7 @@ import { plural, sentence, stopped } from "@/format/text";
 const LOAD_WORDS: Record<string, string> = {
   pending: "Waiting",
   installing: "Installing the backend",
-  staging: "Fetching files",
+  staging: "Downloading files",
   loading: "Starting",
   failed: "Failed",
 };
@@ -14,14 +14,14 @@ const LOAD_WORDS: Record<string, string> = {
 export const loadWord = (state: string) => LOAD_WORDS[state] ?? state;
 
 const DEVICES: Record<string, string> = {
-  cpu: "a processor",
-  nvidia: "an NVIDIA GPU",
-  amd: "an AMD GPU",
-  intel: "an Intel GPU",
-  apple: "an Apple GPU",
+  cpu: "CPU",
+  nvidia: "NVIDIA GPU",
+  amd: "AMD GPU",
+  intel: "Intel GPU",
+  apple: "Apple GPU",
 };
 
-/** The most memory that a replica was seen to take. */
+/** The highest measured memory use of a replica, by device. */
 export function footprintWords(footprint: Record<string, number>): string {
   const measured = Object.entries(footprint).map(
     ([device, bytes]) => `${formatBytes(bytes)} on ${DEVICES[device] ?? device}`,
@@ -29,7 +29,7 @@ export function footprintWords(footprint: Record<string, number>): string {
   return measured.length === 0 ? "not measured yet" : measured.join(", ");
 }
 
-/** Of several files the one that is on its way. */
+/** The current file, when a load has several. */
 export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files">): string {
   return load.state === "staging" && load.file_index > 0 && load.total_files > 1
     ? `file ${load.file_index} of ${load.total_files}`
@@ -38,8 +38,8 @@ export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files
 
 /** Why the newest configuration does not serve yet. */
 export function pendingWords({ reason, held }: NonNullable<Model["pending"]>): string {
-  const why = reason === "" ? "It is being loaded." : stopped(sentence(reason));
-  return held ? `${why} It is not tried again by itself: what serves would have to stop for it.` : why;
+  const why = reason === "" ? "It is loading." : stopped(sentence(reason));
+  return held ? `${why} It is not retried automatically, because the serving replica would have to stop.` : why;
 }
 
 export function readSelector(scheduling: Scheduling | undefined): Record<string, string> {
@@ -47,20 +47,20 @@ export function readSelector(scheduling: Scheduling | undefined): Record<string,
   return JSON.parse(scheduling.node_selector) as Record<string, string>;
 }
 
-/** With how many are ready of those that are wanted, while they are too few. */
+/** The desired replicas, with the number of ready ones while they are too few. */
 export function schedulingWords(scheduling: Scheduling | undefined, ready = Infinity): string {
-  if (scheduling === undefined) return "loaded when it is first asked for";
+  if (scheduling === undefined) return "on demand (scales to zero)";
   const selector = readSelector(scheduling);
   const where = Object.keys(selector).length === 0 ? "" : ` on nodes with ${formatSelector(selector)}`;
   if (scheduling.spread_all === true) return `on every node${where === "" ? "" : where.replace(" on nodes", "")}`;
   const { min_replicas: least, max_replicas: most } = scheduling;
-  if (least === 0 && most === 0) return `loaded when it is first asked for${where}`;
+  if (least === 0 && most === 0) return `on demand (scales to zero)${where}`;
   if (ready < least) return `${shareWords(scheduling, ready)}${where}`;
-  if (most === 0) return `at least ${least}${where}`;
+  if (most === 0) return `at least ${plural(least, "replica")}${where}`;
   return `${least === most ? least : `${least} to ${most}`} ${most === 1 ? "replica" : "replicas"}${where}`;
 }
 
-/** Whether Corral would load it again by itself. */
+/** Whether Corral would load the model again automatically. */
 export function isKeptRunning(scheduling: Scheduling | undefined): boolean {
   return scheduling !== undefined && (scheduling.spread_all === true || scheduling.min_replicas > 0);
 }
@@ -70,28 +70,30 @@ export function unloadWords(replicas: number, loads: number): string {
   const stops =
     replicas === 0
       ? ""
-      : `${plural(replicas, "replica stops", "replicas stop")} when what ${replicas === 1 ? "it is" : "they are"} answering is finished.`;
-  const calledOff = loads === 0 ? "" : "What is being loaded is called off.";
-  return [stops, calledOff, "Its configuration stays, and the next request loads it again."].filter(Boolean).join(" ");
+      : `${plural(replicas, "replica stops after its", "replicas stop after their")} current requests finish.`;
+  const cancelled = loads === 0 ? "" : "Loads in progress are cancelled.";
+  return [stops, cancelled, "The configuration is kept; the next request loads the model again."]
+    .filter(Boolean)
+    .join(" ");
 }
 
-/** What unloading it from one node does, of the replicas there and those elsewhere. */
+/** What unloading a model from one node does, given its replicas there and on other nodes. */
 export function unloadWordsOnNode(here: number, elsewhere: number, scheduling: Scheduling | undefined): string {
-  const stops = `${here > 1 ? `Its ${here} replicas there stop when what they are` : "Its replica there stops when what it is"} answering is finished.`;
+  const stops = `${here > 1 ? `The ${here} replicas on this node stop after their` : "The replica on this node stops after its"} current requests finish.`;
   const isReplaced =
     isKeptRunning(scheduling) && (scheduling?.spread_all === true || elsewhere < (scheduling?.min_replicas ?? 0));
   if (isReplaced)
-    return `${stops} Its scaling is “${schedulingWords(scheduling)}”, so Corral starts another, there or elsewhere.`;
+    return `${stops} Its scaling is “${schedulingWords(scheduling)}”, so Corral starts another replica on this or another node.`;
   return elsewhere > 0
     ? `${stops} Requests go to ${plural(elsewhere, "other replica", "other replicas")}.`
-    : `${stops} No other replica is there: the next request loads it again.`;
+    : `${stops} There is no other replica; the next request loads the model again.`;
 }
 
 function shareWords({ min_replicas: least, max_replicas: most }: Scheduling, ready: number): string {
   return `${ready} of ${least === most ? "" : "at least "}${plural(least, "replica")}`;
 }
 
-/** Of a model that serves: what the replicas that are to come wait for, or why they failed. */
+/** For a serving model: what its missing replicas are waiting for, or why they failed. */
 export function restWords(
   scheduling: Scheduling | undefined,
   ready: number,
@@ -101,5 +103,5 @@ export function restWords(
   const missing = scheduling === undefined || scheduling.spread_all === true ? 0 : scheduling.min_replicas - ready;
   const share = scheduling !== undefined && missing > 0 ? shareWords(scheduling, ready) : plural(ready, "replica");
   const rest = missing > 1 ? "the others" : missing === 1 ? "the other" : "another";
-  return `${share}; ${rest} ${failed !== "" ? "failed" : missing > 1 ? "wait" : "waits"}: ${failed || waits}`;
+  return `${share}; ${rest} ${failed !== "" ? "failed" : missing > 1 ? "are waiting" : "is waiting"}: ${failed || waits}`;
 }

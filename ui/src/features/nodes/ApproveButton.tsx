@@ -16,8 +16,8 @@ export function ApproveButton({ node, size = "small" }: { node: Node; size?: "sm
       aria-label={`Approve ${node.name}`}
       onClick={() =>
         approve.mutate(node, {
-          onSuccess: () => announce.done(`${node.name} is approved.`),
-          onError: (error) => announce.failed(`${node.name} could not be approved.`, messageOf(error)),
+          onSuccess: () => announce.done(`Approved ${node.name}.`),
+          onError: (error) => announce.failed(`Could not approve ${node.name}.`, messageOf(error)),
         })
       }
     >

@@ -15,7 +15,10 @@ export function BudgetDialog({ open, node, onClose }: { open: boolean; node: Nod
       onClose={onClose}
       title={`GPU memory budget of ${node?.name ?? ""}`}
       description={
-        <p>How much of its GPU memory models may use. What runs already stays; new models are placed within it.</p>
+        <p>
+          The GPU memory that models may use on this node. Running models are not stopped; new models are placed within
+          the budget.
+        </p>
       }
     >
       {node === null || !open ? null : <BudgetForm key={node.id} node={node} onClose={onClose} />}
@@ -35,8 +38,8 @@ function BudgetForm({ node, onClose }: { node: Node; onClose: () => void }) {
         onSuccess: () => {
           announce.done(
             budget.trim() === ""
-              ? `${node.name} has no budget of its own any more.`
-              : `The budget of ${node.name} is ${budget.trim()}.`,
+              ? `Removed the budget of ${node.name}.`
+              : `Set the budget of ${node.name} to ${budget.trim()}.`,
           );
           onClose();
         },
@@ -47,12 +50,12 @@ function BudgetForm({ node, onClose }: { node: Node; onClose: () => void }) {
     <form className={styles.form} onSubmit={submit}>
       <TextField
         label="Budget"
-        placeholder="80% or 12GB"
+        placeholder="80% or 12GiB"
         autoCapitalize="none"
         spellCheck={false}
         value={budget}
         onChange={(event) => setBudget(event.target.value)}
-        hint="A share or an amount. Empty: what the worker was started with, or all of it."
+        hint="A percentage or an amount. Leave empty to use the worker's setting, or all GPU memory."
       />
       {save.isError ? <InlineError error={save.error} /> : null}
       <DialogActions>

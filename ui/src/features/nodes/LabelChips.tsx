@@ -1,14 +1,14 @@
 import type { Node } from "@/api/types";
 import { Chip } from "@/components/Chip";
 
-/** Labels that every worker sets by itself and that say what other columns show; the panel has them all. */
-const TOLD_ELSEWHERE = /^(gpu|node)\./;
+/** Labels that every worker sets and other columns already show; the panel lists all labels. */
+const SHOWN_ELSEWHERE = /^(gpu|node)\./;
 
-/** A few labels, the operators' first. */
+/** The first labels; those set by operators come first. */
 export function LabelChips({ node, most }: { node: Node; most: number }) {
   const isOperators = (key: string) => key in node.operator_labels;
   const labels = Object.entries(node.labels)
-    .filter(([key]) => isOperators(key) || !TOLD_ELSEWHERE.test(key))
+    .filter(([key]) => isOperators(key) || !SHOWN_ELSEWHERE.test(key))
     .sort(([a], [b]) => Number(isOperators(b)) - Number(isOperators(a)) || a.localeCompare(b));
   if (labels.length === 0) return null;
   const rest = labels.slice(most);

@@ -17,9 +17,7 @@ export function LabelsDialog({ open, node, onClose }: { open: boolean; node: Nod
       onClose={onClose}
       title={`Labels of ${node?.name ?? ""}`}
       description={
-        <p>
-          Labels choose nodes: a model or a backend can be kept to nodes that carry one. Each change is made at once.
-        </p>
+        <p>Labels select nodes: models and backends can be limited to nodes with a label. Changes apply immediately.</p>
       }
     >
       {node === null ? null : <LabelsEditor key={node.id} node={node} />}
@@ -43,7 +41,7 @@ function LabelsEditor({ node }: { node: Node }) {
                 {key}={value}
               </Chip>
               {key in node.worker_labels ? (
-                <span className={styles.soft}>instead of the worker's “{node.worker_labels[key]}”</span>
+                <span className={styles.soft}>overrides the worker's “{node.worker_labels[key]}”</span>
               ) : null}
               <IconButton
                 icon="close"

@@ -12,7 +12,7 @@ import { Pill } from "@/components/Pill";
 import { formatClockMs } from "@/format/time";
 import styles from "./LogsDialog.module.css";
 
-/** As many as the worker keeps of one process; more would only make the page slow. */
+/** As many lines as the worker keeps of one process; more would slow down the page. */
 const MOST_LINES = 1000;
 
 const logsQuery = (nodeId: string) =>
@@ -37,10 +37,10 @@ function Logs({ nodeId }: { nodeId: string }) {
   const keys = useQuery(logsQuery(nodeId));
   const [chosen, setChosen] = useState<string | null>(null);
   if (keys.data === undefined) {
-    if (keys.isPending) return <Loading what="the logs" />;
+    if (keys.isPending) return <Loading what="logs" />;
     return (
       <Problem
-        title="The logs could not be read"
+        title="Could not load logs"
         error={keys.error}
         retrying={keys.isFetching}
         onRetry={() => void keys.refetch()}
@@ -49,13 +49,7 @@ function Logs({ nodeId }: { nodeId: string }) {
   }
   const key = chosen ?? keys.data[0];
   if (key === undefined)
-    return (
-      <Empty
-        icon="activity"
-        title="No process has written anything"
-        hint="Processes start when a model is loaded on this node."
-      />
-    );
+    return <Empty icon="activity" title="No logs yet" hint="Processes start when a model is loaded on this node." />;
   return (
     <>
       <Select
@@ -69,11 +63,11 @@ function Logs({ nodeId }: { nodeId: string }) {
   );
 }
 
-type LineState = { state: "connecting" | "live" | "ended" } | { state: "failed"; error: unknown };
+type StreamState = { state: "connecting" | "live" | "ended" } | { state: "failed"; error: unknown };
 
 function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) {
   const [lines, setLines] = useState<readonly LogLine[]>([]);
-  const [line, setLine] = useState<LineState>({ state: "connecting" });
+  const [stream, setStream] = useState<StreamState>({ state: "connecting" });
   const [attempt, setAttempt] = useState(0);
   const pane = useRef<HTMLPreElement>(null);
   const isAtEnd = useRef(true);
@@ -85,25 +79,25 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
       processKey,
       {
         onInitial: (initial) => {
-          setLine({ state: "live" });
+          setStream({ state: "live" });
           setLines(initial.slice(-MOST_LINES));
         },
         onLines: (more) => setLines((before) => [...before, ...more].slice(-MOST_LINES)),
       },
       stop.signal,
     ).then(
-      () => !stop.signal.aborted && setLine({ state: "ended" }),
-      (error: unknown) => !stop.signal.aborted && setLine({ state: "failed", error }),
+      () => !stop.signal.aborted && setStream({ state: "ended" }),
+      (error: unknown) => !stop.signal.aborted && setStream({ state: "failed", error }),
     );
     return () => stop.abort();
   }, [nodeId, processKey, attempt]);
 
   function retry() {
-    setLine({ state: "connecting" });
+    setStream({ state: "connecting" });
     setAttempt(attempt + 1);
   }
 
-  // Follows what comes as long as the reader has not scrolled away from the end.
+  // Follows new lines until the reader scrolls away from the end.
   useEffect(() => {
     if (pane.current !== null && isAtEnd.current) pane.current.scrollTop = pane.current.scrollHeight;
   }, [lines]);
@@ -111,20 +105,20 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
   return (
     <>
       <p className={styles.state}>
-        {line.state === "live" ? (
+        {stream.state === "live" ? (
           <Pill tone="green">Live</Pill>
-        ) : line.state === "connecting" ? (
+        ) : stream.state === "connecting" ? (
           <Pill tone="blue">Connecting</Pill>
         ) : (
           <Pill tone="grey">Ended</Pill>
         )}
-        {line.state === "ended" || line.state === "failed" ? (
+        {stream.state === "ended" || stream.state === "failed" ? (
           <Button size="small" icon="retry" onClick={retry}>
-            Read again
+            Reconnect
           </Button>
         ) : null}
       </p>
-      {line.state === "failed" ? <InlineError error={line.error} /> : null}
+      {stream.state === "failed" ? <InlineError error={stream.error} /> : null}
       <pre
         ref={pane}
         className={styles.pane}
@@ -137,7 +131,7 @@ function Stream({ nodeId, processKey }: { nodeId: string; processKey: string }) 
           isAtEnd.current = scrollHeight - scrollTop - clientHeight < 30;
         }}
       >
-        {lines.length === 0 && line.state === "live" ? "It has written nothing yet." : null}
+        {lines.length === 0 && stream.state === "live" ? "No output yet." : null}
         {lines.map((each, index) => (
           <span key={index} className={cx(styles.line, each.stream === "stderr" && styles.stderr)}>
             <span className={styles.time}>{formatClockMs(each.timestamp)} </span>

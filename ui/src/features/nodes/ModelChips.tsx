@@ -1,11 +1,15 @@
+import type { Replica } from "@/api/types";
 import { useQuery } from "@tanstack/react-query";
 import { memo } from "react";
 import { Chip } from "@/components/Chip";
 import { modelQueries } from "@/data/models";
+import { REPLICA_WORDS } from "@/data/modelState";
 
 const MOST = 3;
 
-/** The models on a node, by name; those that do not serve yet say so. */
+const stateWord = ({ corral_state }: Replica) => REPLICA_WORDS[corral_state].word.toLowerCase();
+
+/** The models on a node, with the state of those that are not ready. */
 export const ModelChips = memo(function ModelChips({ nodeId }: { nodeId: string }) {
   const { data } = useQuery({
     ...modelQueries.replicas(),
@@ -20,10 +24,10 @@ export const ModelChips = memo(function ModelChips({ nodeId }: { nodeId: string 
           icon="models"
           round
           strong={replica.corral_state === "ready"}
-          title={`Model ${replica.model_name}: ${replica.corral_state}`}
+          title={`Model ${replica.model_name}: ${stateWord(replica)}`}
         >
           {replica.model_name}
-          {replica.corral_state === "ready" ? "" : ` (${replica.corral_state})`}
+          {replica.corral_state === "ready" ? "" : ` (${stateWord(replica)})`}
         </Chip>
       ))}
       {data.length > MOST ? (

@@ -1,4 +1,4 @@
-/** Other machines that registered under this node's name and wait for a person to say whether they replace it. */
+/** Other machines that registered under this node's name. A person decides whether one of them replaces the node. */
 import { useState } from "react";
 import type { Node } from "@/api/types";
 import { messageOf } from "@/components/Answers";
@@ -13,11 +13,11 @@ import { useRejectClaim, useReplaceNode } from "./queries";
 type Claim = Node["claims"][number];
 
 export function NodeClaims({ node }: { node: Node }) {
-  const [asked, setAsked] = useState<Claim | null>(null);
+  const [replacing, setReplacing] = useState<Claim | null>(null);
   const announce = useAnnounce();
   const replace = useReplaceNode();
   const reject = useRejectClaim();
-  const close = () => setAsked(null);
+  const close = () => setReplacing(null);
 
   return (
     <>
@@ -28,11 +28,11 @@ export function NodeClaims({ node }: { node: Node }) {
             <strong>Another machine claims to be {node.name}.</strong>
             <p>
               {claim.localai ? "A LocalAI worker" : "A machine with another key"} registered from {claim.address}
-              {claim.http_address === "" ? "" : ` and serves its files at ${claim.http_address}`}. It waits; {node.name}{" "}
-              goes on as it is.
+              {claim.http_address === "" ? "" : ` and serves files at ${claim.http_address}`}. It is waiting for your
+              decision; {node.name} is not affected.
             </p>
             <p className={styles.soft}>
-              Claim {claim.id.slice(0, 8)}, made {formatDateTime(claim.made_at)}, last repeated{" "}
+              Claim {claim.id.slice(0, 8)}, created {formatDateTime(claim.made_at)}, last repeated{" "}
               {formatDateTime(claim.seen_at)}.
             </p>
             <p className={styles.claimActions}>
@@ -40,7 +40,7 @@ export function NodeClaims({ node }: { node: Node }) {
                 size="small"
                 onClick={() => {
                   replace.reset();
-                  setAsked(claim);
+                  setReplacing(claim);
                 }}
               >
                 Replace…
@@ -52,8 +52,8 @@ export function NodeClaims({ node }: { node: Node }) {
                   reject.mutate(
                     { node, claim: claim.id },
                     {
-                      onSuccess: () => announce.done(`The machine at ${claim.address} is refused as ${node.name}.`),
-                      onError: (error) => announce.failed("The claim could not be rejected.", messageOf(error)),
+                      onSuccess: () => announce.done(`Rejected the machine at ${claim.address}.`),
+                      onError: (error) => announce.failed("Could not reject the claim.", messageOf(error)),
                     },
                   )
                 }
@@ -65,7 +65,7 @@ export function NodeClaims({ node }: { node: Node }) {
         </div>
       ))}
       <ConfirmDialog
-        open={asked !== null}
+        open={replacing !== null}
         onClose={close}
         title={`Replace ${node.name}?`}
         action="Replace"
@@ -73,12 +73,12 @@ export function NodeClaims({ node }: { node: Node }) {
         busy={replace.isPending}
         error={replace.error}
         onConfirm={() => {
-          if (asked === null) return;
+          if (replacing === null) return;
           replace.mutate(
-            { node, claim: asked.id },
+            { node, claim: replacing.id },
             {
               onSuccess: () => {
-                announce.done(`The machine at ${asked.address} is ${node.name} from now on.`);
+                announce.done(`The machine at ${replacing.address} is now ${node.name}.`);
                 close();
               },
             },
@@ -86,10 +86,10 @@ export function NodeClaims({ node }: { node: Node }) {
         }}
       >
         <p>
-          The machine at {asked?.address} becomes {node.name}, with its labels and settings. Do this after a machine was
-          reinstalled or exchanged.
+          The machine at {replacing?.address} becomes {node.name}, with its labels and settings. Do this after a machine
+          was reinstalled or replaced.
         </p>
-        <p>The machine that is {node.name} now loses its credentials and is refused from then on.</p>
+        <p>The machine that is currently {node.name} loses its credentials and is rejected.</p>
       </ConfirmDialog>
     </>
   );

@@ -2,7 +2,7 @@ import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import type { NodeMinute } from "@/api/types";
 import { Chart } from "@/components/Chart";
-import { Asked, PanelSection } from "@/components/PanelParts";
+import { QueryResult, PanelSection } from "@/components/PanelParts";
 import type { SeenNode } from "@/data/nodes";
 import { formatBytes } from "@/format/bytes";
 import { lastHour, latest } from "@/format/points";
@@ -24,7 +24,7 @@ interface Series {
   limit?: (node: SeenNode) => number | null;
 }
 
-/** A minute that has only begun says little about how many come in one. */
+/** A minute that has just begun has too little data for a rate. */
 const LEAST_S = 5;
 const each = (minute: NodeMinute, count: number) => (minute.length_s < LEAST_S ? null : count / minute.length_s);
 
@@ -35,7 +35,7 @@ const REQUESTS: Series = {
   format: formatFigure,
 };
 const WORK: Series = {
-  title: "Requests at work",
+  title: "Requests in flight",
   value: (minute) => each(minute, minute.busy_s),
   format: formatFigure,
 };
@@ -55,8 +55,8 @@ const GPU: Series = {
 export function NodeHistory({ node }: { node: SeenNode }) {
   const history = useQuery(historyQuery(node.id));
   return (
-    <PanelSection title="The last hour">
-      <Asked query={history}>
+    <PanelSection title="Last hour">
+      <QueryResult query={history}>
         {({ minutes }) => (
           <div className={styles.charts}>
             {(node.total_vram ? [RAM, GPU, REQUESTS, WORK] : [RAM, REQUESTS, WORK]).map((series) => (
@@ -64,7 +64,7 @@ export function NodeHistory({ node }: { node: SeenNode }) {
             ))}
           </div>
         )}
-      </Asked>
+      </QueryResult>
     </PanelSection>
   );
 }

@@ -1,11 +1,11 @@
-/** What runs on a node: its models, backends, logs, and what was decided about it. */
+/** The models, backends, logs and placement decisions of a node. */
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api } from "@/api/client";
 import type { NodeBackend, Replica, WhyNode } from "@/api/types";
 import { Button } from "@/components/Button";
-import { Asked, PanelSection, type Query } from "@/components/PanelParts";
+import { QueryResult, PanelSection, type Query } from "@/components/PanelParts";
 import { Pill } from "@/components/Pill";
 import { modelQueries } from "@/data/models";
 import { REPLICA_WORDS } from "@/data/modelState";
@@ -40,7 +40,7 @@ export function NodeInside({ node }: { node: SeenNode }) {
     <>
       <NodeHistory node={node} />
       <PanelSection title="Processes">
-        <Listed query={replicas} empty="No model runs here.">
+        <Listed query={replicas} empty="No models running on this node.">
           {(found) => (
             <ul className={styles.list}>
               {found.map((replica) => (
@@ -56,7 +56,7 @@ export function NodeInside({ node }: { node: SeenNode }) {
         </p>
       </PanelSection>
       <PanelSection title="Backends">
-        <Listed query={backends} empty="No backend is installed here.">
+        <Listed query={backends} empty="No backends installed on this node.">
           {(found) => (
             <ul className={styles.list}>
               {found.map((backend) => (
@@ -66,8 +66,8 @@ export function NodeInside({ node }: { node: SeenNode }) {
           )}
         </Listed>
       </PanelSection>
-      <PanelSection title="What was decided about it">
-        <Asked query={why}>{(told) => <Decisions why={told} />}</Asked>
+      <PanelSection title="Placement decisions">
+        <QueryResult query={why}>{(data) => <Decisions why={data} />}</QueryResult>
       </PanelSection>
       <LogsDialog open={showLogs} nodeId={node.id} nodeName={node.name} onClose={() => setShowLogs(false)} />
     </>
@@ -82,9 +82,9 @@ interface ListedProps<T> {
 
 function Listed<T>({ query, empty, children }: ListedProps<T>) {
   return (
-    <Asked query={query}>
+    <QueryResult query={query}>
       {(found) => (found.length === 0 ? <p className={styles.soft}>{empty}</p> : children(found))}
-    </Asked>
+    </QueryResult>
   );
 }
 
@@ -118,8 +118,8 @@ function Backend({ backend }: { backend: NodeBackend }) {
       <strong>{backend.name}</strong> <code>{backend.version ?? backend.digest?.slice(7, 19) ?? ""}</code>
       <span className={styles.facts}>
         {[
-          backend.is_system ? "of the system" : "",
-          backend.concrete ? `is ${backend.concrete}` : "",
+          backend.is_system ? "system backend" : "",
+          backend.concrete ? `build ${backend.concrete}` : "",
           older > 0 ? `${plural(older, "older version")} on disk` : "",
           backend.installed_at ? `since ${formatDateTime(backend.installed_at)}` : "",
         ]
@@ -141,7 +141,7 @@ function Decisions({ why }: { why: WhyNode }) {
           {decision.model}: <strong>{decision.verdict.replaceAll("_", " ")}</strong>
           {decision.reason === "" ? "" : `, ${decision.reason}`}
           <span className={styles.facts}>
-            because {decision.cause}, {formatDateTime(decision.at)}
+            cause: {decision.cause}, {formatDateTime(decision.at)}
           </span>
         </li>
       ))}

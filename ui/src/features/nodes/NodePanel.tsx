@@ -5,7 +5,7 @@ import { Icon } from "@/components/Icon";
 import { Fact, Facts, PanelActions, PanelHeader, PanelSection } from "@/components/PanelParts";
 import { sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
-import { ACTION_LOOKS, useAsk } from "./actions";
+import { ACTION_LOOKS, useNodeAction } from "./actions";
 import { ApproveButton } from "./ApproveButton";
 import { capabilityLine, cpuLine, gpuLines, gpuMemory, gpuName } from "./hardware";
 import { machineLabels } from "./labels";
@@ -18,11 +18,11 @@ import { actionsFor, reasonFor } from "./status";
 import { late } from "@/components/lateCode";
 import { StatusPill } from "@/components/StatusPill";
 
-/** Not needed to see the herd, so not among what the first page loads. */
+/** Loaded on demand: the list of nodes does not need it. */
 const NodeInside = lazy(late(() => import("./NodeInside").then((module) => ({ default: module.NodeInside }))));
 
 export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => void }) {
-  const ask = useAsk();
+  const startAction = useNodeAction();
   const reason = reasonFor(node);
 
   return (
@@ -41,7 +41,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           <div>
             <strong>Another machine claims to be this node.</strong>
             <p>{sentence(node.conflict.message)}</p>
-            <p className={styles.soft}>Noticed {formatDateTime(node.conflict.at)}.</p>
+            <p className={styles.soft}>Detected {formatDateTime(node.conflict.at)}.</p>
           </div>
         </div>
       )}
@@ -52,12 +52,12 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
         <div className={styles.conflict} role="alert">
           <Icon name="warning" />
           <div>
-            <strong>Messages of this node are refused.</strong>
+            <strong>Messages from this node are rejected.</strong>
             <p>
-              {node.refused.count} so far; the latest: {node.refused.reason}
+              {node.refused.count} so far; latest reason: {node.refused.reason}
             </p>
             <p className={styles.soft}>
-              {formatDateTime(node.refused.at)}. Its worker is broken, of another version, or not to be trusted.
+              {formatDateTime(node.refused.at)}. The worker may be broken, incompatible or untrusted.
             </p>
           </div>
         </div>
@@ -68,7 +68,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           action === "approve" ? (
             <ApproveButton key={action} node={node} size="regular" />
           ) : (
-            <Button key={action} icon={ACTION_LOOKS[action].icon} onClick={() => ask(action, node)}>
+            <Button key={action} icon={ACTION_LOOKS[action].icon} onClick={() => startAction(action, node)}>
               {ACTION_LOOKS[action].word}
             </Button>
           ),
@@ -106,7 +106,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           <Fact name="Platform">{node.platform ?? "unknown"}</Fact>
         </Facts>
         {node.problems.length === 0 ? null : (
-          <ul className={styles.problems} aria-label="What could not be found out">
+          <ul className={styles.problems} aria-label="Hardware detection problems">
             {node.problems.map((problem) => (
               <li key={problem}>{sentence(problem)}</li>
             ))}
@@ -117,7 +117,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
       <PanelSection title="Labels">
         <LabelGroup title="Set by operators" labels={node.operator_labels} strong />
         <LabelGroup title="Reported by the worker" labels={node.worker_labels} />
-        <LabelGroup title="From the machine itself" labels={machineLabels(node)} />
+        <LabelGroup title="Detected automatically" labels={machineLabels(node)} />
         {Object.keys(node.labels).length === 0 ? <p className={styles.soft}>None.</p> : null}
       </PanelSection>
 
@@ -126,7 +126,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           <Fact name="Last seen">
             <LastSeen node={node} />
           </Fact>
-          <Fact name="Work">
+          <Fact name="Workload">
             {node.model_count} {node.model_count === 1 ? "model" : "models"}, {node.in_flight_count} in flight
           </Fact>
           <Fact name="Type">{node.node_type}</Fact>
@@ -139,10 +139,10 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
           <Fact name="Address">
             <code>{node.address || "unknown"}</code>
           </Fact>
-          <Fact name="Files at">
+          <Fact name="File address">
             <code>{node.http_address || "unknown"}</code>
           </Fact>
-          <Fact name="Node id">
+          <Fact name="Node ID">
             <code>{node.id}</code>
           </Fact>
           <Fact name="Joined">{formatDateTime(node.created_at)}</Fact>

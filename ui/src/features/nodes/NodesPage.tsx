@@ -6,7 +6,7 @@ import { Button } from "@/components/Button";
 import { cx } from "@/components/cx";
 import { useTitle } from "@/components/useTitle";
 import { NodeActions } from "./actions";
-import { AddMachineDialog } from "./AddMachine";
+import { AddNodeDialog } from "./AddNode";
 import { NodePanel } from "./NodePanel";
 import styles from "./NodesPage.module.css";
 import { nodeQueries } from "@/data/nodes";
@@ -26,7 +26,7 @@ export function NodesPage() {
   if (nodes.data === undefined) {
     return (
       <Problem
-        title="The nodes could not be read"
+        title="Could not load nodes"
         error={nodes.error}
         retrying={nodes.isFetching}
         onRetry={() => void nodes.refetch()}
@@ -45,7 +45,7 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
   const search = route.useSearch();
   const { nodeId: openId } = useParams({ strict: false });
   const navigate = useNavigate();
-  // An address that somebody typed has the name.
+  // A typed address contains the name.
   const opened = nodes.find(({ id }) => id === openId) ?? nodes.find(({ name }) => name === openId);
 
   // Filtering may lag a little behind typing, never the other way round.
@@ -72,17 +72,17 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
         <header className={styles.header}>
           <h1>Nodes</h1>
           <Button look="primary" icon="add" onClick={() => setDialog(true)}>
-            Add a machine
+            Add a node
           </Button>
         </header>
         {nodes.length === 0 ? (
           <Empty
             icon="nodes"
-            title="No machine has joined yet"
-            hint="Add the first one: a command to paste on it, then your approval here."
+            title="No nodes yet"
+            hint="Run the join command on a machine, then approve the node here."
           >
             <Button look="primary" icon="add" onClick={() => setDialog(true)}>
-              Add a machine
+              Add a node
             </Button>
           </Empty>
         ) : (
@@ -101,8 +101,8 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
             {shown.length === 0 ? (
               <Empty
                 icon="search"
-                title="No node matches"
-                hint={`None of ${nodes.length} nodes has this status and these words.`}
+                title="No matching nodes"
+                hint={`None of ${nodes.length} nodes matches the search and the status.`}
               >
                 <Button onClick={() => show((now) => withAllStatuses(withText(now, "")))}>Show all nodes</Button>
               </Empty>
@@ -132,7 +132,7 @@ function NodesView({ nodes }: { nodes: readonly SeenNode[] }) {
           <OpenNode node={opened} onClose={() => void close()} />
         </aside>
       )}
-      <AddMachineDialog open={search.add === "open"} onClose={() => setDialog(false)} nodes={nodes} />
+      <AddNodeDialog open={search.add === "open"} onClose={() => setDialog(false)} nodes={nodes} />
     </div>
   );
 }
@@ -142,8 +142,8 @@ function OpenNode({ node, onClose }: { node: SeenNode | undefined; onClose: () =
   return (
     <Empty
       icon="nodes"
-      title="This node is not here"
-      hint="It was removed, or the address is wrong. A machine that joins again gets a new entry."
+      title="Node not found"
+      hint="It was removed, or the address is wrong. A machine that rejoins gets a new entry."
     >
       <Button onClick={onClose}>Back to all nodes</Button>
     </Empty>

@@ -49,8 +49,8 @@ export function Roster({ nodes, scroller, selectedId, sort, descending, onSort, 
     overscan: 6,
     scrollMargin: offset,
   });
-  // What stands above the list (filters that wrap, the column titles) decides where it starts. Measured after every render; an unchanged
-  // offset causes no further one.
+  // The elements above the list (wrapping filters, column titles) decide where it starts. This measures after every
+  // render; an unchanged offset causes no further one.
   // eslint-disable-next-line react-hooks/exhaustive-deps
   useLayoutEffect(() => {
     setOffset(list.current?.offsetTop ?? 0);
@@ -133,7 +133,7 @@ interface RowProps {
 const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
   const gpus = gpuLines(node);
   const capability = capabilityLine(node);
-  const machine = gpus.length > 0 ? gpus.join(", ") : cpuLine(node);
+  const hardware = gpus.length > 0 ? gpus.join(", ") : cpuLine(node);
   const reason = reasonFor(node);
 
   /** For the mouse only; the keyboard has the link in the first cell. */
@@ -174,12 +174,12 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
           )}
           {node.refused === null ? null : (
             <span className={styles.conflict} title={node.refused.reason}>
-              <Icon name="warning" size={13} /> messages refused
+              <Icon name="warning" size={13} /> messages rejected
             </span>
           )}
           {node.conflict === null || node.claims.length > 0 ? null : (
             <span className={styles.conflict} title={node.conflict.message}>
-              <Icon name="warning" size={13} /> identity claimed twice
+              <Icon name="warning" size={13} /> duplicate node identity
             </span>
           )}
         </span>
@@ -190,8 +190,8 @@ const Row = memo(function Row({ node, selected, onOpen }: RowProps) {
         )}
       </div>
       <div role="cell" className={styles.hardware}>
-        <span className={styles.line} title={machine}>
-          {machine}
+        <span className={styles.line} title={hardware}>
+          {hardware}
         </span>
         <span className={styles.sub}>
           {gpus.length === 0 && node.capability === "default"

@@ -1,21 +1,21 @@
 import type { Node } from "@/api/types";
 import { IconButton } from "@/components/Button";
 import { Menu, MenuItem } from "@/components/Menu";
-import { ACTION_LOOKS, useAsk } from "./actions";
+import { ACTION_LOOKS, useNodeAction } from "./actions";
 import { actionsFor } from "./status";
 
 export function RowMenu({ node }: { node: Node }) {
-  const ask = useAsk();
+  const startAction = useNodeAction();
   return (
     <Menu trigger={<IconButton icon="more" label={`Actions for ${node.name}`} />}>
       {actionsFor(node).map((action) =>
-        // Approving has a button of its own beside the menu.
+        // Approve has a separate button beside the menu.
         action === "approve" ? null : (
           <MenuItem
             key={action}
             icon={ACTION_LOOKS[action].icon}
             danger={action === "remove"}
-            onSelect={() => ask(action, node)}
+            onSelect={() => startAction(action, node)}
           >
             {ACTION_LOOKS[action].word}
           </MenuItem>

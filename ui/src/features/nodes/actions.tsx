@@ -1,4 +1,4 @@
-/** What can be asked of a node. One set of dialogs serves the whole page; rows and the panel only open them. */
+/** The actions on a node. One set of dialogs serves the whole page; rows and the panel open them. */
 import { createContext, use, useState, type ReactNode } from "react";
 import type { Node } from "@/api/types";
 import { messageOf } from "@/components/Answers";
@@ -21,42 +21,42 @@ export const ACTION_LOOKS: Record<NodeAction, { word: string; icon: IconName }> 
   remove: { word: "Remove…", icon: "remove" },
 };
 
-type Ask = (action: Exclude<NodeAction, "approve">, node: Node) => void;
+type StartAction = (action: Exclude<NodeAction, "approve">, node: Node) => void;
 
-const AskContext = createContext<Ask>(() => {
-  throw new Error("useAsk needs a NodeActions around it");
+const ActionContext = createContext<StartAction>(() => {
+  throw new Error("useNodeAction must be used inside NodeActions");
 });
 
-export const useAsk = () => use(AskContext);
+export const useNodeAction = () => use(ActionContext);
 
 export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; children: ReactNode }) {
-  const [asked, setAsked] = useState<{ action: "drain" | "remove" | "labels" | "budget"; node: Node } | null>(null);
+  const [chosen, setChosen] = useState<{ action: "drain" | "remove" | "labels" | "budget"; node: Node } | null>(null);
   const announce = useAnnounce();
   const drain = useDrainNode();
   const resume = useResumeNode();
   const remove = useRemoveNode();
 
-  const ask: Ask = (action, node) => {
+  const startAction: StartAction = (action, node) => {
     if (action === "resume") {
       resume.mutate(node, {
-        onSuccess: () => announce.done(`${node.name} takes work again.`),
-        onError: (error) => announce.failed(`${node.name} could not be resumed.`, messageOf(error)),
+        onSuccess: () => announce.done(`Resumed ${node.name}.`),
+        onError: (error) => announce.failed(`Could not resume ${node.name}.`, messageOf(error)),
       });
       return;
     }
     drain.reset();
     remove.reset();
-    setAsked({ action, node });
+    setChosen({ action, node });
   };
-  const close = () => setAsked(null);
-  // What is shown while asking follows the roster; a node that has gone is shown as it last was.
-  const node = asked === null ? null : (nodes.find(({ id }) => id === asked.node.id) ?? asked.node);
+  const close = () => setChosen(null);
+  // A dialog follows the current state of its node; a removed node is shown as it last was.
+  const node = chosen === null ? null : (nodes.find(({ id }) => id === chosen.node.id) ?? chosen.node);
 
   return (
-    <AskContext value={ask}>
+    <ActionContext value={startAction}>
       {children}
       <ConfirmDialog
-        open={asked?.action === "drain"}
+        open={chosen?.action === "drain"}
         onClose={close}
         title={`Drain ${node?.name ?? ""}?`}
         action="Drain"
@@ -66,23 +66,23 @@ export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; c
           if (node === null) return;
           drain.mutate(node, {
             onSuccess: () => {
-              announce.done(`${node.name} is draining.`);
+              announce.done(`Draining ${node.name}.`);
               close();
             },
           });
         }}
       >
-        <p>It gets no new work from now on. What it is working on is finished first.</p>
+        <p>The node gets no new work. Requests in flight finish first.</p>
         {node !== null && (node.model_count > 0 || node.in_flight_count > 0) ? (
           <p>
             Now: {plural(node.model_count, "model", "models")} loaded,{" "}
             {plural(node.in_flight_count, "request", "requests")} in flight.
           </p>
         ) : null}
-        <p>It stays in the herd, also across restarts; “Resume” gives it work again.</p>
+        <p>It stays in the cluster and stays drained across restarts. Choose “Resume” to give it work again.</p>
       </ConfirmDialog>
       <ConfirmDialog
-        open={asked?.action === "remove"}
+        open={chosen?.action === "remove"}
         onClose={close}
         title={`Remove ${node?.name ?? ""}?`}
         action="Remove"
@@ -93,26 +93,27 @@ export function NodeActions({ nodes, children }: { nodes: readonly SeenNode[]; c
           if (node === null) return;
           remove.mutate(node, {
             onSuccess: () => {
-              announce.done(`${node.name} is removed.`);
+              announce.done(`Removed ${node.name}.`);
               close();
             },
           });
         }}
       >
         <p>
-          Corral forgets this node with its labels and settings, and revokes its credentials. Models it serves become
-          unavailable there
+          Corral removes this node with its labels and settings, and revokes its credentials. Its replicas become
+          unavailable
           {node !== null && node.in_flight_count > 0
             ? `; ${plural(node.in_flight_count, "request", "requests")} in flight may fail`
             : ""}
           .
         </p>
         <p>
-          Nothing is deleted on the machine itself. If its worker is still running, it asks to join again as a new node.
+          Nothing is deleted on the machine itself. If its worker is still running, it requests to join again as a new
+          node.
         </p>
       </ConfirmDialog>
-      <BudgetDialog open={asked?.action === "budget"} node={node} onClose={close} />
-      <LabelsDialog open={asked?.action === "labels"} node={node} onClose={close} />
-    </AskContext>
+      <BudgetDialog open={chosen?.action === "budget"} node={node} onClose={close} />
+      <LabelsDialog open={chosen?.action === "labels"} node={node} onClose={close} />
+    </ActionContext>
   );
 }

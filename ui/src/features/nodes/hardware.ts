@@ -30,12 +30,12 @@ export function gpuLines(node: Node): string[] {
 
 export function gpuName(gpu: Gpu): string {
   const vendor = isKnown(gpu.vendor) ? vendorName(gpu.vendor) : "";
-  if (!isKnown(gpu.name)) return vendor === "" ? "GPU of unknown make" : `${vendor} GPU`;
+  if (!isKnown(gpu.name)) return vendor === "" ? "unknown GPU" : `${vendor} GPU`;
   return vendor === "" || gpu.name.toLowerCase().includes(vendor.toLowerCase()) ? gpu.name : `${vendor} ${gpu.name}`;
 }
 
 export function gpuMemory(gpu: Gpu): string {
-  if (gpu.unified) return "shares the machine's memory";
+  if (gpu.unified) return "shares system memory";
   if (gpu.memory_total_bytes === null) return "memory unknown";
   if (gpu.memory_free_bytes === null) return formatBytes(gpu.memory_total_bytes);
   return `${formatBytes(gpu.memory_free_bytes)} free of ${formatBytes(gpu.memory_total_bytes)}`;
@@ -47,7 +47,7 @@ export function cpuLine(node: Node): string {
   return node.cpu_count === null ? model : `${model} · ${node.cpu_count} threads`;
 }
 
-/** What a backend build is chosen by: `nvidia-cuda-12 · cc 8.9`. */
+/** What selects a backend build: `nvidia-cuda-12 · cc 8.9`. */
 export function capabilityLine(node: Node): string {
   const parts = [];
   if (isKnown(node.capability)) parts.push(node.capability);
@@ -55,7 +55,7 @@ export function capabilityLine(node: Node): string {
   return parts.join(" · ");
 }
 
-/** `none` needs no bar; `shared` is the machine's memory, shown once. */
+/** `none` needs no meter; `shared` is system memory, shown once. */
 export function gpuMemoryKind(node: Node): "none" | "own" | "shared" {
   if (node.gpus.length > 0) return node.gpus.every((gpu) => gpu.unified) ? "shared" : "own";
   return isKnown(node.gpu_vendor) || (node.total_vram ?? 0) > 0 ? "own" : "none";

@@ -1,4 +1,4 @@
-/** A machine that follows such an address finds itself, not Corral. */
+/** Such an address reaches the machine that uses it, not Corral. */
 export function reachesOnlyThisMachine(url: string): boolean {
   if (!URL.canParse(url)) return false;
   const { hostname } = new URL(url);

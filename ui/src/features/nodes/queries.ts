@@ -11,12 +11,12 @@ export const joinQueries = {
     }),
 };
 
-/** Done means: the server said so, and the roster was read again. Nothing is shown before that. */
+/** A change is done when the server confirmed it and the nodes were loaded again. Nothing is shown before that. */
 function useNodeChange<T>(mutationFn: (change: T) => Promise<void>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
-    // Also after a failure: the outcome may be unknown, and the roster tells.
+    // Also after a failure: the outcome may be unknown, and the list shows it.
     onSettled: () => client.invalidateQueries({ queryKey: nodeQueries.list().queryKey }),
   });
 }

@@ -92,7 +92,7 @@ describe("events", () => {
 });
 
 describe("last seen", () => {
-  test("counts on from the server's figure, whatever this machine's clock says", () => {
+  test("counts on from the server's figure, independent of the local clock", () => {
     const seen = { ...node({ name: "a", last_seen_age_s: 3 }), received_at_ms: 10_000 };
     expect(lastSeenAgeS(seen, 14_000)).toBe(7);
     expect(lastSeenAgeS(seen, 9_000)).toBe(3);
@@ -155,7 +155,7 @@ describe("the view", () => {
 });
 
 describe("status", () => {
-  test("counts every status, also those nobody has", () => {
+  test("counts every status, also those without nodes", () => {
     expect(countByStatus([node({ name: "a" }), node({ name: "b", state: "pending" })])).toEqual({
       healthy: 1,
       pending: 1,
@@ -166,21 +166,21 @@ describe("status", () => {
     });
   });
 
-  test("gives the server's reason before its own words", () => {
+  test("shows the reason from the server before a general one", () => {
     expect(reasonFor(node({ name: "a", state: "unhealthy", status_reason: "no answer on the bus for 31 s" }))).toBe(
       "No answer on the bus for 31 s",
     );
-    expect(reasonFor(node({ name: "a", state: "pending" }))).toBe("Waits for your approval");
+    expect(reasonFor(node({ name: "a", state: "pending" }))).toBe("Waiting for approval");
   });
 
-  test("decides what can be done: a draining node that is away can still be resumed", () => {
+  test("offers the right actions: an offline draining node can still be resumed", () => {
     expect(actionsFor(node({ name: "a", approved: false, state: "offline" }))).toEqual(["approve", "labels", "remove"]);
     expect(actionsFor(node({ name: "a" }))).toEqual(["drain", "labels", "remove"]);
     expect(actionsFor(node({ name: "a", state: "offline", draining: true }))).toEqual(["resume", "labels", "remove"]);
   });
 });
 
-test("labels that nobody set are told apart from those that someone did", () => {
+test("detected labels are separate from those that were set", () => {
   const labels = { tier: "fast", rack: "7", "node.name": "a" };
   expect(
     machineLabels(node({ name: "a", labels, operator_labels: { tier: "fast" }, worker_labels: { rack: "7" } })),

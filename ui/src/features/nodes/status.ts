@@ -2,13 +2,13 @@ import type { Node, NodeStatus } from "@/api/types";
 import { STATUSES } from "@/format/status";
 import { sentence } from "@/format/text";
 
-/** What a status means, for when the server gives no reason of its own. */
+/** Shown when the server gives no reason for a status. */
 const STATUS_MEANING: Record<NodeStatus, string> = {
-  pending: "Waits for your approval",
+  pending: "Waiting for approval",
   unhealthy: "Reachable but unhealthy",
-  offline: "Not heard from",
-  joining: "Approved; not seen to be ready yet",
-  draining: "Takes no new work",
+  offline: "No heartbeat",
+  joining: "Approved; not ready yet",
+  draining: "Gets no new work",
   healthy: "",
 };
 
@@ -35,7 +35,7 @@ export function countByStatus(nodes: readonly Node[]): Record<NodeStatus, number
 
 export type NodeAction = "approve" | "drain" | "resume" | "labels" | "budget" | "remove";
 
-/** What makes sense now; the server has the last word. */
+/** The actions offered for a node; the server validates them. */
 export function actionsFor(node: Node): NodeAction[] {
   if (!node.approved) return ["approve", "labels", "remove"];
   const gpu: NodeAction[] = node.total_vram ? ["budget"] : [];

@@ -30,7 +30,7 @@ describe("the address", () => {
     expect(readView({})).toEqual({ text: "", statuses: [], sort: "name", descending: false });
   });
 
-  test("holds nothing that says only what is the default", () => {
+  test("omits default values", () => {
     expect(withText({ q: "a" }, "  ")).toEqual({});
     expect(withStatusToggled({ status: "offline" }, "offline")).toEqual({});
     expect(withAllStatuses({ status: "offline", q: "a" })).toEqual({ q: "a" });
@@ -38,7 +38,7 @@ describe("the address", () => {
     expect(withDialog({ add: "open", q: "a" }, false)).toEqual({ q: "a" });
   });
 
-  test("adds statuses one by one and turns a column's order round", () => {
+  test("adds statuses one by one and reverses the sort order of a column", () => {
     expect(withStatusToggled({ status: "offline" }, "pending")).toEqual({ status: "offline,pending" });
     expect(withSort({}, "seen")).toEqual({ sort: "seen" });
     expect(withSort({ sort: "seen" }, "seen")).toEqual({ sort: "-seen" });

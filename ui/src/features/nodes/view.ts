@@ -1,22 +1,22 @@
-/** The Nodes page's view state, as it stands in the address. */
+/** The view state of the Nodes page, stored in the address. */
 import type { NodeStatus } from "@/api/types";
 import { SORTS, type RosterView, type Sort } from "./seenNodes";
 import { isStatus } from "./status";
 
 export interface NodesSearch {
-  /** Words to look for. */
+  /** Search words. */
   q?: string;
   /** Statuses to show, with commas; absent means all. */
   status?: string;
   /** A column, with `-` before it for descending; absent means by name. */
   sort?: string;
-  /** The "Add a machine" dialog is open. */
+  /** The "Add a node" dialog is open. */
   add?: "open";
 }
 
 const DEFAULT_SORT = "name";
 
-/** Keeps what it understands: an address may be typed by hand or come from another version. */
+/** Ignores unknown values: an address may be typed by hand or come from another version. */
 export function validateNodesSearch(raw: Record<string, unknown>): NodesSearch {
   const search: NodesSearch = {};
   if (typeof raw.q === "string" && raw.q !== "") search.q = raw.q;
@@ -62,7 +62,7 @@ export function withAllStatuses(search: NodesSearch): NodesSearch {
   return without(search, "status");
 }
 
-/** A second click on the same column turns the order round. */
+/** A second click on the same column reverses the sort order. */
 export function withSort(search: NodesSearch, sort: Sort): NodesSearch {
   const view = readView(search);
   const descending = view.sort === sort && !view.descending;

@@ -37,7 +37,7 @@ export function ActivityPage() {
   const { tab, text, states } = readActivity(search);
   const running = useQuery(operationQueries.list());
   const history = useQuery(operationQueries.history());
-  const givenUp = useQuery(operationQueries.givenUp());
+  const exhausted = useQuery(operationQueries.exhausted());
   const nameOf = useNodeNames();
   const open = useMemo(
     () => running.data?.filter(({ finished_at, state }) => finished_at === null || state === "failed"),
@@ -63,18 +63,18 @@ export function ActivityPage() {
       toolbar={
         <>
           <Tabs<ActivityTab>
-            label="Parts of the activity"
+            label="Activity views"
             value={tab}
             onChange={(next) => show({ tab: next, state: "" })}
             tabs={[
               { value: "running", word: "Running and failed", count: open?.length },
               { value: "finished", word: "Finished", count: history.data?.length },
-              { value: "gave-up", word: "Gave up", count: givenUp.data?.length },
+              { value: "exhausted", word: "Needs manual retry", count: exhausted.data?.length },
             ]}
           />
           <SearchField
             label="Filter activity"
-            placeholder="Backend, verb, who, outcome…"
+            placeholder="Backend, action, user, outcome…"
             text={text}
             onText={(next) => show({ q: next }, true)}
           />
@@ -117,7 +117,7 @@ export function ActivityPage() {
           text={text}
           textOf={historyText}
           isShown={({ outcome }) => isShown(outcome)}
-          empty={<NothingEnded />}
+          empty={<NothingFinished />}
         >
           {(items) => (
             <Card>
@@ -136,15 +136,15 @@ export function ActivityPage() {
         </Section>
       ) : (
         <Section
-          query={givenUp}
-          what="orders that were given up"
-          items={givenUp.data}
+          query={exhausted}
+          what="changes that need a manual retry"
+          items={exhausted.data}
           onAll={showAll}
           text={text}
           textOf={(each) => intentText(each, nameOf(each.node_id))}
-          empty={<NothingGivenUp />}
+          empty={<NothingExhausted />}
         >
-          {(items) => <GivenUp items={items} />}
+          {(items) => <Exhausted items={items} />}
         </Section>
       )}
     </Page>
@@ -179,7 +179,7 @@ function Section<T>({
     if (query.isPending) return <Loading what={what} />;
     return (
       <Problem
-        title={`The ${what} could not be read`}
+        title={`Could not load ${what}`}
         error={query.error}
         retrying={query.isFetching}
         onRetry={() => void query.refetch()}
@@ -195,8 +195,8 @@ function Section<T>({
     return (
       <Empty
         icon="search"
-        title="Nothing matches"
-        hint={`None of ${plural(items.length, "entry", "entries")} has this state and these words.`}
+        title="No matches"
+        hint={`None of ${plural(items.length, "entry", "entries")} matches the filter.`}
       >
         <Button onClick={onAll}>Show all</Button>
       </Empty>
@@ -205,14 +205,14 @@ function Section<T>({
   return children(found);
 }
 
-/** What can be chosen from on each tab; what was given up has all failed. */
+/** The state filters of each tab. Everything that needs a manual retry has failed. */
 const SHOWN_STATES: Record<ActivityTab, readonly ActivityState[]> = {
   running: ["running", "failed"],
   finished: ["completed", "failed", "cancelled"],
-  "gave-up": [],
+  exhausted: [],
 };
 
-/** One that has failed somewhere is looked for among the failed, also while it is tried again. */
+/** An operation with a failed node counts as failed, also while it is retried. */
 const openState = (operation: SeenOperation): ActivityState =>
   operation.retrying || operation.nodes.some(({ status }) => status === "error") ? "failed" : "running";
 
@@ -225,22 +225,22 @@ const intentText = (each: Intent, node: string) => `${verbWord(each.verb)} ${eac
 const NothingRuns = () => (
   <Empty
     icon="activity"
-    title="Nothing is under way"
-    hint="Install or upgrade a backend, and its progress on every node is here and at the top of every page."
+    title="No operations in progress"
+    hint="Install or upgrade a backend to see its progress on each node here and at the top of every page."
   />
 );
-const NothingEnded = () => (
+const NothingFinished = () => (
   <Empty
     icon="activity"
-    title="Nothing has ended yet"
-    hint="The last fifty operations that ended are listed here, with who asked for them."
+    title="No finished operations"
+    hint="The last 50 finished operations are listed here, with who requested them."
   />
 );
-const NothingGivenUp = () => (
+const NothingExhausted = () => (
   <Empty
     icon="approve"
-    title="Nothing was given up"
-    hint="What failed on a machine every time it was tried comes here, with the reason. From here you can have it tried again."
+    title="Nothing needs a manual retry"
+    hint="Changes whose automatic retries on a node are exhausted are listed here, with the error and a Retry button."
   />
 );
 
@@ -326,9 +326,7 @@ function Details({ id, failed }: { id: string; failed: boolean }) {
   const retry = useRetry();
   if (operation.isPending) return <Loading what="details" />;
   if (operation.isError)
-    return (
-      <Problem title="The details could not be read" error={operation.error} onRetry={() => void operation.refetch()} />
-    );
+    return <Problem title="Could not load details" error={operation.error} onRetry={() => void operation.refetch()} />;
   return (
     <div className={styles.details}>
       <p className={styles.line}>
@@ -345,27 +343,26 @@ function Details({ id, failed }: { id: string; failed: boolean }) {
   );
 }
 
-function GivenUp({ items }: { items: Intent[] }) {
+function Exhausted({ items }: { items: Intent[] }) {
   const nameOf = useNodeNames();
   const retry = useRetry();
   const announce = useAnnounce();
   return (
     <Card>
       <p className={styles.explained}>
-        Each of these failed every time it was tried, so Corral gave up: nothing more happens by itself. Set right what
-        stands in the way, then press Retry: the machine is asked again at once, and as often as before if it fails
-        again. Or ask for something else for the same backend and machine, which takes its place.
+        Automatic retries are exhausted. Fix the cause, then retry. A retry starts immediately and gets the same number
+        of attempts. Requesting another change for the same backend and node replaces the failed one.
       </p>
       <ul>
         {items.map((intent) => (
-          <li key={intent.id} className={styles.givenUp}>
-            <span className={styles.givenUpHead}>
+          <li key={intent.id} className={styles.exhausted}>
+            <span className={styles.exhaustedHead}>
               <strong>
                 {verbWord(intent.verb)} {intent.backend}
               </strong>{" "}
               on <strong>{nameOf(intent.node_id)}</strong>
               <span className={styles.meta}>
-                gave up after {plural(intent.attempts, "attempt")}, {formatDateTime(intent.finished_at)}
+                failed after {plural(intent.attempts, "attempt")}, {formatDateTime(intent.finished_at)}
               </span>
             </span>
             <Button
@@ -381,8 +378,12 @@ function GivenUp({ items }: { items: Intent[] }) {
                 retry.mutate(
                   { id: intent.operation_id, nodeId: intent.node_id },
                   {
-                    onSuccess: () => announce.done(`${intent.backend} is tried again on ${nameOf(intent.node_id)}.`),
-                    onError: (error) => announce.failed("It could not be tried again.", messageOf(error)),
+                    onSuccess: () => announce.done(`Retrying ${intent.backend} on ${nameOf(intent.node_id)}.`),
+                    onError: (error) =>
+                      announce.failed(
+                        `Could not retry ${intent.backend} on ${nameOf(intent.node_id)}.`,
+                        messageOf(error),
+                      ),
                   },
                 )
               }
@@ -408,7 +409,7 @@ function ClearHistory() {
       <ConfirmDialog
         open={asking}
         onClose={() => setAsking(false)}
-        title="Clear the finished operations?"
+        title="Clear finished operations?"
         action="Clear"
         danger
         busy={clear.isPending}
@@ -416,7 +417,8 @@ function ClearHistory() {
         onConfirm={() => clear.mutate(undefined, { onSuccess: () => setAsking(false) })}
       >
         <p>
-          They are no longer listed for anyone. What they did stays done, and the audit log still has who asked for it.
+          They are removed from this list for everyone. Their changes are not reverted, and the audit log keeps who
+          requested them.
         </p>
       </ConfirmDialog>
     </>

@@ -13,9 +13,9 @@ import { useHeldNodes, type Held } from "@/data/nodes";
 import { useRetry } from "@/data/operations";
 import { closed } from "@/format/text";
 import styles from "./NodeRows.module.css";
-import { BUSY_EXPLAINED, pillOf, progressWords, shareOf, waitingWords } from "./words";
+import { pillOf, progressWords, shareOf, unconfirmedText, waitingWords } from "./words";
 
-/** What wants attention first. */
+/** Statuses that need attention come first. */
 const ORDER: readonly NodeProgressStatus[] = [
   "error",
   "running_on_worker",
@@ -99,7 +99,7 @@ const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProp
     <div className={styles.row} data-node-status={node.status}>
       <span
         className={styles.name}
-        title={node.variant === "" || node.variant === node.node_name ? undefined : `gets ${node.variant}`}
+        title={node.variant === "" || node.variant === node.node_name ? undefined : `build ${node.variant}`}
       >
         {node.node_name}
       </span>
@@ -116,7 +116,7 @@ const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProp
             {held !== null || node.next_attempt_at !== null ? (
               <Waiting node={node} held={held} />
             ) : (
-              "waits for its turn"
+              "waiting for its turn"
             )}
           </span>
         ) : null}
@@ -142,9 +142,10 @@ const Row = memo(function Row({ operationId, verb, node, isOver, held }: RowProp
 function StatusPill({ node, verb }: { node: OperationNode; verb: string }) {
   const { word, tone } = pillOf(node.status, verb);
   if (node.status !== "running_on_worker") return <Pill tone={tone}>{word}</Pill>;
+  const text = unconfirmedText(verb);
   return (
-    <Tooltip text={BUSY_EXPLAINED}>
-      <button type="button" className={styles.explained} aria-label={`${word}: ${BUSY_EXPLAINED}`}>
+    <Tooltip text={text}>
+      <button type="button" className={styles.explained} aria-label={`${word}: ${text}`}>
         <Pill tone={tone}>{word}</Pill>
       </button>
     </Tooltip>
@@ -168,7 +169,7 @@ function RetryButton({ operationId, node }: { operationId: string; node: Operati
       onClick={() =>
         retry.mutate(
           { id: operationId, nodeId: node.node_id },
-          { onError: (error) => announce.failed(`${node.node_name} could not be tried again.`, messageOf(error)) },
+          { onError: (error) => announce.failed(`Could not retry on ${node.node_name}.`, messageOf(error)) },
         )
       }
     >

@@ -17,11 +17,11 @@ import styles from "./OperationsBar.module.css";
 import { stateOf, summaryOf, titleOf } from "./words";
 import { useHeldNodes } from "@/data/nodes";
 
-/** More than this would push away the page they stand on; the rest is one click away. */
+/** More would push the page out of view; Activity lists the rest. */
 const MOST_SHOWN = 3;
 const SHOW_ENDED_MS = 8000;
 
-/** On every page: what is under way, what failed, and what ended a moment ago. */
+/** On every page: operations in progress, failed, and finished a moment ago. */
 export function OperationsBar() {
   const operations = useQuery(operationQueries.list()).data;
   if (operations === undefined || operations.length === 0) return null;
@@ -64,7 +64,7 @@ function Bar({ operations }: { operations: readonly SeenOperation[] }) {
       </ul>
       {shown.length > MOST_SHOWN ? (
         <p className={styles.more}>
-          {plural(shown.length - MOST_SHOWN, "more operation")} ({running} running, {failed} failed in all).{" "}
+          {plural(shown.length - MOST_SHOWN, "more operation")} ({running} running, {failed} failed in total).{" "}
           <Link to="/activity">See all in Activity</Link>
         </p>
       ) : null}
@@ -145,7 +145,7 @@ function RetryAll({ operation }: { operation: SeenOperation }) {
       onClick={() =>
         retry.mutate(
           { id: operation.jobID },
-          { onError: (error) => announce.failed(`${titleOf(operation)} could not be tried again.`, messageOf(error)) },
+          { onError: (error) => announce.failed(`Could not retry “${titleOf(operation)}”.`, messageOf(error)) },
         )
       }
     >
@@ -165,7 +165,7 @@ function DismissButton({ operation }: { operation: SeenOperation }) {
       aria-label={`Dismiss ${titleOf(operation)}`}
       onClick={() =>
         dismiss.mutate(operation.jobID, {
-          onError: (error) => announce.failed("It could not be dismissed.", messageOf(error)),
+          onError: (error) => announce.failed(`Could not dismiss “${titleOf(operation)}”.`, messageOf(error)),
         })
       }
     >
@@ -187,19 +187,19 @@ export function CancelButton({ operation }: { operation: SeenOperation }) {
       <ConfirmDialog
         open={asking}
         onClose={close}
-        title={`Stop “${titleOf(operation)}”?`}
-        action="Stop it"
-        dismiss="Keep going"
+        title={`Cancel “${titleOf(operation)}”?`}
+        action="Cancel operation"
+        dismiss="Keep running"
         danger
         busy={cancel.isPending}
         error={cancel.error}
         onConfirm={() => cancel.mutate(operation.jobID, { onSuccess: close })}
       >
         <p>
-          Nodes that have not begun are left as they are; those that have are told to stop. {done} of {total} are done,
-          and stay so: nothing is undone.
+          Nodes that have not started stay unchanged; nodes in progress are stopped. {done} of {plural(total, "node")}{" "}
+          done. Completed nodes are not reverted.
         </p>
-        <p>What was downloaded so far is kept for at least a day. A retry continues from there.</p>
+        <p>Downloaded data is kept for at least a day. A retry continues from there.</p>
       </ConfirmDialog>
     </>
   );

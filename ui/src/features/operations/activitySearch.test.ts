@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { readActivity, validateActivitySearch, withStateToggled } from "./activitySearch";
 
-test("the states to show stand in the address, those it understands", () => {
+test("the address holds the states to show; unknown ones are ignored", () => {
   expect(validateActivitySearch({ state: "nonsense" })).toEqual({});
   expect(readActivity(validateActivitySearch({ state: "failed,nonsense" })).states).toEqual(["failed"]);
   const two = withStateToggled({ state: "failed" }, "cancelled");

@@ -1,4 +1,4 @@
-export type ActivityTab = "running" | "finished" | "gave-up";
+export type ActivityTab = "running" | "finished" | "exhausted";
 
 export const STATES = ["running", "completed", "failed", "cancelled"] as const;
 export type ActivityState = (typeof STATES)[number];
@@ -14,7 +14,7 @@ export interface ActivitySearch {
 
 export function validateActivitySearch(raw: Record<string, unknown>): ActivitySearch {
   const search: ActivitySearch = {};
-  if (raw.tab === "running" || raw.tab === "finished" || raw.tab === "gave-up") search.tab = raw.tab;
+  if (raw.tab === "running" || raw.tab === "finished" || raw.tab === "exhausted") search.tab = raw.tab;
   if (typeof raw.q === "string" && raw.q !== "") search.q = raw.q;
   if (typeof raw.state === "string" && parseStates(raw.state).length > 0) search.state = raw.state;
   if (typeof raw.open === "string") search.open = raw.open;

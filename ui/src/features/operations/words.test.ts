@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Operation, OperationNode } from "@/api/types";
-import { pillOf, progressWords, stateOf, summaryOf, titleOf, waitingWords } from "./words";
+import { pillOf, progressWords, stateOf, summaryOf, titleOf, unconfirmedText, waitingWords } from "./words";
 
 const node = (fields: Partial<OperationNode>) =>
   ({
@@ -22,19 +22,19 @@ const operation = (nodes: OperationNode[], fields: Partial<Operation> = {}) =>
 test("counts the nodes that take part", () => {
   const nodes = [node({ status: "success" }), node({ status: "error" }), node({ status: "not_applicable" }), node({})];
   expect(summaryOf(operation(nodes))).toBe("1 of 3 nodes done, 1 failed");
-  expect(summaryOf(operation([node({})], { cancellable: false }))).toBe("0 of 1 node done, being cancelled");
+  expect(summaryOf(operation([node({})], { cancellable: false }))).toBe("0 of 1 node done, cancelling");
   expect(titleOf(operation([]))).toBe("Install llama-cpp");
 });
 
-const NONE = new Map<string, "away" | "drained">();
+const NONE = new Map<string, "offline" | "drained">();
 
-test("does not call a failure that is retried running", () => {
+test("a failure that is retried is not shown as running", () => {
   expect(stateOf(operation([], { retrying: true }), NONE)).toEqual({ word: "Retrying", tone: "red" });
   expect(stateOf(operation([], { isQueued: true }), NONE)).toEqual({ word: "Queued", tone: "blue" });
   expect(stateOf(operation([]), NONE)).toEqual({ word: "Running", tone: "blue" });
 });
 
-test("does not call an operation running without a word of those that failed", () => {
+test("an operation with failed nodes is shown as partially failed", () => {
   expect(stateOf(operation([node({ status: "error" }), node({ status: "error" }), node({})]), NONE)).toEqual({
     word: "Partially failed",
     tone: "red",
@@ -45,11 +45,11 @@ test("does not call an operation running without a word of those that failed", (
   });
 });
 
-test("names the nodes that all the rest waits for", () => {
+test("names the nodes that the rest of an operation waits for", () => {
   const held = new Map([
-    ["barn", "away"],
+    ["barn", "offline"],
     ["shed", "drained"],
-    ["loft", "away"],
+    ["loft", "offline"],
   ] as const);
   const at = (name: string, fields: Partial<OperationNode> = {}) => node({ node_id: name, node_name: name, ...fields });
   const done = at("home", { status: "success" });
@@ -67,21 +67,21 @@ test("names the nodes that all the rest waits for", () => {
   expect(stateOf(operation([at("barn")], { state: "cancelled" }), held).word).toBe("Cancelled");
 });
 
-test("tells what a node waits for", () => {
+test("shows what a node is waiting for", () => {
   const now = Date.parse("2026-01-01T00:00:00Z");
   const due = (next_attempt_at: string | null, fields: Partial<OperationNode> = {}) =>
     node({ attempts: 1, next_attempt_at, ...fields });
   expect(waitingWords(due("2026-01-01T00:00:30Z"), null, now)).toBe("Attempt 2 in 30 s.");
-  expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), null, now)).toBe("Asked again at any moment.");
-  expect(waitingWords(due("2025-12-31T23:59:30Z"), "away", now)).toBe(
+  expect(waitingWords(due("2025-12-31T23:59:30Z", { attempts: 0 }), null, now)).toBe("Retry due now.");
+  expect(waitingWords(due("2025-12-31T23:59:30Z"), "offline", now)).toBe(
     "The node is offline; this continues when it returns.",
   );
-  expect(waitingWords(due(null, { status: "error" }), "away", now)).toBe("");
+  expect(waitingWords(due(null, { status: "error" }), "offline", now)).toBe("");
   expect(waitingWords(due(null), null, now)).toBe("");
   expect(waitingWords(due(null), "drained", now)).toBe("The node is drained; this continues when it is resumed.");
 });
 
-test("tells only what is known of a node's progress", () => {
+test("shows only the known parts of a node's progress", () => {
   expect(
     progressWords(
       node({
@@ -107,8 +107,14 @@ test("tells only what is known of a node's progress", () => {
   expect(progressWords(node({ status: "success", percentage: 100 }))).toBe("");
 });
 
-test("only what fetches something is downloading", () => {
+test("only an install or an upgrade is shown as downloading", () => {
   const words = ["install", "upgrade", "rollback", "delete"].map((verb) => pillOf("downloading", verb).word);
   expect(words).toEqual(["Downloading", "Downloading", "Rolling back", "Deleting"]);
   expect(pillOf("success", "delete").word).toBe("Done");
+});
+
+test("explains an unconfirmed change by its verb", () => {
+  expect(unconfirmedText("delete")).toBe(
+    "The worker has not replied yet. Corral will keep checking; the delete is not started twice.",
+  );
 });

@@ -10,22 +10,23 @@ import { formatDuration } from "@/format/time";
 const PILLS: Record<NodeProgressStatus, { word: string; tone: Tone }> = {
   queued: { word: "Queued", tone: "grey" },
   downloading: { word: "Downloading", tone: "blue" },
-  running_on_worker: { word: "Worker busy", tone: "yellow" },
+  running_on_worker: { word: "Unconfirmed", tone: "yellow" },
   success: { word: "Done", tone: "green" },
   error: { word: "Failed", tone: "red" },
   not_applicable: { word: "Not applicable", tone: "grey" },
   cancelled: { word: "Cancelled", tone: "grey" },
 };
 
-/** Everything under way has one status; only what fetches something is downloading. */
+/** The API has one status for everything in progress; only an install or an upgrade downloads. */
 export function pillOf(status: NodeProgressStatus, verb: string): { word: string; tone: Tone } {
   const pill = PILLS[status];
   if (status !== "downloading") return pill;
   return { ...pill, word: verb === "delete" ? "Deleting" : verb === "rollback" ? "Rolling back" : pill.word };
 }
 
-export const BUSY_EXPLAINED =
-  "The worker did not answer in time, and may still be at it. Corral does not start it twice: it waits and asks again, and shows the end when the worker tells it.";
+export function unconfirmedText(verb: string): string {
+  return `The worker has not replied yet. Corral will keep checking; the ${verb} is not started twice.`;
+}
 
 const VERBS: Record<string, string> = {
   install: "Install",
@@ -42,18 +43,18 @@ export function titleOf(operation: Pick<Operation, "verb" | "name">): string {
   return `${verbWord(operation.verb)} ${operation.name}`;
 }
 
-/** "2 of 5 nodes done", and what else is worth a word. */
+/** "2 of 5 nodes done", with failures and a cancellation in progress. */
 export function summaryOf(operation: Operation): string {
   const { done, failed, total } = tally(operation);
   if (operation.state === "cancelled") return `cancelled, ${done} of ${plural(total, "node")} done`;
-  if (total === 0) return operation.nodes.length === 0 ? "no nodes yet" : "no node takes part";
+  if (total === 0) return operation.nodes.length === 0 ? "no nodes yet" : "not applicable to any node";
   const parts = [`${done} of ${plural(total, "node")} done`];
   if (failed > 0) parts.push(`${failed} failed`);
-  if (operation.state === "running" && !operation.cancellable) parts.push("being cancelled");
+  if (operation.state === "running" && !operation.cancellable) parts.push("cancelling");
   return parts.join(", ");
 }
 
-/** How far a node is, in percent; null while bytes come and nobody said how many there will be. */
+/** A node's progress in percent; null while its total size is unknown. */
 export function shareOf({
   bytes_done,
   bytes_total,
@@ -62,7 +63,7 @@ export function shareOf({
   return percentage === 0 && (bytes_total ?? 0) === 0 && (bytes_done ?? 0) > 0 ? null : percentage;
 }
 
-/** What a node is at: phase, file, bytes, percentage, rate, time left; only what is known. */
+/** A node's phase, bytes, percentage, rate and time left, as far as they are known. */
 export function progressWords(node: OperationNode): string {
   if (node.status !== "downloading" && node.status !== "running_on_worker") return "";
   const share = shareOf(node);
@@ -84,11 +85,11 @@ export function progressWords(node: OperationNode): string {
 }
 
 const HELD_WORDS: Record<Held, string> = {
-  away: "The node is offline; this continues when it returns.",
+  offline: "The node is offline; this continues when it returns.",
   drained: "The node is drained; this continues when it is resumed.",
 };
 
-/** What a node of an operation that is not over waits for. */
+/** What a node of an unfinished operation is waiting for. */
 export function waitingWords(
   node: Pick<OperationNode, "status" | "attempts" | "next_attempt_at">,
   held: Held | null,
@@ -97,10 +98,10 @@ export function waitingWords(
   if (held !== null && (node.next_attempt_at !== null || node.status === "queued")) return HELD_WORDS[held];
   if (node.next_attempt_at === null) return "";
   const seconds = Math.ceil((Date.parse(node.next_attempt_at) - nowMs) / 1000);
-  return `${node.attempts === 0 ? "Asked again" : `Attempt ${node.attempts + 1}`} ${seconds > 0 ? `in ${formatDuration(seconds)}` : "at any moment"}.`;
+  return `${node.attempts === 0 ? "Retry" : `Attempt ${node.attempts + 1}`} ${seconds > 0 ? `in ${formatDuration(seconds)}` : "due now"}.`;
 }
 
-/** A failure that is retried, or of some nodes only, is still a failure to whoever looks. `held`: nodes that get no orders now. */
+/** A failure stays visible while it is retried, and when only some nodes failed. `held`: nodes without commands. */
 export function stateOf(
   operation: Pick<Operation, "state" | "isQueued" | "retrying" | "nodes">,
   held: ReadonlyMap<string, Held>,

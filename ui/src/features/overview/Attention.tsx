@@ -5,7 +5,7 @@ import { Icon } from "@/components/Icon";
 import { Card } from "@/components/Page";
 import { backendQueries } from "@/data/backends";
 import { modelQueries } from "@/data/models";
-import { isAway, isUnfit, useHeldNodes, type SeenNode } from "@/data/nodes";
+import { isOffline, isUnhealthy, useHeldNodes, type SeenNode } from "@/data/nodes";
 import { operationQueries } from "@/data/operations";
 import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
@@ -22,12 +22,12 @@ import {
   upgradableBackends,
 } from "./concerns";
 
-/** What a person should look at, each with what can be done about it. */
+/** Problems that a person should look at, each with an action. */
 export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
-  const asked = {
+  const queries = {
     status: useQuery(systemQueries.status()),
     operations: useQuery(operationQueries.list()),
-    "orders that were given up": useQuery(operationQueries.givenUp()),
+    "changes that need a manual retry": useQuery(operationQueries.exhausted()),
     backends: useQuery(backendQueries.fleet()),
     upgrades: useQuery(backendQueries.upgrades()),
     models: useQuery(modelQueries.summary()),
@@ -35,24 +35,24 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
     replicas: useQuery(modelQueries.replicas()),
     scheduling: useQuery(modelQueries.scheduling()),
   };
-  const unread = Object.entries(asked).filter(([, { data }]) => data === undefined);
+  const unread = Object.entries(queries).filter(([, { data }]) => data === undefined);
   const nameOf = (id: string) => nodes.find((node) => node.id === id)?.name ?? id;
 
-  const bus = asked.status.data?.bus;
+  const bus = queries.status.data?.bus;
   const pending = nodes.filter(({ approved }) => !approved);
   const held = useHeldNodes();
   const claimed = identityConcerns(nodes);
-  const away = nodes.filter((node) => isAway(node) || isUnfit(node));
-  const givenUp = asked["orders that were given up"].data ?? [];
-  const failing = failingOperations(asked.operations.data ?? [], givenUp);
-  const models = modelConcerns(asked.models.data ?? {}, asked.replicas.data ?? [], asked.scheduling.data ?? []);
-  const edits = pendingEdits(asked["model list"].data ?? []);
-  const drifting = driftingPlaces(asked.backends.data ?? [], givenUp);
-  const upgradable = upgradableBackends(asked.upgrades.data ?? {});
+  const unavailable = nodes.filter((node) => isOffline(node) || isUnhealthy(node));
+  const exhausted = queries["changes that need a manual retry"].data ?? [];
+  const failing = failingOperations(queries.operations.data ?? [], exhausted);
+  const models = modelConcerns(queries.models.data ?? {}, queries.replicas.data ?? [], queries.scheduling.data ?? []);
+  const edits = pendingEdits(queries["model list"].data ?? []);
+  const drifting = driftingPlaces(queries.backends.data ?? [], exhausted);
+  const upgradable = upgradableBackends(queries.upgrades.data ?? {});
   const isBusGone = bus?.connected === false;
   const isCalm =
     !isBusGone &&
-    [unread, pending, claimed, away, givenUp, failing, models, edits, drifting, upgradable].every(
+    [unread, pending, claimed, unavailable, exhausted, failing, models, edits, drifting, upgradable].every(
       (found) => found.length === 0,
     );
 
@@ -60,17 +60,17 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
     <Card title="Needs attention">
       {isCalm ? (
         <p className={styles.calm}>
-          <Icon name="approve" /> Nothing does: every machine is here, and everything is as it was wanted.
+          <Icon name="approve" /> Nothing needs attention. All nodes are online and match the desired state.
         </p>
       ) : (
         <ul className={styles.list}>
-          {unread.some(([, { isPending }]) => isPending) ? <Item tone="wait" text="Looking for more…" /> : null}
+          {unread.some(([, { isPending }]) => isPending) ? <Item tone="wait" text="Loading more…" /> : null}
           {unread.map(([what, { error, isFetching, refetch }]) =>
             error === null ? null : (
               <Item
                 key={what}
                 tone="bad"
-                text={`The ${what} could not be read`}
+                text={`Could not load ${what}`}
                 detail={messageOf(error)}
                 action={<TryAgain what={what} busy={isFetching} onClick={() => void refetch()} />}
               />
@@ -81,18 +81,23 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               tone="bad"
               text="This frontend is not connected to the message bus"
               detail={closed(bus.problem)}
-              action={<Link to="/system">Look</Link>}
+              action={<Link to="/system">View</Link>}
             />
           ) : null}
           {pending.slice(0, MOST_LISTED).map((node) => (
-            <Item key={node.id} tone="wait" text={`${node.name} asks to join`} action={<Approve node={node} />} />
+            <Item
+              key={node.id}
+              tone="wait"
+              text={`${node.name} is waiting for approval`}
+              action={<Approve node={node} />}
+            />
           ))}
           <Rest
             count={pending.length}
-            what="machines ask to join"
+            what="nodes are waiting for approval"
             to={
               <Link to="/nodes" search={{ status: "pending" }}>
-                Show them
+                Show all
               </Link>
             }
           />
@@ -104,28 +109,30 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               detail={detail}
               action={
                 <Link to="/nodes/$nodeId" params={{ nodeId: id }}>
-                  Decide
+                  Resolve
                 </Link>
               }
             />
           ))}
-          <Rest count={claimed.length} what="nodes' names are claimed" to={<Link to="/nodes">Show them</Link>} />
+          <Rest count={claimed.length} what="nodes have a duplicate identity" to={<Link to="/nodes">Show all</Link>} />
           {failing.slice(0, MOST_LISTED).map((operation) => (
             <Item
               key={operation.jobID}
               tone="bad"
               text={sentence(`${operation.verb} of ${operation.name} ${failureWord(operation, held)}`)}
-              detail={failureDetail(operation, givenUp)}
+              detail={failureDetail(operation, exhausted)}
               action={<Retry id={operation.jobID} what={`${operation.verb} of ${operation.name}`} />}
             />
           ))}
-          <Rest count={failing.length} what="operations failed" to={<Link to="/activity">Show them</Link>} />
-          {givenUp.slice(0, MOST_LISTED).map((intent) => (
+          <Rest count={failing.length} what="operations failed" to={<Link to="/activity">Show all</Link>} />
+          {exhausted.slice(0, MOST_LISTED).map((intent) => (
             <Item
               key={intent.id}
               tone="bad"
-              text={sentence(`${intent.verb} of ${intent.backend} on ${nameOf(intent.node_id)} was given up`)}
-              detail={`${closed(intent.error)} After ${plural(intent.attempts, "attempt")} nothing more happens by itself.`}
+              text={sentence(
+                `${intent.verb} of ${intent.backend} on ${nameOf(intent.node_id)} failed: retries exhausted`,
+              )}
+              detail={`${closed(intent.error)} ${plural(intent.attempts, "attempt")} failed. Fix the cause, then retry.`}
               action={
                 <Retry
                   id={intent.operation_id}
@@ -136,11 +143,11 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
             />
           ))}
           <Rest
-            count={givenUp.length}
-            what="orders were given up"
+            count={exhausted.length}
+            what="changes need a manual retry"
             to={
-              <Link to="/activity" search={{ tab: "gave-up" }}>
-                Show them
+              <Link to="/activity" search={{ tab: "exhausted" }}>
+                Show all
               </Link>
             }
           />
@@ -152,12 +159,12 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               detail={detail}
               action={
                 <Link to="/models" search={{ open: model }}>
-                  {tone === "wait" ? "Watch" : "Look"}
+                  View
                 </Link>
               }
             />
           ))}
-          <Rest count={models.length} what="models are not as wanted" to={<Link to="/models">Show them</Link>} />
+          <Rest count={models.length} what="models below desired replicas" to={<Link to="/models">Show all</Link>} />
           {edits.slice(0, MOST_LISTED).map(({ model, text, detail }) => (
             <Item
               key={model}
@@ -166,34 +173,34 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               detail={detail}
               action={
                 <Link to="/models" search={{ open: model }}>
-                  Look
+                  View
                 </Link>
               }
             />
           ))}
-          <Rest count={edits.length} what="edits could not be loaded" to={<Link to="/models">Show them</Link>} />
+          <Rest count={edits.length} what="model edits could not be loaded" to={<Link to="/models">Show all</Link>} />
           {drifting.slice(0, MOST_LISTED).map(({ backend, place }) => (
             <Item
               key={`${backend} ${place.node_id}`}
               tone="warn"
-              text={`${backend} on ${place.node_name} differs from what is wanted`}
+              text={`${backend} on ${place.node_name} has drifted from its policy`}
               detail={place.drift.map(({ detail }) => stopped(sentence(detail, backend))).join(" ")}
               action={
                 <Link to="/backends" search={{ q: place.node_name }}>
-                  Look
+                  View
                 </Link>
               }
             />
           ))}
-          <Rest count={drifting.length} what="places differ" to={<Link to="/backends">Show them</Link>} />
+          <Rest count={drifting.length} what="drifted backends" to={<Link to="/backends">Show all</Link>} />
           {upgradable.length > 0 ? (
             <Item
               tone="wait"
-              text={`${plural(upgradable.length, "backend has", "backends have")} an upgrade: ${upgradable.slice(0, 6).join(", ")}`}
+              text={`${plural(upgradable.length, "backend can be upgraded", "backends can be upgraded")}: ${upgradable.slice(0, 6).join(", ")}`}
               action={<Link to="/backends">Upgrade</Link>}
             />
           ) : null}
-          {away.slice(0, MOST_LISTED).map((node) => (
+          {unavailable.slice(0, MOST_LISTED).map((node) => (
             <Item
               key={node.id}
               tone={node.state === "offline" ? "bad" : "warn"}
@@ -201,17 +208,17 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               detail={sentence(node.status_reason)}
               action={
                 <Link to="/nodes/$nodeId" params={{ nodeId: node.id }}>
-                  Look
+                  View
                 </Link>
               }
             />
           ))}
           <Rest
-            count={away.length}
+            count={unavailable.length}
             what="nodes are offline or unhealthy"
             to={
               <Link to="/nodes" search={{ status: "unhealthy,offline" }}>
-                Show them
+                Show all
               </Link>
             }
           />

@@ -49,7 +49,7 @@ export function Approve({ node }: { node: SeenNode }) {
   const approve = useMutation({
     mutationFn: () => api.approveNode(node.id),
     onSettled: () => client.invalidateQueries({ queryKey: nodeQueries.list().queryKey }),
-    onError: (error) => announce.failed(`${node.name} could not be approved.`, messageOf(error)),
+    onError: (error) => announce.failed(`Could not approve ${node.name}.`, messageOf(error)),
   });
   return (
     <Button
@@ -67,7 +67,7 @@ export function Approve({ node }: { node: SeenNode }) {
 
 export function TryAgain({ what, busy, onClick }: { what: string; busy: boolean; onClick: () => void }) {
   return (
-    <Button size="small" icon="retry" busy={busy} aria-label={`Read the ${what} again`} onClick={onClick}>
+    <Button size="small" icon="retry" busy={busy} aria-label={`Retry loading ${what}`} onClick={onClick}>
       Try again
     </Button>
   );
@@ -85,7 +85,7 @@ export function Retry({ id, nodeId, what }: { id: string; nodeId?: string; what:
       onClick={() =>
         retry.mutate(
           { id, ...(nodeId === undefined ? {} : { nodeId }) },
-          { onError: (error) => announce.failed("It could not be tried again.", messageOf(error)) },
+          { onError: (error) => announce.failed(`Could not retry ${what}.`, messageOf(error)) },
         )
       }
     >

@@ -39,25 +39,25 @@ const two = { min_replicas: 2, max_replicas: 2, spread_all: false };
 const concerns = (of: ModelSummary, replicas: Replica[] = [], scheduling: Scheduling[] = []) =>
   modelConcerns({ m: of }, replicas, scheduling);
 
-test("an operation that fails is told, also while it is tried again", () => {
-  const retried = operation("retried", { error: "one: no room", nodes: [node("1", "error"), node("2", "success")] });
+test("an operation that fails is listed, also while it is retried", () => {
+  const retried = operation("retried", { error: "one: disk full", nodes: [node("1", "error"), node("2", "success")] });
   const failed = operation("failed", { state: "failed" });
   const fine = operation("fine", { nodes: [node("1", "downloading")] });
   expect(failingOperations([retried, failed, fine], [])).toEqual([retried, failed]);
 });
 
-test("a failure is told node by node, and not of a whole herd", () => {
-  const failed = (name: string) => ({ node_name: name, status: "error", error: "no room" }) as OperationNode;
-  expect(failureDetail({ jobID: "a", error: "a: no room", nodes: [failed("a"), node("2", "success")] })).toBe(
-    "a: no room.",
+test("a failure is shown for the first few nodes, not for the whole fleet", () => {
+  const failed = (name: string) => ({ node_name: name, status: "error", error: "disk full" }) as OperationNode;
+  expect(failureDetail({ jobID: "a", error: "a: disk full", nodes: [failed("a"), node("2", "success")] })).toBe(
+    "a: disk full.",
   );
   expect(failureDetail({ jobID: "a", error: "", nodes: ["a", "b", "c", "d", "e"].map(failed) })).toBe(
-    "a: no room. b: no room. c: no room. And 2 more.",
+    "a: disk full. b: disk full. c: disk full. And 2 more.",
   );
   expect(failureDetail({ jobID: "a", error: "no node fits", nodes: [] })).toBe("No node fits.");
 });
 
-test("a failure is said to be retried only while its nodes can be asked", () => {
+test("a failure is shown as retrying only while its nodes get commands", () => {
   const again = {
     node_id: "1",
     node_name: "one",
@@ -65,9 +65,9 @@ test("a failure is said to be retried only while its nodes can be asked", () => 
     next_attempt_at: "2026-01-01T00:00:00Z",
   } as OperationNode;
   const open = { finished_at: null, state: "running", nodes: [again] } as const;
-  expect(failureWord({ ...open, nodes: [again], retrying: true }, new Map())).toBe("failed and is retried");
-  expect(failureWord({ ...open, nodes: [again], retrying: true }, new Map([["1", "away"]]))).toBe(
-    "failed and waits for one",
+  expect(failureWord({ ...open, nodes: [again], retrying: true }, new Map())).toBe("failed; retrying");
+  expect(failureWord({ ...open, nodes: [again], retrying: true }, new Map([["1", "offline"]]))).toBe(
+    "failed; waiting for one",
   );
   expect(failureWord({ ...open, nodes: [], retrying: false }, new Map())).toBe("partially failed");
   expect(
@@ -78,7 +78,7 @@ test("a failure is said to be retried only while its nodes can be asked", () => 
   ).toBe("failed");
 });
 
-test("a machine that claims to be a node needs attention, also where it may not take the name yet", () => {
+test("a machine that claims to be a node needs attention, also when it cannot take the name yet", () => {
   const claim = {
     id: "c",
     address: "10.0.0.9",
@@ -93,23 +93,23 @@ test("a machine that claims to be a node needs attention, also where it may not 
   expect(identityConcerns([{ ...node, conflict }])).toEqual([
     { id: "1", text: "Another machine claims to be one", detail: "A second machine tried to register." },
   ]);
-  const [told] = identityConcerns([{ ...node, conflict, claims: [claim, claim] }]);
-  expect(told?.detail).toMatch(
-    /^It registered from 10\.0\.0\.9 at .* and waits until you replace one or reject it\. 1 more claim it too\.$/,
+  const [found] = identityConcerns([{ ...node, conflict, claims: [claim, claim] }]);
+  expect(found?.detail).toMatch(
+    /^It registered from 10\.0\.0\.9 at .*\. Replace one with it, or reject it\. 1 more claim the same name\.$/,
   );
 });
 
-test("what is told of an operation because a machine gave up is not told twice", () => {
-  const givenUp = { operation_id: "a", node_id: "1" } as Intent;
-  const whole = operation("a", { state: "failed", error: "one: no room", nodes: [node("1", "error")] });
-  const more = operation("a", { error: "one: no room", nodes: [node("1", "error"), node("2", "error")] });
-  expect(failingOperations([whole], [givenUp])).toEqual([]);
-  expect(failingOperations([more], [givenUp])).toEqual([more]);
-  const named = more.nodes.map((each) => ({ ...each, node_name: `n${each.node_id}`, error: "no room" }));
-  expect(failureDetail({ ...more, nodes: named }, [givenUp])).toBe("n2: no room.");
+test("a node whose retries are exhausted is not listed a second time with its operation", () => {
+  const exhausted = { operation_id: "a", node_id: "1" } as Intent;
+  const whole = operation("a", { state: "failed", error: "one: disk full", nodes: [node("1", "error")] });
+  const more = operation("a", { error: "one: disk full", nodes: [node("1", "error"), node("2", "error")] });
+  expect(failingOperations([whole], [exhausted])).toEqual([]);
+  expect(failingOperations([more], [exhausted])).toEqual([more]);
+  const named = more.nodes.map((each) => ({ ...each, node_name: `n${each.node_id}`, error: "disk full" }));
+  expect(failureDetail({ ...more, nodes: named }, [exhausted])).toBe("n2: disk full.");
 });
 
-test("a place that differs because an order was given up is not told twice", () => {
+test("drift of a node whose retries are exhausted is not listed a second time", () => {
   const place = (node_id: string, ...causes: DriftCause[]) =>
     ({ node_id, drift: causes.map((cause) => ({ cause })) }) as FleetPlace;
   const backends: FleetBackend[] = [
@@ -118,36 +118,38 @@ test("a place that differs because an order was given up is not told twice", () 
       nodes: [place("1", "missing"), place("2", "missing"), place("3", "missing", "old_process"), place("4")],
     },
   ];
-  const givenUp = ["1", "3"].map((node_id) => ({ backend: "lost", node_id }));
-  expect(driftingPlaces(backends, givenUp).map(({ backend, place: { node_id } }) => [backend, node_id])).toEqual([
+  const exhausted = ["1", "3"].map((node_id) => ({ backend: "lost", node_id }));
+  expect(driftingPlaces(backends, exhausted).map(({ backend, place: { node_id } }) => [backend, node_id])).toEqual([
     ["lost", "2"],
     ["lost", "3"],
   ]);
 });
 
-test("a model that failed is told with its cause, each once", () => {
+test("a failed model is listed with each cause once", () => {
   const failed = { model_name: "m", corral_state: "failed", reason: "the process died" } as Replica;
   expect(concerns(summary({ loads: [load({ error: "no such file" }), load({ error: "no such file" })] }))).toEqual([
     { model: "m", tone: "bad", text: "m failed", detail: "no such file." },
   ]);
   expect(
     concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed]),
-  ).toEqual([{ model: "m", tone: "bad", text: "m failed on a machine", detail: "the process died." }]);
+  ).toEqual([{ model: "m", tone: "bad", text: "m failed on a node", detail: "the process died." }]);
 });
 
-test("a model with fewer replicas than wanted is told, mildly while it is being loaded", () => {
+test("a model below its desired replicas is listed, with a milder tone while it loads", () => {
   expect(
     concerns(
       summary({ ready: 1, wanted: two, loads: [load({ state: "loading", reason: "its process is being started" })] }),
     ),
-  ).toEqual([{ model: "m", tone: "wait", text: "m is being loaded: 1 of 2 replicas ready", detail: "" }]);
-  expect(concerns(summary({ ready: 1, wanted: two, loads: [load({ reason: "no node has room" })] }))[0]).toMatchObject({
+  ).toEqual([{ model: "m", tone: "wait", text: "m is loading: 1 of 2 replicas ready", detail: "" }]);
+  expect(
+    concerns(summary({ ready: 1, wanted: two, loads: [load({ reason: "no node has capacity" })] }))[0],
+  ).toMatchObject({
     tone: "warn",
-    detail: "No node has room.",
+    detail: "No node has capacity.",
   });
   expect(
     concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "b", slot: 0, state: "away" }] }))[0],
-  ).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is away." });
+  ).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is offline." });
   expect(concerns(summary({ ready: 2, wanted: two }))).toEqual([]);
   expect(concerns(summary({}))).toEqual([]);
   expect(
@@ -157,12 +159,12 @@ test("a model with fewer replicas than wanted is told, mildly while it is being 
       [{ model_name: "m", min_replicas: 2, max_replicas: 2, unsatisfiable_reason: "one node only" }],
     )[0],
   ).toMatchObject({
-    text: "m cannot be as wanted",
+    text: "m: desired replicas cannot be placed",
     detail: "One node only.",
   });
 });
 
-test("what was rolled back everywhere is no upgrade to make", () => {
+test("a backend that was rolled back everywhere is not listed as upgradable", () => {
   const drift = (...rolled: boolean[]) => ({ node_drift: rolled.map((rolled_back) => ({ rolled_back })) });
   expect(upgradableBackends({ held: drift(true), partly: drift(true, false), newer: drift(false) })).toEqual([
     "partly",
@@ -170,7 +172,7 @@ test("what was rolled back everywhere is no upgrade to make", () => {
   ]);
 });
 
-test("tells an edit that could not be loaded, not one that is being loaded", () => {
+test("lists an edit that could not be loaded, not one that is loading", () => {
   const pending = { revision: "2", serving: "1", reason: "no such file", failures: 1, held: false };
   expect(
     pendingEdits([
@@ -179,6 +181,6 @@ test("tells an edit that could not be loaded, not one that is being loaded", () 
     ]),
   ).toEqual([]);
   expect(pendingEdits([{ name: "m", pending }])).toEqual([
-    { model: "m", text: "The edit of m could not be loaded; the revision before serves on", detail: "No such file." },
+    { model: "m", text: "Edit of m could not be loaded; the previous revision still serves", detail: "No such file." },
   ]);
 });

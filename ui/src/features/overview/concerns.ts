@@ -16,42 +16,42 @@ import { awaited, named } from "@/data/operations";
 import { closed, stopped } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 
-/** Failed for good, held up, or on its way. */
+/** Failed, blocked, or in progress. */
 export type Tone = "bad" | "warn" | "wait";
 
-/** Operations with a failure, also one that is tried again by itself; not those that are told node by node, because
- * they were given up. */
+/** Operations with a failure, also one that is retried automatically; without those whose failed nodes are all listed
+ * one by one, because their retries are exhausted. */
 export function failingOperations<T extends Pick<Operation, "jobID" | "state" | "error" | "nodes">>(
   operations: readonly T[],
-  givenUp: readonly Intent[],
+  exhausted: readonly Intent[],
 ): T[] {
   return operations.filter((operation) => {
     if (operation.state !== "failed" && operation.error === "") return false;
-    return operation.nodes.every(({ status }) => status !== "error") || failedNodes(operation, givenUp).length > 0;
+    return operation.nodes.every(({ status }) => status !== "error") || failedNodes(operation, exhausted).length > 0;
   });
 }
 
-/** Without those that are told one by one. */
+/** Failed nodes, without those that are listed one by one. */
 function failedNodes<T extends Pick<OperationNode, "node_id" | "status">>(
   { jobID, nodes }: { jobID: string; nodes: readonly T[] },
-  givenUp: readonly Intent[],
+  exhausted: readonly Intent[],
 ): T[] {
-  const told = new Set(givenUp.filter(({ operation_id }) => operation_id === jobID).map(({ node_id }) => node_id));
-  return nodes.filter(({ node_id, status }) => status === "error" && !told.has(node_id));
+  const listed = new Set(exhausted.filter(({ operation_id }) => operation_id === jobID).map(({ node_id }) => node_id));
+  return nodes.filter(({ node_id, status }) => status === "error" && !listed.has(node_id));
 }
 
-/** `held`: nodes that get no orders now. */
+/** `held`: nodes that get no commands now. */
 export function failureWord(
   operation: Pick<Operation, "finished_at" | "retrying" | "state" | "nodes">,
   held: ReadonlyMap<string, Held>,
 ): string {
   if (operation.finished_at !== null) return "failed";
   const waitsFor = awaited(operation, held);
-  if (waitsFor.length > 0) return `failed and waits for ${named(waitsFor)}`;
-  return operation.retrying ? "failed and is retried" : "partially failed";
+  if (waitsFor.length > 0) return `failed; waiting for ${named(waitsFor)}`;
+  return operation.retrying ? "failed; retrying" : "partially failed";
 }
 
-/** Nodes whose name or identity another machine claims: nobody but a person can tell which of the two it is. */
+/** Nodes whose name or identity another machine claims. Only a person can tell which of the two is the node. */
 export function identityConcerns(
   nodes: readonly Pick<Node, "id" | "name" | "claims" | "conflict">[],
 ): { id: string; text: string; detail: string }[] {
@@ -59,12 +59,12 @@ export function identityConcerns(
     const text = `Another machine claims to be ${name}`;
     const [first] = claims;
     if (first !== undefined) {
-      const more = claims.length > 1 ? ` ${claims.length - 1} more claim it too.` : "";
+      const more = claims.length > 1 ? ` ${claims.length - 1} more claim the same name.` : "";
       return [
         {
           id,
           text,
-          detail: `It registered from ${first.address} at ${formatDateTime(first.made_at)} and waits until you replace ${name} or reject it.${more}`,
+          detail: `It registered from ${first.address} at ${formatDateTime(first.made_at)}. Replace ${name} with it, or reject it.${more}`,
         },
       ];
     }
@@ -74,34 +74,34 @@ export function identityConcerns(
 
 const MOST_NODES = 3;
 
-/** Node by node, as far as a glance goes. */
+/** The errors of the first few failed nodes. */
 export function failureDetail(
   operation: Pick<Operation, "jobID" | "error" | "nodes">,
-  givenUp: readonly Intent[] = [],
+  exhausted: readonly Intent[] = [],
 ): string {
-  const failed = failedNodes(operation, givenUp).map((node) => stopped(`${node.node_name}: ${node.error}`));
+  const failed = failedNodes(operation, exhausted).map((node) => stopped(`${node.node_name}: ${node.error}`));
   if (failed.length === 0) return closed(operation.error);
   const rest = failed.length - MOST_NODES;
   return [...failed.slice(0, MOST_NODES), ...(rest > 0 ? [`And ${rest} more.`] : [])].join(" ");
 }
 
-/** Where a backend differs from what is wanted; not where it is missing or too much because an order was given up, which
- * is told with the reason. */
+/** Where a backend has drifted; without places where it is missing or extra because retries are exhausted, which are
+ * listed with the error. */
 export function driftingPlaces(
   backends: readonly FleetBackend[],
-  givenUp: readonly Pick<Intent, "backend" | "node_id">[],
+  exhausted: readonly Pick<Intent, "backend" | "node_id">[],
 ): { backend: string; place: FleetPlace }[] {
-  const told = new Set(givenUp.map(({ backend, node_id }) => `${backend} ${node_id}`));
+  const listed = new Set(exhausted.map(({ backend, node_id }) => `${backend} ${node_id}`));
   return backends.flatMap(({ name, nodes }) =>
     nodes
       .filter(({ node_id, drift }) =>
-        drift.some(({ cause }) => (cause !== "missing" && cause !== "extra") || !told.has(`${name} ${node_id}`)),
+        drift.some(({ cause }) => (cause !== "missing" && cause !== "extra") || !listed.has(`${name} ${node_id}`)),
       )
       .map((place) => ({ backend: name, place })),
   );
 }
 
-/** Not those that were rolled back everywhere: somebody decided against what is newer. */
+/** Without backends that were rolled back everywhere: an administrator decided against the newer version. */
 export function upgradableBackends(
   upgrades: Readonly<Record<string, { node_drift: readonly { rolled_back: boolean }[] }>>,
 ): string[] {
@@ -117,7 +117,7 @@ export interface ModelConcern {
   detail: string;
 }
 
-/** Models that are not as they are wanted, the worst first. */
+/** Models below their desired replicas, the worst first. */
 export function modelConcerns(
   summaries: Readonly<Record<string, ModelSummary>>,
   replicas: readonly Replica[],
@@ -147,32 +147,33 @@ function concernOf(
   const { ready, replicas, loads } = summary;
   const hasFailed = replicas.some(({ state }) => state === "failed");
   const errors = onceEach(stopped, causes);
-  // One that is under way tells with its reason what it does, not what stands in its way.
+  // The reason of a load in progress says what it does, not what blocks it.
   const reasons = onceEach(closed, [
     unsatisfiable,
     ...loads.filter(({ state }) => state === "pending").map(({ reason }) => reason),
   ]);
   if (hasFailed || errors !== "")
-    return { model, tone: "bad", text: ready > 0 ? `${model} failed on a machine` : `${model} failed`, detail: errors };
-  if (reasons !== "") return { model, tone: "warn", text: `${model} cannot be as wanted`, detail: reasons };
-  const wanted = summary.wanted?.min_replicas ?? 0;
-  if (ready >= wanted) return null;
-  const share = `${ready} of ${wanted} replicas ready`;
-  const away = onceEach(
+    return { model, tone: "bad", text: ready > 0 ? `${model} failed on a node` : `${model} failed`, detail: errors };
+  if (reasons !== "")
+    return { model, tone: "warn", text: `${model}: desired replicas cannot be placed`, detail: reasons };
+  const desired = summary.wanted?.min_replicas ?? 0;
+  if (ready >= desired) return null;
+  const share = `${ready} of ${desired} replicas ready`;
+  const offline = onceEach(
     closed,
-    replicas.filter(({ state }) => state === "away").map(({ node }) => `its replica on ${node} is away`),
+    replicas.filter(({ state }) => state === "away").map(({ node }) => `its replica on ${node} is offline`),
   );
-  if (away !== "") return { model, tone: "warn", text: `${model} has ${share}`, detail: away };
+  if (offline !== "") return { model, tone: "warn", text: `${model} has ${share}`, detail: offline };
   const isLoading = loads.length > 0 || replicas.some(({ state }) => state === "starting" || state === "loading");
   return {
     model,
     tone: "wait",
-    text: isLoading ? `${model} is being loaded: ${share}` : `${model} has ${share}`,
+    text: isLoading ? `${model} is loading: ${share}` : `${model} has ${share}`,
     detail: "",
   };
 }
 
-/** Edits that could not be loaded; what served before serves on. */
+/** Edits that could not be loaded; the previous revision still serves. */
 export function pendingEdits(
   models: readonly Pick<Model, "name" | "pending">[],
 ): { model: string; text: string; detail: string }[] {
@@ -182,7 +183,7 @@ export function pendingEdits(
       : [
           {
             model: name,
-            text: `The edit of ${name} could not be loaded; the revision before serves on`,
+            text: `Edit of ${name} could not be loaded; the previous revision still serves`,
             detail: closed(pending.reason),
           },
         ],

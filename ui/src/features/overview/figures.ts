@@ -5,7 +5,7 @@ import { MINUTES, type Point } from "@/format/points";
 import { plural } from "@/format/text";
 import { formatClock } from "@/format/time";
 
-/** Samples put together by whole minutes, oldest first; minutes before anything was counted are unknown. */
+/** Samples grouped by whole minutes, oldest first; minutes before the first sample are unknown. */
 export function inMinutes(overview: Overview, fold: (samples: readonly OverviewSample[]) => number | null): Point[] {
   const byMinute = groupBy(overview.samples, ({ ended_age_s }) => Math.floor(ended_age_s / 60));
   return Array.from({ length: MINUTES }, (_, index) => {
@@ -17,13 +17,13 @@ export function inMinutes(overview: Overview, fold: (samples: readonly OverviewS
 
 const HOUR_S = 3600;
 
-/** Of the time that was counted: a frontend that started anew knows nothing of what was before. */
+/** Failures in the time that was counted: a restarted frontend has no earlier data. */
 export function failureWords({ samples, sample_s }: Overview, nowMs: number): string {
   const oldest = samples[0];
-  if (oldest === undefined) return "nothing counted yet";
+  if (oldest === undefined) return "no data yet";
   const failed = samples.reduce((sum, each) => sum + each.failed, 0);
   const countedS = oldest.ended_age_s + sample_s;
-  // The sample that still runs is left out.
+  // The sample in progress is left out.
   const when =
     countedS >= HOUR_S - 2 * sample_s
       ? "in the last hour"
@@ -31,7 +31,7 @@ export function failureWords({ samples, sample_s }: Overview, nowMs: number): st
   return `${failed === 0 ? "none" : plural(failed, "request")} failed ${when}`;
 }
 
-/** The fullest when there are many, always in the same order. */
+/** The fullest nodes when there are many, always sorted by name. */
 export function memoryShown(nodes: readonly SeenNode[], most: number): SeenNode[] {
   const fullest = nodes.filter(({ approved }) => approved).sort((a, b) => usedShare(b) - usedShare(a) || byName(a, b));
   return fullest.slice(0, most).sort(byName);

@@ -38,7 +38,7 @@ export function SignInPage() {
           onChange={(event) => setApiKey(event.target.value)}
           hint={
             <>
-              The first key was made when Corral first started; <code>corral up</code> says where it is. To make
+              Corral created the first key when it first started; <code>corral up</code> prints where it is. To create
               another: <code>corral keys create --name you --scope admin</code>
             </>
           }

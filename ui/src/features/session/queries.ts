@@ -5,11 +5,11 @@ export const sessionQuery = queryOptions({
   queryKey: ["session"],
   queryFn: ({ signal }) => api.readSession(signal),
   staleTime: Infinity,
-  // There is no live line without a session, so nothing else would notice that the frontend is back.
+  // There is no event stream without a session, so nothing else would notice that the frontend is back.
   refetchInterval: (query) => (query.state.status === "error" ? 3000 : false),
 });
 
-/** The sign-in page takes over, and the address stays. What one person saw is not there when the next one signs in. */
+/** Shows the sign-in page at the same address, and drops the data that the previous user saw. */
 export function forgetSession(client: QueryClient): void {
   client.setQueryData(sessionQuery.queryKey, null);
   client.removeQueries({ predicate: isNotSession });

@@ -16,10 +16,10 @@ export function SystemPage() {
     <div className={styles.page}>
       <h1>System</h1>
       {status.isPending ? (
-        <Loading what="the system's state" />
+        <Loading what="system status" />
       ) : status.data === undefined ? (
         <Problem
-          title="The system's state could not be read"
+          title="Could not load system status"
           error={status.error}
           retrying={status.isFetching}
           onRetry={() => void status.refetch()}
@@ -40,9 +40,9 @@ function Cards({ status }: { status: SystemStatus }) {
           <dl key={frontend.id}>
             <Fact name="Address">{frontend.url || "unknown"}</Fact>
             <Fact name="Version">{frontend.version}</Fact>
-            <Fact name="Id">
+            <Fact name="ID">
               <code>{frontend.id}</code>
-              {frontend.id === status.frontend_id ? " (answers this page)" : ""}
+              {frontend.id === status.frontend_id ? " (serves this page)" : ""}
             </Fact>
             <Fact name="Last seen">{formatAge(frontend.age_s)}</Fact>
           </dl>
@@ -51,7 +51,7 @@ function Cards({ status }: { status: SystemStatus }) {
       <Card title="Store">
         <dl>
           <Fact name="State">
-            <Health ok={store.ok} good="Answers" bad="Does not answer" />
+            <Health ok={store.ok} good="Available" bad="Unavailable" />
           </Fact>
           <Fact name="Kind">{store.kind}</Fact>
           <Fact name="Location">

@@ -5,14 +5,14 @@ import { CopyBox } from "@/components/CopyBox";
 import { Dialog } from "@/components/Dialog";
 import { Icon } from "@/components/Icon";
 import { Spinner } from "@/components/Spinner";
-import styles from "./AddMachine.module.css";
+import styles from "./AddNode.module.css";
 import { ApproveButton } from "./ApproveButton";
 import { reachesOnlyThisMachine } from "./joinUrl";
 import { joinQueries } from "./queries";
 import type { SeenNode } from "@/data/nodes";
 import { StatusPill } from "@/components/StatusPill";
 
-export function AddMachineDialog({
+export function AddNodeDialog({
   open,
   onClose,
   nodes,
@@ -26,8 +26,8 @@ export function AddMachineDialog({
       open={open}
       onClose={onClose}
       wide
-      title="Add a machine"
-      description={<p>On the machine, with Python 3.11 or newer and Corral installed, run:</p>}
+      title="Add a node"
+      description={<p>Install Python 3.11 or newer and Corral on the machine, then run:</p>}
     >
       <JoinSteps nodes={nodes} />
     </Dialog>
@@ -43,7 +43,7 @@ function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
   if (join.isError) {
     return (
       <Problem
-        title="The command could not be read"
+        title="Could not load the command"
         error={join.error}
         retrying={join.isFetching}
         onRetry={() => void join.refetch()}
@@ -57,23 +57,23 @@ function JoinSteps({ nodes }: { nodes: readonly SeenNode[] }) {
         <p className={styles.warning}>
           <Icon name="warning" />
           <span>
-            <strong>{join.data.url}</strong> reaches only the machine Corral runs on. For other machines, start Corral
-            with <code>--listen 0.0.0.0:PORT</code> and open this dialog again.
+            <strong>{join.data.url}</strong> is reachable only from the machine that runs Corral. To add other machines,
+            restart Corral with <code>--listen 0.0.0.0:PORT</code> and open this dialog again.
           </span>
         </p>
       ) : null}
       <p className={styles.note}>
-        The token in it lets a machine ask to join. Unless Corral approves machines by itself, it waits here for you as
-        “Pending” and gets no work before.
+        The token in this command lets a machine request to join. Unless automatic approval is enabled, the node stays
+        “Pending” and gets no work until you approve it.
       </p>
       <p className={styles.note}>
-        A machine that runs a worker already, as the one of <code>corral up</code> does, needs a directory of its own
-        for a second one: add <code>--data-dir DIRECTORY</code>.
+        A machine that already runs a worker, such as the one started by <code>corral up</code>, needs a separate data
+        directory for a second worker: add <code>--data-dir DIRECTORY</code>.
       </p>
       <div className={styles.arrivals} role="status">
         {arrived.length === 0 ? (
           <p className={styles.waiting}>
-            <Spinner /> Waiting for a machine to join…
+            <Spinner /> Waiting for a node to join…
           </p>
         ) : (
           <ul>

@@ -4,14 +4,14 @@ import { sessionQuery } from "@/features/session/queries";
 import { SignInPage } from "@/features/session/SignInPage";
 import { Shell } from "./Shell";
 
-/** Who is not signed in sees the sign-in page at whatever address; once signed in, the address still holds. */
-export function Gate() {
+/** Shows the sign-in page at any address until the user is signed in; the address stays. */
+export function SessionGuard() {
   const session = useQuery(sessionQuery);
   if (session.isPending) return <Loading what="Corral" />;
   if (session.data === undefined) {
     return (
       <Problem
-        title="Corral does not answer"
+        title="Corral is not responding"
         error={session.error}
         retrying={session.isFetching}
         onRetry={() => void session.refetch()}

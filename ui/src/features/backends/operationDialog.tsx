@@ -1,0 +1,195 @@
+/** The dialog that starts a backend operation. Cells, columns and gallery entries of the page open the same one. */
+import { useQuery } from "@tanstack/react-query";
+import { createContext, use, useState, type ReactNode } from "react";
+import { api } from "@/api/client";
+import type { Target } from "@/api/types";
+import { InlineError } from "@/components/Answers";
+import { Button } from "@/components/Button";
+import { Choice } from "@/components/Choice";
+import { Dialog, DialogActions } from "@/components/Dialog";
+import { useAnnounce } from "@/components/Toasts";
+import type { SeenNode } from "@/data/nodes";
+import { deletionWords } from "./deletion";
+import { galleryQueries, useBackendMutation } from "./queries";
+import { readTarget, TargetPicker, type TargetDraft } from "./TargetPicker";
+
+export type Verb = "install" | "upgrade" | "rollback" | "delete";
+
+export interface OperationRequest {
+  verb: Verb;
+  /** `name`, or `gallery@name`. */
+  element: string;
+  name: string;
+  target: TargetDraft;
+  /** Rollback only: the digest to return to. */
+  to?: string;
+}
+
+const RequestContext = createContext<(request: OperationRequest) => void>(() => {
+  throw new Error("useRequestOperation must be used inside OperationDialog");
+});
+
+/** Opens the dialog for an operation. */
+export const useRequestOperation = () => use(RequestContext);
+
+const WORDS: Record<
+  Verb,
+  { title: (name: string) => string; action: string; done: (name: string) => string; all: string; text: ReactNode }
+> = {
+  install: {
+    title: (name) => `Install ${name}`,
+    action: "Install",
+    done: (name) => `Started install of ${name}.`,
+    all: "All nodes",
+    text: "Each node gets the build that fits it. Nodes without a matching build are skipped. Offline nodes install it when they are back online.",
+  },
+  upgrade: {
+    title: (name) => `Upgrade ${name}`,
+    action: "Upgrade",
+    done: (name) => `Started upgrade of ${name}.`,
+    all: "All nodes with this backend",
+    text: "Nodes download the version that the galleries offer now. Running models keep the old version until they are restarted, one after another. The previous version stays on disk for a rollback.",
+  },
+  rollback: {
+    title: (name) => `Roll back ${name}`,
+    action: "Roll back",
+    done: (name) => `Started rollback of ${name}.`,
+    all: "All nodes with this backend",
+    text: "Nodes return to the previous version, which is still on disk; nothing is downloaded. Nodes without a previous version report an error.",
+  },
+  delete: {
+    title: (name) => `Delete ${name}`,
+    action: "Delete",
+    done: (name) => `Started delete of ${name}.`,
+    all: "All nodes",
+    text: "Corral removes the backend and its older versions from the disks of these nodes. Models that use it there are stopped; models without a replica on another node become unavailable.",
+  },
+};
+
+function send({ verb, element, to }: OperationRequest, target: Target, onDrift: string): Promise<unknown> {
+  switch (verb) {
+    case "install":
+      return api.installBackend(element, { ...target, ...(target.nodes === undefined ? { on_drift: onDrift } : {}) });
+    case "upgrade":
+      return api.upgradeBackend(element, target);
+    case "rollback":
+      return api.rollbackBackend(element, { ...target, ...(to === undefined ? {} : { to }) });
+    case "delete":
+      return api.deleteBackend(element, target);
+  }
+}
+
+export function OperationDialog({ nodes, children }: { nodes: readonly SeenNode[]; children: ReactNode }) {
+  const [request, setRequest] = useState<OperationRequest | null>(null);
+  const close = () => setRequest(null);
+  return (
+    <RequestContext value={setRequest}>
+      {children}
+      <Dialog
+        open={request !== null}
+        onClose={close}
+        title={request === null ? "" : WORDS[request.verb].title(request.name)}
+        description={request === null ? undefined : <p>{WORDS[request.verb].text}</p>}
+      >
+        {request === null ? null : (
+          <RequestForm key={`${request.verb} ${request.element}`} request={request} nodes={nodes} onClose={close} />
+        )}
+      </Dialog>
+    </RequestContext>
+  );
+}
+
+function RequestForm({
+  request,
+  nodes,
+  onClose,
+}: {
+  request: OperationRequest;
+  nodes: readonly SeenNode[];
+  onClose: () => void;
+}) {
+  const announce = useAnnounce();
+  const [draft, setDraft] = useState(request.target);
+  const [onDrift, setOnDrift] = useState("heal");
+  const [problem, setProblem] = useState<string | null>(null);
+  const start = useBackendMutation((target: Target) => send(request, target, onDrift));
+  const words = WORDS[request.verb];
+
+  function submit() {
+    const target = readTarget(draft);
+    if (typeof target === "string") {
+      setProblem(target);
+      return;
+    }
+    setProblem(null);
+    start.mutate(target, {
+      onSuccess: () => {
+        announce.done(words.done(request.name));
+        onClose();
+      },
+    });
+  }
+
+  return (
+    <>
+      <TargetPicker
+        nodes={nodes}
+        draft={draft}
+        onChange={setDraft}
+        all={words.all}
+        later={request.verb === "install"}
+      />
+      {request.verb === "install" && draft.kind !== "nodes" ? (
+        <Choice
+          label="On drift"
+          value={onDrift}
+          onChange={setOnDrift}
+          options={[
+            { value: "heal", word: "Auto-correct" },
+            { value: "report", word: "Report only" },
+            { value: "freeze", word: "Freeze version" },
+          ]}
+        />
+      ) : null}
+      {request.verb === "delete" ? (
+        <Consequence request={request} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />
+      ) : null}
+      {problem !== null ? <InlineError error={problem} /> : start.isError ? <InlineError error={start.error} /> : null}
+      <DialogActions>
+        <Button onClick={onClose}>Cancel</Button>
+        <Button look={request.verb === "delete" ? "danger" : "primary"} busy={start.isPending} onClick={submit}>
+          {words.action}
+        </Button>
+      </DialogActions>
+    </>
+  );
+}
+
+/** The models that a delete stops, shown before it is confirmed. */
+function Consequence({
+  request,
+  target,
+  isEverywhere,
+}: {
+  request: OperationRequest;
+  target: Target | string;
+  isEverywhere: boolean;
+}) {
+  const isValid = typeof target !== "string";
+  const uses = useQuery({ ...galleryQueries.uses(request.element, isValid ? target : {}), enabled: isValid });
+  if (uses.isError) return <InlineError error={uses.error} />;
+  if (!isValid || uses.data === undefined) return null;
+  const { stops, notes } = deletionWords(request.name, uses.data.models, isEverywhere);
+  return stops.length === 0 && notes.length === 0 ? null : (
+    <div role="status">
+      <ul>
+        {stops.map((stop) => (
+          <li key={stop}>
+            <strong>{stop}</strong>
+          </li>
+        ))}
+      </ul>
+      <p>{notes.join(" ")}</p>
+    </div>
+  );
+}
