@@ -33,7 +33,7 @@ PAGES = {
     "model-gallery": "models?tab=gallery",
     "chat": "chat?model=smollm2",
     "finished": "activity?tab=finished",
-    "gave-up": "activity?tab=gave-up",
+    "gave-up": "activity?tab=exhausted",
     "access": "access",
     "audit": "access?tab=audit",
     "system": "system",

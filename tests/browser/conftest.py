@@ -95,7 +95,7 @@ def one_corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def corral(one_corral: Corral) -> Corral:
-    """The same for most modules, each of which leaves `home` healthy; those that need another herd have their own."""
+    """The same for most modules, each of which leaves `home` healthy; those that need another fleet have their own."""
     return one_corral
 
 

@@ -1,4 +1,4 @@
-"""Every dialog on a phone: nothing of it is cut off, and its buttons can be reached."""
+"""Every dialog on a phone: nothing is cut off, and its buttons can be reached."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ CONFIG = f"name: {LONG}\nbackend: llama-cpp\nparameters: {{model: weights.gguf}}
 
 @pytest.fixture
 def furnished(corral) -> Iterator[None]:
-    """What dialogs are about: a model with older revisions, a key, a policy."""
+    """The subjects of the dialogs: a model with older revisions, and a key."""
     admin = corral.admin
     assert admin.call("POST", "/api/models", body={"config": CONFIG}).status == 201
     for threads in (1, 2):
@@ -43,7 +43,7 @@ def look_at(page: Page, *buttons: str) -> None:
 def test_no_dialog_is_cut_off_on_a_phone(open_page, furnished) -> None:
     page = open_page("#/nodes", bypass_csp=True, reduced_motion="reduce", **PHONE)
     page.set_default_timeout(20_000)
-    look_at(page, "Add a machine")
+    look_at(page, "Add a node")
     page.get_by_role("link", name="home", exact=True).click()
     look_at(page, "Drain…", "Edit labels…", "Remove…", "Live logs")
     go(page, "models")
@@ -55,12 +55,12 @@ def test_no_dialog_is_cut_off_on_a_phone(open_page, furnished) -> None:
         page, "New key", "Models of a-key-of-somebody-with-a-long-name", "Revoke a-key-of-somebody-with-a-long-name"
     )
     go(page, f"chat?model={LONG}")
-    look_at(page, "As code")
+    look_at(page, "View code")
     go(page, "backends?tab=gallery")
     look_at(page, "Install from a URI", "Install llama-cpp")
 
 
-def test_a_refused_edit_on_a_phone_says_why_and_can_still_be_saved(open_page, furnished, complaints) -> None:
+def test_a_rejected_edit_on_a_phone_shows_the_reason_and_can_still_be_saved(open_page, furnished, complaints) -> None:
     complaints.expect("api/models/")
     page = open_page(f"#/models?open={LONG}", bypass_csp=True, reduced_motion="reduce", **PHONE)
     page.get_by_role("button", name="Edit…").click()
@@ -69,10 +69,10 @@ def test_a_refused_edit_on_a_phone_says_why_and_can_still_be_saved(open_page, fu
     field.fill(CONFIG + "context_sizee: 9\n")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("alert")).to_contain_text("context_sizee (did you mean context_size?)")
-    for name in ("Cancel", "Save"):  # the text above them grew, and nobody has scrolled
+    for name in ("Cancel", "Save"):  # the text above them grew, and the page was not scrolled
         expect(dialog.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
     check_dialog(page)
     check_with_axe(page, within="[role=dialog]")
-    dialog.get_by_label("Save it also with fields or a backend that Corral does not know").check()
+    dialog.get_by_label("Save despite unknown fields or an unknown backend").check()
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_have_count(0)

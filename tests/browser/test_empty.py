@@ -1,4 +1,4 @@
-"""A new installation: nothing is installed yet, and every page says so in order."""
+"""A new installation: every page shows its empty state."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PAGES = (
     "models",
     "chat",
     "activity",
-    "activity?tab=gave-up",
+    "activity?tab=exhausted",
     "access",
 )
 

@@ -21,12 +21,12 @@ SHOWN_WITHIN_S = 4.0
 
 @pytest.fixture(scope="module")
 def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
-    with running_corral(tmp_path_factory.mktemp("herd")) as corral:
+    with running_corral(tmp_path_factory.mktemp("fleet")) as corral:
         yield corral
 
 
 @pytest.fixture(scope="module")
-def herd(corral):
+def fleet(corral):
     token = corral.admin.call("GET", "/api/join-command").json()["token"]
 
     def register(number: int) -> None:
@@ -54,7 +54,7 @@ def herd(corral):
     return corral
 
 
-def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, herd) -> None:
+def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, fleet) -> None:
     page = open_page()
     table = page.get_by_role("table", name="Nodes")
     expect(table).to_have_attribute("aria-rowcount", str(COUNT + 2))
@@ -73,7 +73,7 @@ def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, he
     assert page.get_by_role("row").count() < 60
 
 
-def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(open_page, herd) -> None:
+def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(open_page, fleet) -> None:
     with Yardstick() as yardstick:
         page = open_page(at_first=NOTE_FIRST_PAINT)
         page.wait_for_function("() => window.nodesShownMs && window.operationsShownMs")
@@ -86,11 +86,11 @@ def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(o
 
 # After the frame that shows it: that is when a person sees it.
 NOTE_FIRST_PAINT = """
-    const wanted = { nodesShownMs: "a[data-node]", operationsShownMs: "section[aria-label=Operations]" };
+    const awaited = { nodesShownMs: "a[data-node]", operationsShownMs: "section[aria-label=Operations]" };
     new MutationObserver(() => {
-        for (const [name, selector] of Object.entries(wanted)) {
+        for (const [name, selector] of Object.entries(awaited)) {
             if (document.querySelector(selector) === null) continue;
-            delete wanted[name];
+            delete awaited[name];
             requestAnimationFrame(() => setTimeout(() => { window[name] = performance.now(); }));
         }
     }).observe(document, { childList: true, subtree: true });
@@ -101,7 +101,7 @@ LIST_REQUESTS = """() => performance.getEntriesByType("resource").map((one) => {
 })"""
 
 
-def test_scrolling_through_a_thousand_nodes_stays_smooth(open_page, herd) -> None:
+def test_scrolling_through_a_thousand_nodes_stays_smooth(open_page, fleet) -> None:
     page = open_page()
     expect(page.get_by_role("link", name="node-0", exact=True)).to_be_visible()
     page.get_by_role("table", name="Nodes").hover()
@@ -135,16 +135,16 @@ NOTE_FRAMES = """() => {
 }"""
 
 
-def test_fifty_operations_and_a_thousand_nodes_are_shown_in_all(open_page, herd) -> None:
+def test_fifty_operations_and_a_thousand_nodes_are_counted(open_page, fleet) -> None:
     page = open_page("#/activity")
     expect(page.get_by_role("heading", name="Install llama-cpp").first).to_be_visible()
     expect(page.get_by_role("button", name=f"Running and failed {OPERATIONS}")).to_be_visible()
     page = open_page("#/")
-    expect(page.get_by_label("Fleet pulse")).to_contain_text(f"{COUNT - OPERATIONS} pending")
+    expect(page.get_by_label("Fleet status")).to_contain_text(f"{COUNT - OPERATIONS} pending")
 
 
-def test_a_burst_of_events_leaves_the_page_time_for_typing(open_page, herd) -> None:
-    burst = EventBurst(list(herd.admin.nodes().values()), per_s=EVENTS_PER_S)
+def test_a_burst_of_events_leaves_the_page_time_for_typing(open_page, fleet) -> None:
+    burst = EventBurst(list(fleet.admin.nodes().values()), per_s=EVENTS_PER_S)
     try:
         page = open_page("#/system")
         page.route("**/api/events", lambda route: route.continue_(url=burst.url))

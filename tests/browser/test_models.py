@@ -1,4 +1,4 @@
-"""A model from the gallery, loaded on a real machine and talked to; keys; every page in both themes and widths."""
+"""A model from the gallery, loaded on a real node and used in a chat; keys; every page in both themes and widths."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 from harness.pages import COLOURS, PHONE, check_width, check_with_axe
 
 PAGES = ("", "nodes", "backends", "backends?tab=gallery", "backends?tab=policies", "models?open=smollm2",
-         "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=gave-up", "access",
+         "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=exhausted", "access",
          "access?tab=audit", "system")  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(bar).to_contain_text("1 of 1 node done", timeout=90_000)
 
     go(page, "models?tab=gallery")
-    expect(page.get_by_text("The gallery lost could not be asked")).to_be_visible()
+    expect(page.get_by_text("Could not refresh gallery lost")).to_be_visible()
     page.get_by_role("button", name="Install smollm2").click()
     panel = page.get_by_role("complementary", name="Model details")
     expect(panel).to_contain_text("Not loaded")
@@ -37,18 +37,18 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     panel.get_by_role("link", name="Chat").click()
     page.get_by_role("button", name="Parameters").click()
     page.get_by_label("System prompt").fill("Answer in few words.")
-    page.get_by_label("Most tokens").fill("24")
+    page.get_by_label("Max tokens").fill("24")
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Message to smollm2").fill("What is a corral?")
     page.keyboard.press("Enter")
     answer = page.locator("[data-answer]")
     expect(answer).to_have_attribute("data-answer", "ended", timeout=180_000)
-    expect(answer).to_contain_text(re.compile(r"answered by home · [\d.]+ tokens/s · \d+ tokens · first after"))
+    expect(answer).to_contain_text(re.compile(r"answered by home · [\d.]+ tokens/s · \d+ tokens · first token after"))
 
-    page.get_by_label("Most tokens").fill("2000")
+    page.get_by_label("Max tokens").fill("2000")
     page.get_by_label("Message to smollm2").fill("Count from one to a thousand, in words.")
     page.get_by_role("button", name="Send").click()
-    expect(answer.last).to_contain_text("first after")
+    expect(answer.last).to_contain_text("first token after")
     page.get_by_role("button", name="Stop").click()
     expect(answer.last).to_contain_text("stopped")
 
@@ -57,12 +57,12 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     page.get_by_role("button", name="Clear").click()
     expect(page.get_by_role("button", name="Send")).to_be_visible()
-    expect(page.get_by_text("Ask smollm2 something")).to_be_visible()
+    expect(page.get_by_text("Chat with smollm2")).to_be_visible()
 
-    page.get_by_role("button", name="As code").click()
+    page.get_by_role("button", name="View code").click()
     code = page.get_by_role("dialog")
-    expect(code.get_by_label("As curl")).to_contain_text("/v1/chat/completions")
-    expect(code.get_by_label("As Python")).to_contain_text('model="smollm2"')
+    expect(code.get_by_label("curl command")).to_contain_text("/v1/chat/completions")
+    expect(code.get_by_label("Python code")).to_contain_text('model="smollm2"')
 
 
 def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> None:
@@ -72,19 +72,19 @@ def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> 
         page = open_page("#/chat?model=gpt-small")
         picker = page.get_by_label("Model", exact=True)
         expect(picker.locator("option:checked")).to_have_text("gpt-small")
-        expect(page.get_by_text("What you write goes to one of its replicas")).to_be_visible()
+        expect(page.get_by_text("Messages go to one of its replicas")).to_be_visible()
         go(page, "models?open=gpt-small")
         panel = page.get_by_role("complementary", name="Model details")
         expect(panel).to_contain_text("Alias of smollm2")
         expect(panel.get_by_role("button", name="Load", exact=True)).to_have_count(0)
         panel.get_by_role("link", name="Show smollm2").click()
         expect(panel).to_contain_text("Ready")
-        expect(panel).to_contain_text(re.compile(r"Footprint\d+ MiB on a processor"))
+        expect(panel).to_contain_text(re.compile(r"Footprint\d+ MiB on CPU"))
     finally:
         admin.call("DELETE", "/api/models/gpt-small")
 
 
-def test_an_order_for_a_drained_machine_says_what_it_waits_for(open_page, corral) -> None:
+def test_an_operation_on_a_drained_node_shows_what_it_waits_for(open_page, corral) -> None:
     admin = corral.admin
     home = admin.nodes()["home"]["id"]
     assert admin.call("POST", f"/api/nodes/{home}/drain").status == 200
@@ -101,7 +101,7 @@ def test_an_order_for_a_drained_machine_says_what_it_waits_for(open_page, corral
     admin.wait_for_status("home", "healthy")
 
 
-def test_the_overview_tells_of_a_model_that_is_not_as_wanted(open_page, corral) -> None:
+def test_the_overview_lists_a_model_below_its_desired_replicas(open_page, corral) -> None:
     admin = corral.admin
     config = "name: ghost\nbackend: no-such-backend\nparameters:\n  model: nowhere.gguf\n"
     wanted = {"model_name": "ghost", "min_replicas": 2, "max_replicas": 2}
@@ -109,10 +109,12 @@ def test_the_overview_tells_of_a_model_that_is_not_as_wanted(open_page, corral) 
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
     try:
         page = open_page("#/")
-        told = page.get_by_role("listitem").filter(has_text=re.compile("ghost (failed|cannot be as wanted)"))
-        expect(told).to_be_visible()
-        expect(page.get_by_text("Nothing does")).to_have_count(0)
-        told.get_by_role("link", name="Look").click()
+        listed = page.get_by_role("listitem").filter(
+            has_text=re.compile("ghost( failed|: desired replicas cannot be placed)")
+        )
+        expect(listed).to_be_visible()
+        expect(page.get_by_text("Nothing needs attention")).to_have_count(0)
+        listed.get_by_role("link", name="View").click()
         panel = page.get_by_role("complementary", name="Model details")
         expect(panel.get_by_role("heading", name="ghost")).to_be_visible()
     finally:
@@ -163,7 +165,7 @@ def test_logs_are_followed_over_a_websocket_as_localais_pages_do(corral) -> None
         assert (line["type"], line["line"]["text"] != "") == ("line", True)
 
 
-def test_a_log_socket_is_refused_to_whom_the_logs_are_none_of_their_business(corral, open_page) -> None:
+def test_a_log_socket_is_refused_without_permission(corral, open_page) -> None:
     home = corral.admin.nodes()["home"]["id"]
     (session,) = [one for one in open_page().context.cookies() if one["name"] == "corral_session"]
     cookie = f"corral_session={session['value']}"
@@ -183,7 +185,7 @@ def test_a_log_socket_is_refused_to_whom_the_logs_are_none_of_their_business(cor
     assert status(Cookie=cookie, Origin=corral.url) == 101
 
 
-def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, corral, complaints) -> None:
+def test_a_model_is_edited_and_a_second_editor_sees_the_change_of_the_first(open_page, corral, complaints) -> None:
     complaints.expect("api/models/smollm2")
     page = open_page("#/models?open=smollm2")
     page.get_by_role("button", name="Edit…").click()
@@ -199,15 +201,15 @@ def test_a_model_is_edited_and_a_second_editor_is_told_of_the_first(open_page, c
     theirs = re.sub(r"(?m)^description: .*\n(?=(?s:.)*description:)", "", theirs)
     assert corral.admin.call("PUT", "/api/models/smollm2", body={"config": theirs}).status == 200
     field.fill(text + "# mine\n")
-    expect(dialog.get_by_role("alert")).to_contain_text("Someone else changed it")
-    dialog.get_by_role("button", name="Take theirs").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Another user changed this configuration")
+    dialog.get_by_role("button", name="Use their version").click()
     expect(field).to_have_value(re.compile("changed by another hand"))
 
 
-def test_the_overview_counts_what_was_answered(open_page) -> None:
+def test_the_overview_counts_requests(open_page) -> None:
     page = open_page("#/")
-    expect(page.get_by_label("Fleet pulse")).to_contain_text("1 of 1 model ready")
-    expect(page.get_by_role("img", name=re.compile(r"Requests.s, last hour: most 0\.0[1-9]"))).to_be_visible(
+    expect(page.get_by_label("Fleet status")).to_contain_text("1 of 1 model ready")
+    expect(page.get_by_role("img", name=re.compile(r"Requests.s, last hour: maximum 0\.0[1-9]"))).to_be_visible(
         timeout=60_000
     )
 
@@ -217,10 +219,12 @@ def test_a_node_shows_its_last_hour(open_page) -> None:
     page.get_by_role("link", name="home", exact=True).click()
     panel = page.get_by_role("complementary", name="Node details")
     charts = panel.get_by_role("img")
-    expect(charts.and_(panel.get_by_label(re.compile(r"^RAM in use, last hour: most [\d.]+ [GM]iB")))).to_be_visible()
-    answered = panel.get_by_label(re.compile(r"^Requests/s, last hour: most 0\.0[1-9]"))
+    expect(
+        charts.and_(panel.get_by_label(re.compile(r"^RAM in use, last hour: maximum [\d.]+ [GM]iB")))
+    ).to_be_visible()
+    answered = panel.get_by_label(re.compile(r"^Requests/s, last hour: maximum 0\.0[1-9]"))
     expect(charts.and_(answered)).to_be_visible(timeout=60_000)
-    expect(charts.and_(panel.get_by_label(re.compile("^Requests at work, last hour: most [01]")))).to_be_visible()
+    expect(charts.and_(panel.get_by_label(re.compile("^Requests in flight, last hour: maximum [01]")))).to_be_visible()
 
 
 def test_a_model_is_scaled_and_unloaded(open_page) -> None:
@@ -228,21 +232,21 @@ def test_a_model_is_scaled_and_unloaded(open_page) -> None:
     panel = page.get_by_role("complementary", name="Model details")
     panel.get_by_role("button", name="Scale…").click()
     dialog = page.get_by_role("dialog", name="Scale smollm2")
-    dialog.get_by_label("A number").check()
-    dialog.get_by_label("At least").fill("0")
-    dialog.get_by_label("At most").fill("2")
+    dialog.get_by_label("Number of replicas").check()
+    dialog.get_by_label("Minimum").fill("0")
+    dialog.get_by_label("Maximum").fill("2")
     dialog.get_by_role("button", name="Save").click()
     expect(panel).to_contain_text("0 to 2 replicas")
     panel.get_by_role("button", name="Load", exact=True).click()
     expect(panel.get_by_role("listitem").filter(has_text="Ready")).to_be_visible(timeout=60_000)
     panel.get_by_role("button", name="Unload from home").click()
     asked = page.get_by_role("alertdialog", name="Unload smollm2 from home?")
-    expect(asked).to_contain_text("the next request loads it again")
+    expect(asked).to_contain_text("the next request loads the model again")
     asked.get_by_role("button", name="Unload").click()
     expect(panel).to_contain_text("Replicas (0)", timeout=30_000)
 
 
-def test_a_model_that_is_kept_running_is_not_promised_to_be_unloaded(open_page, corral) -> None:
+def test_a_model_with_desired_replicas_is_scaled_instead_of_unloaded(open_page, corral) -> None:
     admin = corral.admin
     wanted = {"model_name": "smollm2", "min_replicas": 1, "max_replicas": 1}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
@@ -252,19 +256,19 @@ def test_a_model_that_is_kept_running_is_not_promised_to_be_unloaded(open_page, 
         expect(panel.get_by_role("listitem").filter(has_text="Ready")).to_be_visible(timeout=60_000)
         panel.get_by_role("button", name="Unload…").click()
         asked = page.get_by_role("alertdialog", name="Unload smollm2?")
-        expect(asked).to_contain_text("Corral would load it again at once")
+        expect(asked).to_contain_text("Corral would load it again immediately")
         asked.get_by_role("button", name="Scale…").click()
-        expect(page.get_by_role("dialog", name="Scale smollm2").get_by_label("At least")).to_have_value("1")
+        expect(page.get_by_role("dialog", name="Scale smollm2").get_by_label("Minimum")).to_have_value("1")
     finally:
         admin.call("DELETE", "/api/nodes/scheduling/smollm2")
 
 
-def test_a_key_is_made_shown_once_limited_and_revoked(open_page, corral) -> None:
+def test_a_key_is_created_shown_once_limited_and_revoked(open_page, corral) -> None:
     page = open_page("#/access")
     page.get_by_role("button", name="New key").click()
     page.get_by_label("Name").fill("plugin")
-    page.get_by_role("button", name="Make the key").click()
-    secret = page.get_by_label("The new key").inner_text()
+    page.get_by_role("button", name="Create key").click()
+    secret = page.get_by_label("New API key").inner_text()
     assert secret.startswith("corral-")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="I have copied it").click()
@@ -272,7 +276,7 @@ def test_a_key_is_made_shown_once_limited_and_revoked(open_page, corral) -> None
     expect(row).to_contain_text("user")
     expect(row).to_contain_text("All models")
     row.get_by_role("button", name="Models of plugin").click()
-    page.get_by_label("Only these").check()
+    page.get_by_label("Selected models").check()
     page.get_by_label("smollm2").check()
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
     expect(row).to_contain_text("Only smollm2")

@@ -1,4 +1,4 @@
-"""The Nodes page against real workers: what the server says is what is seen, live."""
+"""The Nodes page against real workers: it shows the state of the server, live."""
 
 import re
 
@@ -16,7 +16,7 @@ def choose(page: Page, name: str, action: str) -> None:
     page.get_by_role("menuitem", name=action).click()
 
 
-def test_the_machine_it_runs_on_is_shown_healthy_with_its_hardware(open_page) -> None:
+def test_the_local_node_is_shown_healthy_with_its_hardware(open_page) -> None:
     page = open_page()
     expect(row(page, "home")).to_contain_text("Healthy")
     expect(row(page, "home").get_by_role("meter", name="RAM")).to_have_attribute(
@@ -31,17 +31,17 @@ def test_the_machine_it_runs_on_is_shown_healthy_with_its_hardware(open_page) ->
     expect(panel).to_contain_text(re.compile(r"CPU.*\d+ threads"))
 
 
-def test_a_machine_joins_with_the_shown_command_is_approved_steered_and_removed_without_a_reload(
+def test_a_node_joins_with_the_shown_command_is_approved_managed_and_removed_without_a_reload(
     open_page, corral, complaints
 ) -> None:
     complaints.expect("/labels")
     page = open_page()
     page.evaluate("window.neverReloaded = true")
-    page.get_by_role("button", name="Add a machine").click()
-    dialog = page.get_by_role("dialog", name="Add a machine")
+    page.get_by_role("button", name="Add a node").click()
+    dialog = page.get_by_role("dialog", name="Add a node")
     command = dialog.get_by_label("Command to run on the machine").inner_text()
-    expect(dialog).to_contain_text("Waiting for a machine")
-    expect(dialog).to_contain_text("reaches only the machine Corral runs on")
+    expect(dialog).to_contain_text("Waiting for a node")
+    expect(dialog).to_contain_text("reachable only from the machine that runs Corral")
     expect(dialog).to_contain_text("--data-dir DIRECTORY")
 
     worker = corral.start_worker("second", command)
@@ -106,18 +106,18 @@ def test_two_pages_show_the_same(open_page) -> None:
     expect(row(one, "home")).to_contain_text("Healthy")
 
 
-def test_what_the_page_shows_stands_in_its_address(open_page) -> None:
+def test_the_address_holds_the_view_of_the_page(open_page) -> None:
     page = open_page()
-    page.get_by_label("Search nodes").fill("no such machine")
-    expect(page.get_by_text("No node matches")).to_be_visible()
-    expect(page).to_have_url(re.compile(r"#/nodes\?q=no\+such\+machine$"))
+    page.get_by_label("Search nodes").fill("no such node")
+    expect(page.get_by_text("No matching nodes")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"#/nodes\?q=no\+such\+node$"))
     page.reload()
-    expect(page.get_by_text("No node matches")).to_be_visible()
+    expect(page.get_by_text("No matching nodes")).to_be_visible()
     page.get_by_role("button", name="Show all nodes").click()
     expect(row(page, "home")).to_be_visible()
 
     page.get_by_role("button", name="Offline").click()
-    expect(page.get_by_text("No node matches")).to_be_visible()
+    expect(page.get_by_text("No matching nodes")).to_be_visible()
     expect(page).to_have_url(re.compile(r"status=offline"))
     page.go_back()
     expect(row(page, "home")).to_be_visible()
@@ -150,9 +150,9 @@ def too_wide(page: Page) -> list[str]:
     )
 
 
-def test_an_address_of_a_node_that_is_gone_leads_back(open_page) -> None:
+def test_the_address_of_a_removed_node_leads_back(open_page) -> None:
     page = open_page("#/nodes/gone")
-    expect(page.get_by_text("This node is not here")).to_be_visible()
+    expect(page.get_by_text("Node not found")).to_be_visible()
     page.get_by_role("button", name="Back to all nodes").click()
     expect(page).to_have_url(re.compile(r"#/nodes$"))
 
@@ -162,7 +162,7 @@ def test_a_node_is_found_by_its_name_too(open_page) -> None:
     expect(page.get_by_role("complementary", name="Node details").get_by_role("heading", name="home")).to_be_visible()
 
 
-def test_everything_is_within_the_keyboards_reach(open_page) -> None:
+def test_everything_is_reachable_by_keyboard(open_page) -> None:
     page = open_page()
     expect(row(page, "home")).to_be_visible()
     page.keyboard.press("/")
@@ -202,14 +202,14 @@ def tab_to(page: Page, target: Locator) -> None:
     raise AssertionError(f"40 tabs do not reach {target}")
 
 
-def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_what_to_do(open_page, corral) -> None:
+def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_an_action(open_page, corral) -> None:
     page = open_page()
     expect(row(page, "home")).to_contain_text("Healthy")
     token = corral.admin.call("GET", "/api/join-command").json()["token"]
     claim = {"name": "home", "address": "10.9.9.9:50051", "http_address": "10.9.9.9:50050", "token": token}
     assert call("POST", f"{corral.url}/api/node/register", key=token, body=claim).status == 409
 
-    expect(row(page, "home")).to_contain_text("identity claimed twice")
+    expect(row(page, "home")).to_contain_text("duplicate node identity")
     page.get_by_role("link", name="home", exact=True).click()
     panel = page.get_by_role("complementary", name="Node details")
     conflict = corral.admin.nodes()["home"]["conflict"]
@@ -217,4 +217,4 @@ def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_what_to_do(open
     page.get_by_role("link", name="Overview").first.click()
     attention = page.get_by_role("listitem").filter(has_text="Another machine claims to be home")
     expect(attention).to_contain_text(conflict["message"], ignore_case=True)
-    expect(attention.get_by_role("link", name="Decide")).to_be_visible()
+    expect(attention.get_by_role("link", name="Resolve")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Orders to three real workers, watched in the page: progress, the yellow state, failures, retries, upgrades, back."""
+"""Operations on three real workers, watched in the page: progress, failures, retries, upgrades, rollback."""
 
 import os
 import re
@@ -83,16 +83,16 @@ def install(page: Page, name: str) -> Locator:
     return shown
 
 
-def test_machines_are_approved_where_they_are_noticed(open_page) -> None:
+def test_nodes_are_approved_on_the_overview(open_page) -> None:
     page = open_page("#/")
     for name in NODES:
         page.get_by_role("button", name=f"Approve {name}").click()
         expect(page.get_by_role("button", name=f"Approve {name}")).to_have_count(0)
-    expect(page.get_by_label("Fleet pulse")).to_contain_text("3 healthy")
-    expect(page.get_by_label("Fleet pulse")).to_contain_text("0 pending")
+    expect(page.get_by_label("Fleet status")).to_contain_text("3 healthy")
+    expect(page.get_by_label("Fleet status")).to_contain_text("0 pending")
 
 
-def test_an_install_is_watched_on_every_node_through_the_yellow_state_to_the_end(open_page, corral) -> None:
+def test_an_install_is_shown_on_every_node_through_unconfirmed_to_done(open_page, corral) -> None:
     corral.offer("slow", "1", extra={"weights": os.urandom(SLOW_BYTES)})
     page = open_page("#/backends")
     shown = install(page, "slow")
@@ -101,21 +101,21 @@ def test_an_install_is_watched_on_every_node_through_the_yellow_state_to_the_end
     expect(rows.filter(has_text=re.compile(r"downloading · .* MiB · \d+ %")).first).to_be_visible()
     expect(rows.filter(has_text="Downloading").first).to_contain_text(re.compile(r"[\d.]+ [KM]iB/s"))
 
-    busy = rows.get_by_role("button", name=re.compile("^Worker busy: ")).first
-    expect(busy).to_be_visible()
-    busy.hover()
-    expect(page.get_by_role("tooltip")).to_contain_text("may still be at it")
+    unconfirmed = rows.get_by_role("button", name=re.compile("^Unconfirmed: ")).first
+    expect(unconfirmed).to_be_visible()
+    unconfirmed.hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("the install is not started twice")
 
     expect(rows.filter(has_text="Done")).to_have_count(3)
     expect(shown).to_contain_text("Completed")
     expect(shown).to_contain_text("3 of 3 nodes done")
-    page.get_by_role("button", name="On the nodes").click()
+    page.get_by_role("button", name="Installed", exact=True).click()
     table = page.get_by_role("table", name="Backends by node")
     for name in NODES:
         expect(table.get_by_role("row").filter(has_text=name)).not_to_contain_text("not installed")
 
 
-def test_a_gallery_that_is_being_looked_at_shows_what_comes_in(open_page, corral) -> None:
+def test_an_open_gallery_shows_new_backends(open_page, corral) -> None:
     page = open_page("#/backends?tab=gallery")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Install slow", exact=True)).to_be_visible()
@@ -123,20 +123,20 @@ def test_a_gallery_that_is_being_looked_at_shows_what_comes_in(open_page, corral
     expect(page.get_by_role("button", name="Install large", exact=True)).to_be_visible()
 
 
-def test_a_cancelled_install_stops_and_says_so(open_page, corral) -> None:
+def test_a_cancelled_install_stops_and_is_shown_as_cancelled(open_page, corral) -> None:
     page = open_page("#/backends")
     shown = install(page, "large")
     expect(node_rows(shown).filter(has_text=re.compile(r"\d+ %")).first).to_be_visible()
     shown.get_by_role("button", name="Cancel Install large").click()
     asked = page.get_by_role("alertdialog")
-    expect(asked).to_contain_text("nothing is undone")
-    asked.get_by_role("button", name="Stop it").click()
+    expect(asked).to_contain_text("Completed nodes are not reverted.")
+    asked.get_by_role("button", name="Cancel operation").click()
     expect(node_rows(shown).filter(has_text="Cancelled")).to_have_count(3)
     page.goto(page.url.split("#")[0] + "#/activity?tab=finished")
     expect(page.get_by_role("button", name=re.compile("^Install large Cancelled by key "))).to_be_visible()
 
 
-def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_page, corral) -> None:
+def test_failed_nodes_show_the_error_and_are_retried_one_by_one_or_together(open_page, corral) -> None:
     corral.offer("flaky", "1")
     corral.line.refusing = True
     page = open_page("#/backends")
@@ -146,9 +146,9 @@ def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_pa
     expect(failed.first).to_contain_text(re.compile("127.0.0.1|connect", re.IGNORECASE))
     expect(shown).to_contain_text("3 failed")
     page.goto(page.url.split("#")[0] + "#/")
-    expect(page.get_by_text("Install of flaky on n2 was given up")).to_be_visible()
-    expect(page.get_by_text("Nothing does")).to_have_count(0)
-    page.goto(page.url.split("#")[0] + "#/activity?tab=gave-up")
+    expect(page.get_by_text("Install of flaky on n2 failed: retries exhausted")).to_be_visible()
+    expect(page.get_by_text("Nothing needs attention")).to_have_count(0)
+    page.goto(page.url.split("#")[0] + "#/activity?tab=exhausted")
     expect(page.get_by_role("button", name="Retry flaky on n2")).to_be_visible()
 
     corral.line.refusing = False
@@ -162,14 +162,14 @@ def test_failed_nodes_say_why_and_are_tried_again_one_by_one_or_together(open_pa
     shown.get_by_role("button", name=re.compile("^Retry Install flaky on all")).click()
     expect(shown).to_contain_text("3 of 3 nodes done")
     expect(shown).to_contain_text("Completed")
-    page.goto(page.url.split("#")[0] + "#/activity?tab=gave-up")
-    expect(page.get_by_role("heading", name="Nothing was given up")).to_be_visible()
+    page.goto(page.url.split("#")[0] + "#/activity?tab=exhausted")
+    expect(page.get_by_role("heading", name="Nothing needs a manual retry")).to_be_visible()
 
 
-def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_page, corral) -> None:
+def test_upgrade_all_empties_the_list_and_a_node_is_rolled_back(open_page, corral) -> None:
     corral.offer("flaky", "2")
     page = open_page("#/backends")
-    page.get_by_role("button", name="Look for upgrades").click()
+    page.get_by_role("button", name="Check for upgrades").click()
     notice = page.get_by_role("region", name="Upgrades")
     expect(notice).to_contain_text("flaky")
     expect(notice).to_contain_text("on 3 nodes")
@@ -179,29 +179,29 @@ def test_upgrade_all_empties_the_list_and_a_rollback_brings_a_node_back(open_pag
     expect(notice).to_have_count(0)
 
     page.get_by_role("button", name="flaky on n1").click()
-    page.get_by_role("menuitem", name=re.compile("^Back to ")).first.click()
+    page.get_by_role("menuitem", name=re.compile("^Roll back to ")).first.click()
     page.get_by_role("dialog", name="Roll back flaky").get_by_role("button", name="Roll back").click()
     expect(operation(page, "Roll back flaky")).to_contain_text("Completed")
-    expect(notice).to_contain_text("on 1 node, rolled back from it on n1 and left so until it is upgraded by name")
+    expect(notice).to_contain_text("on 1 node; rolled back on n1, skipped until upgraded by name")
     expect(notice.get_by_role("button", name="Upgrade all")).to_have_count(0)
     row = page.get_by_role("table", name="Backends by node").get_by_role("row").filter(has_text="n1")
     expect(row).to_contain_text("Rolled back")
 
 
-def test_a_backend_that_no_gallery_has_is_installed_from_where_it_is(open_page, corral) -> None:
+def test_a_backend_that_is_not_in_a_gallery_is_installed_from_a_uri(open_page, corral) -> None:
     corral.fleet.registry.push("homemade", localai_files("1"))
     page = open_page("#/backends?tab=gallery")
     page.get_by_role("button", name="Install from a URI").click()
     dialog = page.get_by_role("dialog", name="Install from a URI")
     dialog.get_by_label("URI").fill(f"oci://{corral.fleet.registry.host}/homemade:latest")
     dialog.get_by_label("Name").fill("homemade")
-    dialog.get_by_label("These nodes only").check()
+    dialog.get_by_label("Selected nodes").check()
     dialog.get_by_role("button", name="Install", exact=True).click()
-    expect(dialog.get_by_role("alert")).to_contain_text("Choose at least one node")
+    expect(dialog.get_by_role("alert")).to_contain_text("Select at least one node")
     dialog.get_by_label("n2").check()
     dialog.get_by_role("button", name="Install", exact=True).click()
     expect(operation(page, "Install homemade")).to_contain_text("1 of 1 node done")
-    page.get_by_role("button", name="On the nodes").click()
+    page.get_by_role("button", name="Installed", exact=True).click()
     expect(page.get_by_role("button", name="homemade on n2")).to_be_visible()
 
 
@@ -220,24 +220,24 @@ def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
     for shown in (page, second):
         for name in names:
             expect(shown.get_by_role("columnheader").filter(has_text=name)).to_be_visible()
-    # Upgrades and drift are marked when their lists have come, in the one page perhaps a little later.
+    # Upgrades and drift are marked when their lists are loaded, perhaps a little later in one page.
     wait_until(lambda: len({read_table(shown) for shown in (page, second)}) == 1, what="both tables are the same")
 
-    # What is ordered at one is seen at the other, live.
+    # An operation started in one page is shown in the other, live.
     page.get_by_role("button", name="Actions for slow").click()
     page.get_by_role("menuitem", name="Delete…").click()
     dialog = page.get_by_role("dialog", name="Delete slow")
-    expect(dialog.get_by_role("status")).to_contain_text("Machines that join later do not get it either.")
+    expect(dialog.get_by_role("status")).to_contain_text("Nodes that join later do not get it.")
     dialog.get_by_role("button", name="Delete", exact=True).click()
     expect(operation(second, "Delete slow")).to_contain_text("Completed")
     expect(second.get_by_role("columnheader").filter(has_text="slow")).to_have_count(0)
     context.close()
 
 
-def test_a_policy_is_seen_changed_and_ended(open_page, corral) -> None:
+def test_a_policy_is_shown_changed_and_ended(open_page, corral) -> None:
     page = open_page("#/backends?tab=policies")
     row = page.get_by_role("listitem").filter(has=page.get_by_text("flaky", exact=True))
-    expect(row).to_contain_text("Wanted")
+    expect(row).to_contain_text("Present")
     expect(row).not_to_contain_text("except")
     corral.fleet.begin("/api/backends/delete/flaky", {"nodes": ["n2"]})
     expect(row).to_contain_text(re.compile(r"except n2 \(deleted (just now|\d+ s ago)\)"))

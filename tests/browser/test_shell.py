@@ -1,4 +1,4 @@
-"""What holds on every page: both themes, small screens, accessibility, and a frontend that goes away and comes back."""
+"""Every page: both themes, small screens, accessibility, and a frontend that restarts."""
 
 import re
 
@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from harness.pages import COLOURS, PHONE, check_width, check_with_axe
 
 
-def test_the_page_recovers_by_itself_when_the_frontend_restarts(open_page, corral, complaints) -> None:
+def test_the_page_recovers_automatically_when_the_frontend_restarts(open_page, corral, complaints) -> None:
     page = open_page()
     complaints.expect("ERR_CONNECTION_REFUSED")
     complaints.expect("ERR_INCOMPLETE_CHUNKED_ENCODING")
@@ -28,7 +28,7 @@ def test_the_page_recovers_by_itself_when_the_frontend_restarts(open_page, corra
     assert page.evaluate("window.neverReloaded") is True
 
 
-def test_a_page_opened_while_the_frontend_is_away_opens_when_it_is_back(open_page, corral, complaints) -> None:
+def test_a_page_opened_while_the_frontend_is_down_opens_when_it_is_back(open_page, corral, complaints) -> None:
     """Its code has not been fetched yet: the test keeps it away."""
     for text in ("ERR_CONNECTION_", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_FAILED", "503", "Unable to preload"):
         complaints.expect(text)
@@ -38,7 +38,7 @@ def test_a_page_opened_while_the_frontend_is_away_opens_when_it_is_back(open_pag
     corral.stop()
     expect(page.get_by_role("alert")).to_contain_text("Not connected since")
     page.get_by_role("link", name="Activity").first.click()
-    expect(page.get_by_text("Corral does not answer")).to_be_visible()
+    expect(page.get_by_text("Corral is not responding")).to_be_visible()
     page.unroute_all()
     corral.start()
     expect(page.get_by_role("heading", name="Activity")).to_be_visible()
@@ -46,7 +46,7 @@ def test_a_page_opened_while_the_frontend_is_away_opens_when_it_is_back(open_pag
     expect(page.get_by_role("heading", name="Backends")).to_be_visible()
 
 
-def test_a_page_out_of_sight_gives_its_connection_back_and_is_live_again_when_looked_at(open_page) -> None:
+def test_a_hidden_page_closes_its_connection_and_is_live_again_when_visible(open_page) -> None:
     page = open_page("#/system")
     state = page.locator("[data-connection]")
     page.clock.install()
@@ -111,16 +111,16 @@ def brightness(page: Page) -> float:
     return max(float(part) for part in re.findall(r"[\d.]+", colour)[:3])
 
 
-def test_the_system_page_tells_the_state_of_store_and_bus(open_page) -> None:
+def test_the_system_page_shows_the_state_of_store_and_bus(open_page) -> None:
     page = open_page("#/system")
     expect(page.get_by_text("Connected", exact=True)).to_be_visible()
-    expect(page.get_by_text("Answers", exact=True)).to_be_visible()
+    expect(page.get_by_text("Available", exact=True)).to_be_visible()
 
 
 def test_an_unknown_address_leads_back(open_page) -> None:
     page = open_page("#/nowhere")
-    expect(page.get_by_role("heading", name="No such page", level=1)).to_be_visible()
-    page.get_by_role("link", name="Go to the overview").click()
+    expect(page.get_by_role("heading", name="Page not found", level=1)).to_be_visible()
+    page.get_by_role("link", name="Go to overview").click()
     expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
 
 
