@@ -61,9 +61,9 @@ export const figuresAsOf = ({ state, last_heartbeat }: Pick<Node, "state" | "las
 /** Why a node gets no commands now. */
 export type Held = "offline" | "drained";
 
-export function howHeld(node: NodeHealth & Pick<Node, "drain_wanted">): Held | null {
+export function howHeld(node: NodeHealth & Pick<Node, "drain_requested">): Held | null {
   if (isOffline(node) || node.state === "joining") return "offline";
-  return node.state === "draining" && node.drain_wanted ? "drained" : null;
+  return node.state === "draining" && node.drain_requested ? "drained" : null;
 }
 
 /** By node ID; nodes that get commands are not in it. */

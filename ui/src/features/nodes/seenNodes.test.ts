@@ -22,7 +22,7 @@ function node(over: Partial<Node> & { name: string }): Node {
     status_reason: "",
     approved: true,
     draining: false,
-    drain_wanted: false,
+    drain_requested: false,
     conflict: null,
     claims: [],
     last_seen_age_s: 3,
